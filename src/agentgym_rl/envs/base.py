@@ -1,0 +1,78 @@
+"""The contract of an environment: one object is one episode at a time.
+
+An author writes `spec`, `tasks`, `reset` and `step`; the server, the clients, the checker, the
+player and training follow from these. What the last observation was, round numbers, deadlines
+and leases belong to whoever holds the object (envs/server, envs/client), not to the author.
+
+Laws, which `envs/checker.py` tests:
+- `reset(task)` gives the same observation every time, and the same actions the same results.
+- Any text is a legal argument of `step`; a bad action is an observation with `valid_action` false.
+- `success` implies `terminated`; after `terminated` or `truncated` no step follows.
+- The rewards of an episode sum to a value in `spec.reward_range`.
+- Two objects never share mutable state.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from agentgym_rl.types import StepResult, Task
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSpec:
+    """What is known of an environment before an episode starts."""
+
+    name: str
+    summary: str
+    """One line for lists."""
+    instructions: str
+    """What the agent is told once, before the first observation: the world, the goal, the actions.
+    It says nothing about the format of replies, which is the agent's affair."""
+    example_action: str
+    """One well-formed action, for the format's example."""
+    splits: tuple[str, ...]
+    categories: tuple[str, ...]
+    """Every category a task can have, in reporting order."""
+    max_rounds: int
+    """A horizon within which the tasks can be solved; recipes may set another."""
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    success: str = "the environment reports success"
+    """What counts as success, in words."""
+
+
+class Environment(ABC):
+    """One episode of one environment. Construct, `reset`, `step` until the end, `close`.
+
+    Synchronous and used by one thread at a time. Keyword arguments of the constructor are the
+    environment's options (`env.options` in a recipe).
+    """
+
+    spec: ClassVar[EnvSpec]
+
+    @classmethod
+    @abstractmethod
+    def tasks(cls, split: str) -> Sequence[Task]:
+        """Return every task of a split, in a canonical order that never depends on the machine."""
+
+    @abstractmethod
+    def reset(self, task: Task) -> str:
+        """Start the task anew and return the first observation (it states the goal)."""
+
+    @abstractmethod
+    def step(self, action: str) -> StepResult:
+        """Do one action. Raises only when the environment itself is broken."""
+
+    def available_actions(self) -> tuple[str, ...]:
+        """Return the actions that make sense now; empty where they cannot be listed."""
+        return ()
+
+    def expert_action(self) -> str | None:
+        """Return what an expert would do next in the present state; None where there is no expert."""
+        return None
+
+    def close(self) -> None:
+        """Give back what the episode holds. Safe to repeat."""

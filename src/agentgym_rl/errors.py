@@ -1,0 +1,61 @@
+"""The exception tree.
+
+    AgentGymError
+    ├── ConfigError            a recipe or an override is wrong (the user can fix it)
+    ├── EnvError               an environment, or the way to it, failed
+    │   ├── EnvTimeoutError    a call to an environment passed its deadline
+    │   ├── EnvGoneError       the episode is no longer there (reaped, closed, its worker died)
+    │   └── EnvBusyError       the server has no free place; try again later
+    ├── EngineError            generation failed
+    └── RunError               a run folder cannot be used as asked
+
+`ValueError` is for an argument that the caller can fix; `assert` for what only a bug can break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class AgentGymError(Exception):
+    """Base of every failure that crosses a module border."""
+
+
+class ConfigError(AgentGymError):
+    """A recipe, an override or a combination of settings is refused; the message has the remedy."""
+
+
+class EnvError(AgentGymError):
+    """An environment failed. Never the agent's fault, never a reward."""
+
+
+class EnvTimeoutError(EnvError):
+    """A call to an environment passed its deadline."""
+
+
+class EnvGoneError(EnvError):
+    """The episode is no longer on the server."""
+
+
+class EnvBusyError(EnvError):
+    """The server is at capacity."""
+
+
+class EngineError(AgentGymError):
+    """Generation failed."""
+
+
+class RunError(AgentGymError):
+    """A run folder is missing, in use, or does not fit what was asked."""
+
+
+@contextmanager
+def boundary(error: type[AgentGymError], what: str) -> Iterator[None]:
+    """Turn any exception inside into `error`, naming `what` was being done and keeping the cause."""
+    try:
+        yield
+    except error:
+        raise
+    except Exception as cause:  # noqa: BLE001 - a boundary translates whatever the other side raises
+        raise error(f"{what}: {type(cause).__name__}: {cause}") from cause

@@ -1,0 +1,232 @@
+"""The typed core: what travels between environments, agents, engines and the trainer.
+
+Standard library only, so that servers, clients and the command line can use it without torch.
+Everything here is frozen: a value that crosses a module border is never changed in place.
+
+    task      one problem                       episode   one attempt at it
+    group     the episodes of one task          round     one action and the environment's reply
+    sample    one training sequence             segment   a run of tokens of one kind
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class StopReason(StrEnum):
+    """Why an episode ended. Closed: every episode has exactly one."""
+
+    SUCCESS = "success"
+    """The environment said that the task is solved."""
+    TERMINATED = "terminated"
+    """The environment ended the episode without success."""
+    MAX_ROUNDS = "max_rounds"
+    """The horizon was reached."""
+    MAX_TOKENS = "max_tokens"
+    """The token budget of the episode was used up."""
+    INVALID_ACTIONS = "invalid_actions"
+    """Too many invalid actions in a row."""
+    TIMEOUT = "timeout"
+    """The wall-clock limit of the episode passed. A failure: it says nothing about the agent."""
+    ENV_ERROR = "env_error"
+    """The environment or the way to it failed."""
+    ENGINE_ERROR = "engine_error"
+    """Generation failed."""
+    CANCELLED = "cancelled"
+    """The collection was stopped before the episode ended."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether the infrastructure, not the agent, ended the episode; it then has no reward."""
+        return self in _FAILURES
+
+    @property
+    def is_truncation(self) -> bool:
+        """Whether a limit, not the environment, ended the episode."""
+        return self in _TRUNCATIONS
+
+
+_FAILURES = frozenset(
+    {StopReason.TIMEOUT, StopReason.ENV_ERROR, StopReason.ENGINE_ERROR, StopReason.CANCELLED}
+)
+_TRUNCATIONS = frozenset(
+    {StopReason.MAX_ROUNDS, StopReason.MAX_TOKENS, StopReason.INVALID_ACTIONS}
+)
+
+
+class SegmentKind(StrEnum):
+    """What a run of tokens is."""
+
+    PROMPT = "prompt"
+    OBSERVATION = "observation"
+    ACTION = "action"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One problem of one environment.
+
+    Example: Task(env="babyai", split="test", index=44, category="GoTo", level="GoToLocalS8N7")
+    """
+
+    env: str
+    split: str
+    index: int
+    """The environment's own number of the problem; unique within the environment."""
+    category: str = ""
+    """The group that reports are broken down by, e.g. "GoTo" or "depth 2"."""
+    level: str = ""
+    """A finer name than the category, where the environment has one."""
+    seed: int = 0
+    """Seeds whatever the environment draws beyond the problem itself (e.g. distractors)."""
+
+    @property
+    def id(self) -> str:
+        """A name that is unique over all environments and seeds, e.g. "babyai/44" ("babyai/44/7" with seed 7)."""
+        return f"{self.env}/{self.index}" + (f"/{self.seed}" if self.seed else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation; `role` is "user" or "assistant"."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What an environment answers to one action.
+
+    `terminated` comes from the environment (solved, or beyond rescue), `truncated` from a limit of
+    the environment's own. `success` implies `terminated`. A bad action is not an error: it is an
+    observation that says so, with `valid_action` false.
+    """
+
+    observation: str
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    success: bool = False
+    valid_action: bool = True
+
+    @property
+    def is_last(self) -> bool:
+        return self.terminated or self.truncated
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """How a reply is drawn."""
+
+    temperature: float = 1.0
+    """0 takes the most likely token."""
+    max_tokens: int = 256
+    """Limit on the tokens of one reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One sampled reply, exactly as the policy produced it."""
+
+    token_ids: tuple[int, ...]
+    """Includes the stop token when one was sampled."""
+    logprobs: tuple[float, ...]
+    """Log-probability of each token under the distribution it was drawn from."""
+    is_stopped: bool
+    """True when a stop token ended the reply, false when the token limit cut it."""
+    version: int
+    """Number of the training step whose weights produced it (0: before training)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Tokens `start` up to (not including) `end` of a sample are of one kind."""
+
+    kind: SegmentKind
+    start: int
+    end: int
+    round_index: int
+    """The round the tokens belong to, from 0; the prompt is of round 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One training sequence: exact token ids with everything that is aligned to them.
+
+    Example, a prompt of two tokens, a reply of two, an observation of one:
+        token_ids (5, 8, 31, 2, 9)   loss_mask (0, 0, 1, 1, 0)   rewards (0, 0, 0, 1.0, 0)
+    """
+
+    token_ids: tuple[int, ...]
+    loss_mask: tuple[int, ...]
+    """1 exactly on the tokens that the policy sampled."""
+    logprobs: tuple[float, ...]
+    """The engine's log-probability of each sampled token; 0 elsewhere."""
+    rewards: tuple[float, ...]
+    """The reward of each round, on the last action token of that round; 0 elsewhere."""
+    segments: tuple[Segment, ...]
+    version: int
+    """Version of the weights that sampled it."""
+
+    @property
+    def num_action_tokens(self) -> int:
+        return sum(self.loss_mask)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One action and the environment's reply."""
+
+    reply: str
+    """What the policy wrote, in full."""
+    action: str | None
+    """The action taken out of the reply; None where the reply did not parse."""
+    observation: str
+    reward: float
+    valid_action: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One attempt at a task, finished or failed.
+
+    A failed episode (`error` set) has no reward: it is counted and dropped, never scored 0.
+    """
+
+    task: Task
+    sample_index: int
+    """Which of the attempts at this task in its group, from 0."""
+    stop_reason: StopReason
+    reward: float | None
+    """Sum of the rewards of its rounds; None when the episode failed."""
+    success: bool
+    rounds: tuple[Round, ...]
+    messages: tuple[Message, ...]
+    samples: tuple[Sample, ...]
+    seconds: float
+    num_attempts: int = 1
+    """How many times the episode was started; above 1 after infrastructure failures."""
+    error: str | None = None
+
+    @property
+    def is_failed(self) -> bool:
+        return self.stop_reason.is_failure
+
+    @property
+    def num_invalid_actions(self) -> int:
+        return sum(not round_.valid_action for round_ in self.rounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The episodes of one task, all from the same start. Holds the failed ones too."""
+
+    task: Task
+    episodes: tuple[Episode, ...]
+
+    @property
+    def completed(self) -> tuple[Episode, ...]:
+        """The episodes that have a reward."""
+        return tuple(episode for episode in self.episodes if not episode.is_failed)
