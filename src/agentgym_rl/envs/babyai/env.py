@@ -1,0 +1,142 @@
+"""BabyAI: one agent in a grid of rooms, with missions in words (class `BabyAI`).
+
+Runs an episode over minigrid's simulator. Levels and splits are in levels.py, what is seen in
+view.py, what an action means in actions.py, the expert in expert.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
+
+from agentgym_rl.envs.babyai.actions import Refusal, Scene, Steps
+from agentgym_rl.envs.babyai.levels import (
+    CATEGORIES,
+    ENV_NAME,
+    SPLIT_SEEDS,
+    level_of,
+    seed_of,
+    tasks_of,
+)
+from agentgym_rl.envs.babyai.simulator import make_simulator
+from agentgym_rl.envs.babyai.view import describe, look, visible_cells
+from agentgym_rl.envs.base import Environment, EnvSpec
+from agentgym_rl.types import StepResult, Task
+
+_INSTRUCTIONS = """\
+You are in a grid of rooms and look in one direction. You see the things before you, named by \
+colour, kind and number, with their distance; "1 ahead" is directly in front of you. Walls and \
+shut doors hide what is behind them. Your actions:
+turn left
+turn right
+move forward
+go to <thing>
+pick up <thing>
+drop
+open <door or box>
+go through <door>
+toggle and go through <door>
+toggle
+You can carry one object; "drop" puts it into the free cell in front of you. A locked door opens \
+only while you carry the key of its colour. "toggle" opens or shuts what is directly in front."""
+
+
+class BabyAI(Environment):
+    """Reach objects, open doors and move things in a grid of rooms that is seen only in part.
+
+    The reward of a solved task is 1 - 0.9 * (simulator steps / the level's limit on them); an
+    unsolved one has 0. One action may take many simulator steps.
+    """
+
+    spec = EnvSpec(
+        name=ENV_NAME,
+        summary="Follow instructions in a grid world seen from inside (BabyAI, 40 levels)",
+        instructions=_INSTRUCTIONS,
+        example_action="go to red ball 1",
+        splits=tuple(SPLIT_SEEDS),
+        categories=CATEGORIES,
+        # AgentGym's horizon. The mazes of several rooms (in "Other") often need more.
+        max_rounds=20,
+        success="the simulator confirms that the mission is fulfilled",
+    )
+
+    def __init__(self, *, repeat_goal: bool = False, show_actions: bool = False) -> None:
+        """Create an environment without an episode.
+
+        Args:
+            repeat_goal: Start every observation, not only the first, with the goal.
+            show_actions: End every observation with the list of available actions.
+        """
+        self._repeat_goal = repeat_goal
+        self._show_actions = show_actions
+        self._simulator: RoomGridLevel | None = None
+        self._scene: Scene | None = None
+        self._seen: set[tuple[int, int]] = set()
+
+    @classmethod
+    def tasks(cls, split: str) -> Sequence[Task]:
+        return tasks_of(split)
+
+    def reset(self, task: Task) -> str:
+        if task.index < 0:
+            raise ValueError(f"the index of a babyai task starts at 0, got {task.index}")
+        self._simulator = make_simulator(level_of(task.index), seed_of(task.index))
+        self._seen = set()
+        return self._observe(self._look(self._simulator), has_goal=True)
+
+    def step(self, action: str) -> StepResult:
+        simulator, scene = self._running()
+        steps = scene.expand(action)
+        if isinstance(steps, Refusal):
+            return StepResult(self._frame(steps.reason), valid_action=False)
+        return self._execute(simulator, steps)
+
+    def available_actions(self) -> tuple[str, ...]:
+        return tuple(self._scene.available()) if self._scene else ()
+
+    def close(self) -> None:
+        self._simulator = self._scene = None
+
+    def _running(self) -> tuple[RoomGridLevel, Scene]:
+        if self._simulator is None or self._scene is None:
+            raise RuntimeError("no episode is running: call reset(task) first")
+        return self._simulator, self._scene
+
+    def _execute(self, simulator: RoomGridLevel, steps: Steps) -> StepResult:
+        """Do the steps of one action, up to the end of the episode if it comes first."""
+        reward, is_over, is_out_of_steps = 0.0, False, False
+        for step in steps:
+            _, simulator_reward, is_over, is_out_of_steps, _ = simulator.step(step)
+            reward = float(simulator_reward)
+            if is_over or is_out_of_steps:
+                break
+            self._seen.update((cell.x, cell.y) for cell in visible_cells(simulator))
+        text = self._observe(self._look(simulator), has_goal=self._repeat_goal)
+        if is_over:
+            self._scene = None
+            success = reward > 0
+            verdict = "The task is completed." if success else "The mission has failed."
+            reward = min(max(reward, 0.0), 1.0)
+            return StepResult(f"{verdict}\n{text}", reward, terminated=True, success=success)
+        if is_out_of_steps:
+            self._scene = None
+            return StepResult(f"Out of steps: the episode is over.\n{text}", truncated=True)
+        return StepResult(text)
+
+    def _look(self, simulator: RoomGridLevel) -> Scene:
+        view = look(simulator)
+        self._seen.update((cell.x, cell.y) for cell in view.cells)
+        self._scene = Scene(simulator, view, self._seen)
+        return self._scene
+
+    def _observe(self, scene: Scene, *, has_goal: bool) -> str:
+        simulator, _ = self._running()
+        goal = f"Your goal: {simulator.mission}\n" if has_goal else ""
+        return self._frame(goal + describe(scene.view, simulator.carrying))
+
+    def _frame(self, text: str) -> str:
+        """Add what the options ask for at the end of an observation."""
+        if not self._show_actions:
+            return text
+        return f"{text}\navailable actions: {', '.join(self.available_actions())}"

@@ -1,0 +1,107 @@
+"""Build minigrid's simulator of a level: silent, without images, and solvable.
+
+Owns everything that adapts minigrid itself. What the agent sees and does is in view.py and
+actions.py; they read the simulator's grid directly.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import gymnasium
+from minigrid.core.actions import Actions
+from minigrid.core.constants import DIR_TO_VEC
+from minigrid.envs.babyai.core import roomgrid_level
+from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
+from minigrid.envs.babyai.core.verifier import AfterInstr, BeforeInstr
+
+from agentgym_rl.envs.babyai.levels import Level
+
+
+def _print_nothing(*_values: object) -> None:
+    """Stand in for `print` where minigrid reports every rejected draw of a mission."""
+
+
+# Shadowing the name in that one module is safe with threads; redirecting stdout would not be.
+roomgrid_level.__dict__["print"] = _print_nothing
+
+HEADINGS = tuple((int(dx), int(dy)) for dx, dy in DIR_TO_VEC)
+"""Unit vector of each heading: east, south, west, north. The next one is a turn to the right."""
+
+
+class Pose(NamedTuple):
+    """Where the agent stands and which of `HEADINGS` it looks along."""
+
+    x: int
+    y: int
+    heading: int
+
+    def after(self, action: Actions) -> Pose:
+        """Return the pose after a move that nothing blocks; other actions leave it as it is."""
+        if action == Actions.left:
+            return Pose(self.x, self.y, (self.heading - 1) % 4)
+        if action == Actions.right:
+            return Pose(self.x, self.y, (self.heading + 1) % 4)
+        if action == Actions.forward:
+            dx, dy = HEADINGS[self.heading]
+            return Pose(self.x + dx, self.y + dy, self.heading)
+        return self
+
+
+def pose_of(simulator: RoomGridLevel) -> Pose:
+    """Return the agent's pose in plain integers (the simulator mixes in numpy's)."""
+    x, y = simulator.agent_pos
+    return Pose(int(x), int(y), int(simulator.agent_dir))
+
+
+def make_simulator(level: Level, seed: int) -> RoomGridLevel:
+    """Return the simulator of a level, reset with `seed`."""
+    simulator = gymnasium.make(level.gym_id, disable_env_checker=True).unwrapped
+    assert isinstance(simulator, RoomGridLevel)
+    # The image is most of a step's time and nobody reads it: view.py looks at the grid itself.
+    simulator.__dict__["gen_obs"] = _no_image
+    simulator.reset(seed=seed)
+    _mend_strict_order(simulator)
+    return simulator
+
+
+def _no_image() -> None:
+    """Stand in for the simulator's drawing of its view."""
+
+
+def _mend_strict_order(simulator: RoomGridLevel) -> None:
+    """Make ordered missions with a strict second part solvable (OpenDoorsOrderN4Debug).
+
+    minigrid shows the action that fulfils the first part to the second part too, and a strict
+    second part takes it for opening a wrong door: no sequence of actions could succeed.
+    """
+    mission = simulator.instrs
+    if isinstance(mission, BeforeInstr):
+        mended: BeforeInstr | AfterInstr = _MendedBefore(mission.instr_a, mission.instr_b)
+    elif isinstance(mission, AfterInstr):
+        mended = _MendedAfter(mission.instr_a, mission.instr_b)
+    else:
+        return
+    mended.strict = mission.strict
+    simulator.instrs = mended
+    mended.reset_verifier(simulator)
+
+
+class _MendedBefore(BeforeInstr):
+    """A before B, where fulfilling A never fails B."""
+
+    def verify(self, action: Actions) -> str:
+        was_done = self.a_done == "success"
+        status = super().verify(action)
+        is_first_done = not was_done and self.a_done == "success"
+        return "continue" if is_first_done and status == "failure" else status
+
+
+class _MendedAfter(AfterInstr):
+    """A after B, where fulfilling B never fails A."""
+
+    def verify(self, action: Actions) -> str:
+        was_done = self.b_done == "success"
+        status = super().verify(action)
+        is_first_done = not was_done and self.b_done == "success"
+        return "continue" if is_first_done and status == "failure" else status
