@@ -1,0 +1,1 @@
+"""Clients of environments: one interface, in process (local.py) or over HTTP (http.py)."""

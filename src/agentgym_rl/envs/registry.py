@@ -1,0 +1,126 @@
+"""Names of environments, and how a name becomes a class.
+
+    "babyai"                 built in (BUILTIN below)
+    "chess"                  a user's own, through the entry-point group "agentgym_rl.envs"
+    "my_package.chess:Chess" any importable class
+
+A class is imported when it is first asked for, so a missing extra matters only to who uses it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import inspect
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata
+from types import MappingProxyType
+
+from agentgym_rl.envs.base import Environment
+from agentgym_rl.errors import EnvError
+
+ENTRY_POINT_GROUP = "agentgym_rl.envs"
+
+BUILTIN: Mapping[str, str] = MappingProxyType(
+    {
+        "textcraft": "agentgym_rl.envs.textcraft.env:TextCraft",
+        "babyai": "agentgym_rl.envs.babyai.env:BabyAI",
+    }
+)
+"""Name -> "module:Class". The extra that an environment needs has the environment's name."""
+
+
+def names() -> tuple[str, ...]:
+    """Return every known name: the built-in ones in their order, then users' own, sorted."""
+    return (*BUILTIN, *sorted(set(_installed()) - set(BUILTIN)))
+
+
+def env_class(name: str) -> type[Environment]:
+    """Return the class behind a name or a "module:Class" string.
+
+    Raises ValueError when there is none, and EnvError when importing it fails.
+    """
+    loaded = _import_class(_target(name), name)
+    if not (isinstance(loaded, type) and issubclass(loaded, Environment)):
+        raise ValueError(f"environment {name!r} is not a subclass of Environment: {loaded!r}")
+    return loaded
+
+
+def make(name: str, options: Mapping[str, object]) -> Environment:
+    """Return a new environment object. Raises ValueError for an unknown name or option."""
+    cls = env_class(name)
+    check_options(cls, options)
+    return construct(cls, options)
+
+
+def construct(cls: type[Environment], options: Mapping[str, object]) -> Environment:
+    """Return `cls(**options)`; a missing package becomes an EnvError with the remedy."""
+    try:
+        return cls(**options)
+    except ModuleNotFoundError as error:
+        raise _missing_package(cls.spec.name, error) from error
+
+
+def check_options(cls: type[Environment], options: Mapping[str, object]) -> None:
+    """Raise ValueError, naming the legal ones, when the constructor does not take an option."""
+    parameters = inspect.signature(cls).parameters.values()
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    legal = [parameter.name for parameter in parameters]
+    for option in options:
+        if option not in legal:
+            choices = f"its options are {', '.join(legal)}" if legal else "it has no options"
+            raise ValueError(
+                f"environment {cls.spec.name!r} has no option {option!r}"
+                f"{_did_you_mean(option, legal)}; {choices}"
+            )
+
+
+def _target(name: str) -> str:
+    """Return the "module:Class" of a name."""
+    if ":" in name:
+        return name
+    target = BUILTIN.get(name) or _installed().get(name)
+    if target is None:
+        raise ValueError(
+            f"unknown environment {name!r}{_did_you_mean(name, names())}; known are "
+            f'{", ".join(names())}, and any class as "module:Class"'
+        )
+    return target
+
+
+def _import_class(target: str, name: str) -> object:
+    module_name, _, class_name = target.partition(":")
+    try:
+        loaded: object = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or ""
+        if module_name != missing and not module_name.startswith(f"{missing}."):
+            raise _missing_package(name, error) from error
+        raise ValueError(
+            f"environment {name!r}: there is no module {missing!r}; check the spelling, and that "
+            "it is installed or on PYTHONPATH"
+        ) from error
+    for part in class_name.split("."):
+        if not hasattr(loaded, part):
+            raise ValueError(f"environment {name!r}: module {module_name!r} has no {class_name!r}")
+        loaded = getattr(loaded, part)  # the name is the user's
+    return loaded
+
+
+def _missing_package(name: str, error: ModuleNotFoundError) -> EnvError:
+    missing = error.name or str(error)
+    remedy = f"pip install 'agentgym-rl[{name}]'" if name in BUILTIN else f"install {missing!r}"
+    return EnvError(f"environment {name!r} needs {missing!r}, which is not installed: {remedy}")
+
+
+def _did_you_mean(word: str, choices: list[str] | tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(word, choices, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+@cache  # reading every installed distribution takes milliseconds
+def _installed() -> Mapping[str, str]:
+    """Return name -> "module:Class" of the entry points."""
+    return {point.name: point.value for point in metadata.entry_points(group=ENTRY_POINT_GROUP)}
