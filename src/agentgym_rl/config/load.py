@@ -1,0 +1,162 @@
+"""Recipes and overrides become one `RunConfig`; a mistake gets an error that names the remedy.
+
+A recipe is a TOML file, found by name among the packaged recipes or given as a path. Overrides are
+dotted `key=value`; the value is read as TOML and, where it is no TOML, taken as a string.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias, get_args
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+
+from agentgym_rl.config.run import AlgorithmConfig, RoundsConfig, RunConfig
+from agentgym_rl.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+TomlTable: TypeAlias = dict[str, object]
+
+# Sections whose legal keys depend on their `type`.
+_UNIONS: Mapping[str, object] = {"algorithm": AlgorithmConfig, "rounds": RoundsConfig}
+
+
+def load_config(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
+    """Return the configuration of `recipe` (a name or a TOML file) with `overrides` applied."""
+    return parse_config(read_table(find_recipe(recipe)), overrides, source=recipe)
+
+
+def parse_config(table: TomlTable, overrides: Sequence[str] = (), *, source: str) -> RunConfig:
+    """Return the configuration that a TOML table and overrides describe; `source` is for errors."""
+    for override in overrides:
+        _apply_override(table, override)
+    for section in _UNIONS:
+        inner = table.get(section)
+        if isinstance(inner, dict):
+            inner.setdefault("type", _union_members(section)[0].model_fields["type"].default)
+    try:
+        return RunConfig.model_validate(table)
+    except ValidationError as error:
+        raise ConfigError(f"{source}: " + "\n".join(_explain(error))) from None
+
+
+def read_table(path: Path) -> TomlTable:
+    """Return the TOML file as nested dicts."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+
+
+def dump_config(config: RunConfig) -> str:
+    """Return the whole configuration as TOML, every default written out."""
+    return tomli_w.dumps(config.model_dump(mode="json"))
+
+
+def find_recipe(recipe: str) -> Path:
+    """Return the file of a recipe given by name ("quickstart") or by path ("my/recipe.toml")."""
+    path = Path(recipe)
+    if path.suffix == ".toml" or len(path.parts) > 1:
+        if not path.is_file():
+            raise ConfigError(f"no recipe file {recipe!r}")
+        return path
+    recipes = {file.stem: file for file in sorted(_recipes_folder().glob("*.toml"))}
+    if recipe not in recipes:
+        hint = did_you_mean(recipe, recipes)
+        raise ConfigError(f"no recipe {recipe!r}{hint}; there are: {', '.join(recipes)}")
+    return recipes[recipe]
+
+
+def did_you_mean(word: str, known: Sequence[str] | Mapping[str, object]) -> str:
+    """Return " (did you mean 'x'?)" for the nearest of the known words, or nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def _recipes_folder() -> Path:
+    package = Path(__file__).parents[1]
+    installed = package / "recipes"
+    return installed if installed.is_dir() else package.parents[1] / "recipes"
+
+
+def _apply_override(table: TomlTable, override: str) -> None:
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise ConfigError(f"override {override!r} is not of the form key=value, e.g. training.lr=1e-5")
+    target = table
+    for part in parts[:-1]:
+        inner = target.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise ConfigError(f"override {override!r}: {part!r} is a value, not a section")
+        target = inner
+    value = _parse_value(text.strip())
+    if parts[-1] == "type" and target.get("type", value) != value:
+        _keep_shared_keys(parts[0], target, value)
+    target[parts[-1]] = value
+
+
+def _parse_value(text: str) -> object:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _keep_shared_keys(section: str, target: TomlTable, new_type: object) -> None:
+    """Drop what the recipe set for another type and the new type does not know."""
+    for member in _union_members(section):
+        if member.model_fields["type"].default == new_type:
+            for key in [key for key in target if key not in member.model_fields]:
+                logger.warning("%s.%s of the recipe is no setting of type %s: left out", section, key, new_type)
+                del target[key]
+
+
+def _union_members(section: str) -> tuple[type[BaseModel], ...]:
+    annotated = _UNIONS.get(section)
+    return get_args(get_args(annotated)[0]) if annotated is not None else ()
+
+
+def _explain(error: ValidationError) -> list[str]:
+    """Return one sentence a mistake: the key as the user writes it, what is wrong, the remedy."""
+    sentences = []
+    for item in error.errors():
+        location = [str(part) for part in item["loc"]]
+        union = location and location[0] in _UNIONS
+        parts = [location[0], *location[2:]] if union and len(location) > 1 else location
+        key = ".".join(parts) or "the recipe"
+        message = item["msg"].removeprefix("Value error, ")
+        if item["type"] == "extra_forbidden":
+            message = f"unknown key{_suggest(location)}"
+        elif item["type"] not in {"value_error", "missing"}:
+            message = f"{message}, got {item['input']!r}"
+        sentences.append(message if key == "the recipe" else f"{key}: {message}")
+    return sentences
+
+
+def _suggest(location: Sequence[str]) -> str:
+    fields = _fields_at(location[:-1])
+    return f"{did_you_mean(location[-1], fields)}; legal here: {', '.join(fields)}" if fields else ""
+
+
+def _fields_at(location: Sequence[str]) -> list[str]:
+    """Return the legal keys of the section at a pydantic error location."""
+    model: type[BaseModel] = RunConfig
+    for depth, part in enumerate(location):
+        if depth == 1 and location[0] in _UNIONS:
+            members = {member.model_fields["type"].default: member for member in _union_members(location[0])}
+            model = members[part]
+            continue
+        if part in _UNIONS:
+            continue
+        inner = model.model_fields[part].annotation if part in model.model_fields else None
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return []
+        model = inner
+    return list(model.model_fields)

@@ -1,0 +1,257 @@
+"""The sections of a recipe, one model each; `run.py` puts them together.
+
+Defaults are the recommended settings. 0 stands for "no limit" where a docstring says so,
+because TOML has no null.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from agentgym_rl.config.base import BaseConfig
+
+
+class EnvConfig(BaseConfig):
+    """Which problems the agent works on."""
+
+    name: str = "babyai"
+    """A built-in environment, an entry point of another package, or "module:Class"."""
+
+    split: str = "train"
+    """Tasks to train on."""
+
+    eval_split: str = "test"
+    """Tasks to evaluate on."""
+
+    categories: tuple[str, ...] = ()
+    """Keep only tasks of these categories; empty keeps all."""
+
+    levels: tuple[str, ...] = ()
+    """Keep only tasks of these levels; empty keeps all."""
+
+    options: dict[str, bool | int | float | str] = {}
+    """Keyword arguments of the environment's constructor."""
+
+    url: str = ""
+    """Address of an `agentgym serve` server; empty runs the environment in this process."""
+
+    token_file: str = ""
+    """File that holds the bearer token of that server; the token itself never enters a run folder."""
+
+    timeout_s: float = Field(default=30.0, gt=0)
+    """Deadline of every single call to an environment."""
+
+
+class TinyModelConfig(BaseConfig):
+    """Shape of the built-in model that `model.path = "tiny"` makes on the spot."""
+
+    vocab_size: int = Field(default=768, ge=300, le=65536)
+    """Size of the tokenizer trained on the environment's own text."""
+
+    hidden_size: int = Field(default=128, ge=16, multiple_of=16)
+    num_layers: int = Field(default=4, ge=1)
+    num_heads: int = Field(default=4, ge=1)
+    num_kv_heads: int = Field(default=2, ge=1)
+    intermediate_size: int = Field(default=384, ge=16)
+
+    max_context: int = Field(default=2048, ge=64)
+    """Longest sequence the model accepts."""
+
+
+class ModelConfig(BaseConfig):
+    """The policy."""
+
+    path: str = "tiny"
+    """A directory, a hub name, or "tiny" for the small model built on the spot."""
+
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Number format of the weights."""
+
+    tiny: TinyModelConfig = TinyModelConfig()
+
+
+class AgentConfig(BaseConfig):
+    """How the model's replies become actions."""
+
+    format: Literal["react", "direct"] = "react"
+    """`react`: a thought, then an action; `direct`: the reply is the action."""
+
+    include_instructions: bool = True
+    """Put the environment's instructions before the first observation. A model made from nothing
+    cannot read them, and is faster without."""
+
+
+class NativeEngineConfig(BaseConfig):
+    """Generation in this process, with the learner's own weights."""
+
+    type: Literal["native"] = "native"
+
+    keep_cache: bool = True
+    """Keep keys and values of an episode between its rounds, so that only new tokens are computed."""
+
+    max_batch_tokens: int = Field(default=4096, ge=64)
+    """Most tokens computed in one pass; longer prompts wait for the next."""
+
+    timeout_s: float = Field(default=300.0, gt=0)
+    """Deadline of one reply."""
+
+
+class RolloutConfig(BaseConfig):
+    """How episodes are collected, and their limits."""
+
+    temperature: float = Field(default=1.0, ge=0)
+    """0 takes the most likely token, which gives an algorithm nothing to compare."""
+
+    max_tokens_per_round: int = Field(default=256, ge=1)
+    """Limit on one reply."""
+
+    max_tokens: int = Field(default=4096, ge=16)
+    """Limit on one episode, prompt and observations included."""
+
+    max_seconds: float = Field(default=600.0, gt=0)
+    """Wall-clock limit on one episode, after which it counts as failed."""
+
+    max_invalid_actions: int = Field(default=0, ge=0)
+    """End an episode after so many invalid actions in a row; 0 never does."""
+
+    max_concurrency: int = Field(default=256, ge=1)
+    """Most episodes under way at once."""
+
+    max_attempts: int = Field(default=3, ge=1)
+    """How often an episode is started when the infrastructure fails."""
+
+    min_group_size: int = Field(default=2, ge=1)
+    """A group with fewer completed episodes than this is dropped whole."""
+
+
+class FixedRoundsConfig(BaseConfig):
+    """The same limit on rounds throughout."""
+
+    type: Literal["fixed"] = "fixed"
+
+    rounds: int = Field(default=20, ge=1)
+    """Limit on rounds of an episode."""
+
+
+class StepRoundsConfig(BaseConfig):
+    """Raise the limit on rounds in stages (ScalingInter-RL, arXiv:2509.08755)."""
+
+    type: Literal["scaling_inter_stepwise"] = "scaling_inter_stepwise"
+
+    rounds: tuple[int, ...] = Field(min_length=1)
+    """Limit on rounds of each stage, in order; must grow."""
+
+    steps_per_stage: int = Field(gt=0)
+    """Training steps before the next stage begins. The last stage never ends."""
+
+    @field_validator("rounds")
+    @classmethod
+    def _must_grow(cls, rounds: tuple[int, ...]) -> tuple[int, ...]:
+        grows = all(later > earlier for earlier, later in zip(rounds, rounds[1:], strict=False))
+        if rounds[0] < 1 or not grows:
+            raise ValueError(
+                f"must start at 1 or more and grow from stage to stage, got {list(rounds)}; "
+                "for one limit throughout use rounds.type=fixed"
+            )
+        return rounds
+
+
+class GRPOConfig(BaseConfig):
+    """Group-relative policy optimisation (arXiv:2402.03300)."""
+
+    type: Literal["grpo"] = "grpo"
+
+    group_size: int = Field(default=8, ge=2)
+    """Episodes of each task; a reward counts relative to the others of its group."""
+
+    normalize_std: bool = True
+    """Divide advantages by the standard deviation of the group's rewards."""
+
+    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    """The probability ratio is clipped below 1 - clip_low."""
+
+    clip_high: float = Field(default=0.2, gt=0)
+    """The probability ratio is clipped above 1 + clip_high."""
+
+    entropy_coef: float = Field(default=0.0, ge=0)
+    """Weight of the entropy bonus."""
+
+
+class SFTConfig(BaseConfig):
+    """Supervised learning on demonstrations."""
+
+    type: Literal["sft"] = "sft"
+
+    data: str = ""
+    """Conversations in JSON lines (`agentgym demos` writes them); empty asks the environment's expert."""
+
+    num_demos: int = Field(default=256, ge=1)
+    """How many demonstrations to use."""
+
+    batch_size: int = Field(default=16, ge=1)
+    """Demonstrations in one update."""
+
+
+class TrainingConfig(BaseConfig):
+    """The optimiser and the size of a step."""
+
+    steps: int = Field(default=100, ge=1)
+    """Training steps in all."""
+
+    tasks_per_step: int = Field(default=16, ge=1)
+    """Tasks (groups) collected in each step."""
+
+    lr: float = Field(default=1e-6, gt=0)
+    """Learning rate of AdamW."""
+
+    warmup_steps: int = Field(default=0, ge=0)
+    """Updates over which the learning rate rises linearly to `lr`."""
+
+    weight_decay: float = Field(default=0.01, ge=0)
+
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """Gradients are scaled down to this norm."""
+
+    updates_per_step: int = Field(default=1, ge=1)
+    """The step's groups are split into so many parts, one optimiser update each."""
+
+    tokens_per_batch: int = Field(default=16384, ge=64)
+    """Most tokens in one forward and backward pass; gradients accumulate over passes."""
+
+
+class WarmStartConfig(BaseConfig):
+    """A short supervised run on expert demonstrations before reinforcement learning."""
+
+    steps: int = Field(default=0, ge=0)
+    """Updates of the warm start; 0 for none."""
+
+    num_demos: int = Field(default=256, ge=1)
+    batch_size: int = Field(default=16, ge=1)
+    lr: float = Field(default=1e-3, gt=0)
+
+
+class CheckpointConfig(BaseConfig):
+    """What is kept to go on from."""
+
+    every: int = Field(default=10, ge=1)
+    """Steps between checkpoints; the last step always has one."""
+
+    keep: int = Field(default=2, ge=1)
+    """How many of the newest are kept."""
+
+
+class EvalConfig(BaseConfig):
+    """Evaluation on tasks that are not trained on."""
+
+    every: int = Field(default=0, ge=0)
+    """Steps between evaluations during training; 0 evaluates only before and after."""
+
+    tasks: int = Field(default=100, ge=0)
+    """Number of tasks, drawn with the run's seed; 0 evaluates never."""
+
+    temperature: float = Field(default=1.0, ge=0)
+
+    max_rounds: int = Field(default=0, ge=0)
+    """Limit on rounds; 0 takes the longest that training uses."""

@@ -1,0 +1,54 @@
+"""Drawing a token from logits with noise that depends on (session, position) alone.
+
+One uniform number per token inverts the cumulative distribution. The number is a hash of the
+session's key and the token's position, so that which other requests share a batch, and when,
+cannot change what is drawn.
+
+Shape legend: B requests, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_MASK = (1 << 64) - 1
+
+
+def session_key(*parts: str | int) -> int:
+    """Return 64 well-mixed bits that depend on every part."""
+    text = "\x1f".join(str(part) for part in parts)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+
+
+def uniform(key: int, position: int) -> float:
+    """Return the number in [0, 1) that decides the token at `position` of session `key`.
+
+    The finaliser of SplitMix64 (Steele, Lea and Flood 2014).
+    """
+    z = (key + (position + 1) * 0x9E3779B97F4A7C15) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return ((z ^ (z >> 31)) >> 11) * 2.0**-53
+
+
+def draw(logits_BV: Tensor, temperatures: Sequence[float], uniforms: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """Return the tokens drawn and their log-probabilities under the distribution drawn from.
+
+    Temperature 0 takes the most likely token, whose log-probability is then 0.
+    """
+    temperatures_B = torch.tensor(temperatures, device=logits_BV.device)
+    is_greedy_B = temperatures_B == 0
+    logits_BV = logits_BV.float() / torch.where(is_greedy_B, 1.0, temperatures_B)[:, None]
+    logprobs_BV = logits_BV.log_softmax(dim=-1)
+    cumulative_BV = logprobs_BV.double().exp().cumsum(dim=-1)
+    uniforms_B = torch.tensor(uniforms, dtype=torch.float64, device=logits_BV.device)
+    # Scaled by the total, because rounding leaves the last sum a little off 1.
+    thresholds_B = uniforms_B * cumulative_BV[:, -1]
+    drawn_B = torch.searchsorted(cumulative_BV, thresholds_B[:, None], right=True)[:, 0]
+    tokens_B = torch.where(is_greedy_B, logits_BV.argmax(dim=-1), drawn_B.clamp(max=logits_BV.shape[1] - 1))
+    logprobs_B = logprobs_BV.gather(1, tokens_B[:, None])[:, 0]
+    return tokens_B, torch.where(is_greedy_B, 0.0, logprobs_B)

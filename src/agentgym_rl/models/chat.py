@@ -1,0 +1,116 @@
+"""Chat rendering that only ever appends: what was sampled is never decoded and encoded again.
+
+The model's own chat template is asked once, with placeholders, for the text around a message. A
+conversation is then built from three kinds of pieces, and old tokens are never touched:
+
+    prompt    everything up to the place where the first reply begins
+    reply     the ids that the policy sampled, as they are
+    turn      the close of the reply, the observation, and the opening of the next reply
+
+Text that an environment sends is encoded as plain text: it cannot forge the template's markers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from transformers import PreTrainedTokenizerBase
+
+_REPLY, _OBSERVATION = "[[reply-text]]", "[[observation-text]]"
+
+
+class ChatRenderer:
+    """Renders the messages of one model's conversations to token ids."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        if tokenizer.chat_template is None:
+            raise ValueError(
+                f"the tokenizer of {tokenizer.name_or_path!r} has no chat template; use an instruct model, "
+                "or set tokenizer.chat_template and save it again"
+            )
+        self._tokenizer = tokenizer
+        self._special_words = sorted(map(str, tokenizer.get_added_vocab()), key=len, reverse=True)
+        first = self._template([_user(_OBSERVATION)])
+        self._before_first, self._after_first = _split_once(first, _OBSERVATION)
+        self._close_reply, self._before_next, self._after_next = self._split_turn()
+        self.stop_token_ids = self._find_stop_tokens()
+
+    def prompt(self, text: str) -> list[int]:
+        """Return the ids from the start up to where the first reply begins."""
+        return [
+            *self._encode_marks(self._before_first),
+            *self._encode_text(text),
+            *self._encode_marks(self._after_first),
+        ]
+
+    def turn(self, observation: str, *, reply_ids: Sequence[int]) -> list[int]:
+        """Return the ids that follow a reply: its close, the observation, the next reply's opening.
+
+        A reply that ends with the end-of-turn token was closed by the policy itself; one that the
+        token limit cut is closed here, by a token that was not sampled.
+        """
+        end_of_turn = self.stop_token_ids[0]
+        is_closed = bool(reply_ids) and reply_ids[-1] == end_of_turn
+        return [
+            *([] if is_closed else [end_of_turn]),
+            *self._encode_marks(self._before_next),
+            *self._encode_text(observation),
+            *self._encode_marks(self._after_next),
+        ]
+
+    def reply(self, text: str) -> list[int]:
+        """Return the ids of a reply that is given as text (a demonstration), with its stop token."""
+        return [*self._encode_text(text), self.stop_token_ids[0]]
+
+    def decode_reply(self, token_ids: Sequence[int]) -> str:
+        """Return the text of a sampled reply without its stop token."""
+        ids = list(token_ids)
+        if ids and ids[-1] in self.stop_token_ids:
+            ids.pop()
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False))
+
+    def _template(self, messages: list[dict[str, str]]) -> str:
+        text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        assert isinstance(text, str), "one conversation renders to one text"
+        return text
+
+    def _split_turn(self) -> tuple[str, str, str]:
+        """Return the template's text right after a reply, before the observation, and after it.
+
+        The first of the three is the end-of-turn mark, which the policy samples itself.
+        """
+        text = self._template(
+            [_user("hello"), {"role": "assistant", "content": _REPLY}, _user(_OBSERVATION)]
+        )
+        _, rest = _split_once(text, _REPLY)
+        between, after = _split_once(rest, _OBSERVATION)
+        for word in self._special_words:
+            if between.startswith(word):
+                return word, between[len(word) :], after
+        raise ValueError(
+            f"the chat template does not close a reply with a special token but with {between[:20]!r}; "
+            "such a template cannot tell a model where to stop"
+        )
+
+    def _find_stop_tokens(self) -> list[int]:
+        """Return the ids that end a reply, the template's own end-of-turn mark first."""
+        end_of_turn = self._tokenizer.convert_tokens_to_ids(self._close_reply)
+        others = {self._tokenizer.eos_token_id} - {None, end_of_turn}
+        return [end_of_turn, *sorted(others)]
+
+    def _encode_marks(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False)
+
+    def _encode_text(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text.strip(), add_special_tokens=False, split_special_tokens=True)
+
+
+def _user(content: str) -> dict[str, str]:
+    return {"role": "user", "content": content}
+
+
+def _split_once(text: str, mark: str) -> tuple[str, str]:
+    before, found, after = text.partition(mark)
+    if not found:
+        raise ValueError(f"the chat template does not show message contents unchanged: {text[:80]!r}")
+    return before, after

@@ -1,0 +1,69 @@
+"""Loading and saving a policy: a model directory, a hub name, or the built-in tiny model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from agentgym_rl.config import ModelConfig
+from agentgym_rl.errors import ConfigError
+from agentgym_rl.models.attention import ATTENTION
+from agentgym_rl.models.chat import ChatRenderer
+from agentgym_rl.models.tiny import build_tiny_model, train_tokenizer
+
+TINY = "tiny"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A model with its tokenizer and the renderer of its conversations.
+
+    The engine and the learner hold the same object: an update is seen by both at once.
+    """
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    renderer: ChatRenderer
+
+    @property
+    def max_context(self) -> int:
+        """The longest sequence the model accepts."""
+        return int(self.model.config.max_position_embeddings)
+
+    def save(self, folder: Path) -> None:
+        """Write a directory that transformers' `from_pretrained` loads."""
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+
+def load_policy(config: ModelConfig, *, seed: int, texts: Callable[[], Iterable[str]]) -> Policy:
+    """Return the policy that a recipe names; `texts` gives a new tokenizer what to learn from."""
+    if config.path == TINY:
+        tokenizer = train_tokenizer(texts(), vocab_size=config.tiny.vocab_size)
+        model = build_tiny_model(config.tiny, tokenizer, seed=seed)
+        return _policy(model, tokenizer)
+    return load_pretrained(config.path, dtype=config.dtype)
+
+
+def load_pretrained(path: str | Path, *, dtype: str = "float32") -> Policy:
+    """Return the policy saved in a directory or published under a hub name."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        model = AutoModelForCausalLM.from_pretrained(
+            path, dtype=getattr(torch, dtype), attn_implementation=ATTENTION
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"cannot load a causal language model from {str(path)!r}: {error}\n"
+            'model.path takes a directory written by save_pretrained, a hub name, or "tiny"'
+        ) from error
+    return _policy(model, tokenizer)
+
+
+def _policy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Policy:
+    # Dropout is off in training too: the learner must see the probabilities that the engine sampled from.
+    return Policy(model=model.eval(), tokenizer=tokenizer, renderer=ChatRenderer(tokenizer))

@@ -1,0 +1,70 @@
+"""The built-in model: a small decoder and a tokenizer, made on the spot from the environment's text.
+
+Nothing is downloaded. Both save and load as any transformers model does, so that everything that
+works with the tiny model works with a large one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from agentgym_rl.config import TinyModelConfig
+from agentgym_rl.models.attention import ATTENTION
+
+_TURN_START, _TURN_END, _PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
+
+# ChatML without a default system message.
+_CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedTokenizerFast:
+    """Return a byte-level BPE tokenizer trained on `texts`; any text can be encoded with it."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[_PAD, _TURN_START, _TURN_END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    # The words of the chat template belong to the text that the model reads.
+    tokenizer.train_from_iterator(["user\n", "assistant\n", *texts], trainer)
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=_TURN_END, pad_token=_PAD)
+    fast.chat_template = _CHAT_TEMPLATE
+    return fast
+
+
+def build_tiny_model(config: TinyModelConfig, tokenizer: PreTrainedTokenizerFast, *, seed: int) -> PreTrainedModel:
+    """Return a decoder with random weights that depend on `seed` alone."""
+    hf_config = Qwen3Config(
+        vocab_size=_round_up(len(tokenizer), 64),
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_hidden_layers=config.num_layers,
+        num_attention_heads=config.num_heads,
+        num_key_value_heads=config.num_kv_heads,
+        head_dim=config.hidden_size // config.num_heads,
+        max_position_embeddings=config.max_context,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        attn_implementation=ATTENTION,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Qwen3ForCausalLM(hf_config)
+
+
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
