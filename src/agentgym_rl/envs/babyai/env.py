@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
 from agentgym_rl.envs.babyai.actions import Refusal, Scene, Steps
+from agentgym_rl.envs.babyai.expert import Expert
 from agentgym_rl.envs.babyai.levels import (
     CATEGORIES,
     ENV_NAME,
@@ -73,6 +74,7 @@ class BabyAI(Environment):
         self._simulator: RoomGridLevel | None = None
         self._scene: Scene | None = None
         self._seen: set[tuple[int, int]] = set()
+        self._expert = Expert()
 
     @classmethod
     def tasks(cls, split: str) -> Sequence[Task]:
@@ -83,6 +85,7 @@ class BabyAI(Environment):
             raise ValueError(f"the index of a babyai task starts at 0, got {task.index}")
         self._simulator = make_simulator(level_of(task.index), seed_of(task.index))
         self._seen = set()
+        self._expert = Expert()
         return self._observe(self._look(self._simulator), has_goal=True)
 
     def step(self, action: str) -> StepResult:
@@ -95,6 +98,10 @@ class BabyAI(Environment):
     def available_actions(self) -> tuple[str, ...]:
         return tuple(self._scene.available()) if self._scene else ()
 
+    def expert_action(self) -> str | None:
+        simulator, scene = self._running()
+        return self._expert.advise(simulator, scene, self._seen)
+
     def close(self) -> None:
         self._simulator = self._scene = None
 
@@ -106,12 +113,13 @@ class BabyAI(Environment):
     def _execute(self, simulator: RoomGridLevel, steps: Steps) -> StepResult:
         """Do the steps of one action, up to the end of the episode if it comes first."""
         reward, is_over, is_out_of_steps = 0.0, False, False
-        for step in steps:
+        for count, step in enumerate(steps):
+            if count:
+                self._seen.update((cell.x, cell.y) for cell in visible_cells(simulator))
             _, simulator_reward, is_over, is_out_of_steps, _ = simulator.step(step)
             reward = float(simulator_reward)
             if is_over or is_out_of_steps:
                 break
-            self._seen.update((cell.x, cell.y) for cell in visible_cells(simulator))
         text = self._observe(self._look(simulator), has_goal=self._repeat_goal)
         if is_over:
             self._scene = None

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from minigrid.core.world_object import Door, WorldObj
+from minigrid.core.grid import Grid
+from minigrid.core.world_object import Door, Wall, WorldObj
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
 from agentgym_rl.envs.babyai.simulator import HEADINGS, pose_of
 
 _DEPTH = 7
-_HALF_WIDTH = 3
+_SIDES = range(-3, 4)
+_OUTSIDE = Wall()
+"""Stands for every cell beyond the border of the grid."""
 
 KINDS = ("ball", "box", "key", "door")
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """One visible cell; `ahead` and `right` are relative to the agent, `x` and `y` to the grid."""
 
     x: int
@@ -119,21 +122,24 @@ def visible_cells(simulator: RoomGridLevel) -> list[Cell]:
     left, and from each lit transparent cell to the next row. A test holds the two equal.
     """
     x, y, heading = pose_of(simulator)
-    (dx, dy), grid = HEADINGS[heading], simulator.grid
-    width, height, contents = grid.width, grid.height, grid.grid
-    size = 2 * _HALF_WIDTH + 1
-    lit, cells = [False] * size, []
-    lit[_HALF_WIDTH] = True
+    dx, dy = HEADINGS[heading]
+    lit = [right == 0 for right in _SIDES]
+    cells: list[Cell] = []
     for ahead in range(_DEPTH):
-        row: list[Cell | None] = []
-        for right in range(-_HALF_WIDTH, _HALF_WIDTH + 1):
-            i, j = x + dx * ahead - dy * right, y + dy * ahead + dx * right
-            inside = 0 <= i < width and 0 <= j < height
-            row.append(Cell(i, j, ahead, right, contents[j * width + i]) if inside else None)
-        lit, next_lit = _spread(lit, [_is_transparent(cell) for cell in row])
-        cells += [cell for cell, is_lit in zip(row, lit, strict=True) if is_lit and cell]
+        places = [(x + dx * ahead - dy * right, y + dy * ahead + dx * right) for right in _SIDES]
+        contents = [_content(simulator.grid, i, j) for i, j in places]
+        lit, next_lit = _spread(lit, [c is None or c.see_behind() for c in contents])
+        for right, (i, j), content, is_lit in zip(_SIDES, places, contents, lit, strict=True):
+            if is_lit and content is not _OUTSIDE:
+                cells.append(Cell(i, j, ahead, right, content))
         lit = next_lit
     return cells
+
+
+def _content(grid: Grid, x: int, y: int) -> WorldObj | None:
+    if 0 <= x < grid.width and 0 <= y < grid.height:
+        return grid.grid[y * grid.width + x]
+    return _OUTSIDE
 
 
 def _spread(lit: list[bool], transparent: list[bool]) -> tuple[list[bool], list[bool]]:
@@ -145,10 +151,6 @@ def _spread(lit: list[bool], transparent: list[bool]) -> tuple[list[bool], list[
             if lit[i] and transparent[i]:
                 lit[i + step] = beyond[i + step] = beyond[i] = True
     return lit, beyond
-
-
-def _is_transparent(cell: Cell | None) -> bool:
-    return cell is not None and (cell.content is None or cell.content.see_behind())
 
 
 def _thing_line(thing: Thing) -> str:
