@@ -1,0 +1,66 @@
+"""Expert demonstrations: an environment's own expert plays its tasks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from agentgym_rl.envs import registry
+from agentgym_rl.envs.base import Environment
+from agentgym_rl.types import Task
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """A solved task: the observation before each action, and the action."""
+
+    task: Task
+    observations: tuple[str, ...]
+    actions: tuple[str, ...]
+
+
+def demonstrate(env: Environment, task: Task, *, max_rounds: int) -> Demonstration | None:
+    """Return how the expert solves the task; None where it does not within `max_rounds`."""
+    observations, actions = [env.reset(task)], []
+    while len(actions) < max_rounds:
+        action = env.expert_action()
+        if action is None:
+            return None
+        actions.append(action)
+        result = env.step(action)
+        if result.success:
+            return Demonstration(task, tuple(observations), tuple(actions))
+        if result.is_last:
+            return None
+        observations.append(result.observation)
+    return None
+
+
+def collect_demonstrations(
+    name: str, tasks: Sequence[Task], *, num_demos: int, max_rounds: int, options: Mapping[str, object] | None = None
+) -> Iterator[Demonstration]:
+    """Yield up to `num_demos` demonstrations of an environment's tasks, in their order.
+
+    Tasks that the expert does not solve are left out and counted in the log.
+    """
+    env = registry.make(name, options or {})
+    num_found = num_failed = 0
+    try:
+        for task in tasks:
+            if num_found == num_demos:
+                break
+            demo = demonstrate(env, task, max_rounds=max_rounds)
+            if demo is None:
+                num_failed += 1
+            else:
+                num_found += 1
+                yield demo
+    finally:
+        env.close()
+    if num_failed:
+        logger.info("%s: the expert did not solve %d of %d tasks", name, num_failed, num_found + num_failed)
+    if num_found < num_demos:
+        logger.warning("%s: only %d of %d demonstrations could be had", name, num_found, num_demos)

@@ -1,0 +1,136 @@
+"""The run folder: where everything that a run leaves behind is, and how it is written.
+
+    config.toml          resolved configuration
+    metrics.jsonl        one JSON object a training step
+    episodes/            Parquet parts, one row an episode
+    checkpoints/step-N/  everything needed to resume; `latest` points at the newest complete one
+    model/               the final model
+    eval/                reports
+    warm_start/          the supervised run before, a run folder of its own
+
+Whatever is replaced is written beside its place and then renamed, so that a reader, or a run that
+is killed and resumed, never meets half a file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from agentgym_rl.errors import RunError
+
+Metrics = dict[str, float]
+
+
+class RunFolder:
+    """Paths and writers of one run. One process writes at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config_file = path / "config.toml"
+        self.metrics_file = path / "metrics.jsonl"
+        self.episodes = path / "episodes"
+        self.checkpoints = path / "checkpoints"
+        self.model = path / "model"
+        self.eval = path / "eval"
+        self.warm_start = path / "warm_start"
+
+    @property
+    def exists(self) -> bool:
+        return self.config_file.exists()
+
+    def create(self, config_text: str) -> None:
+        """Make the folder of a new run; refuses one that holds a run already."""
+        if self.exists:
+            raise RunError(
+                f"{self.path} holds a run already: add --resume to go on with it, or choose another --run-dir"
+            )
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.config_file, config_text)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from writing here; freed by the system when the process dies."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunError(f"{self.path} is in use by another process") from None
+            yield
+
+    def append_metrics(self, metrics: Mapping[str, float]) -> None:
+        """Add the line of one step."""
+        with self.metrics_file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(metrics) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read_metrics(self) -> list[Metrics]:
+        """Return the lines of all steps; half a line at the end, left by a kill, is not read."""
+        return read_json_lines(self.metrics_file)
+
+    def forget_after(self, step: int) -> None:
+        """Remove metrics and episodes of steps after `step`, which a resumed run makes again."""
+        kept = [line for line in self.read_metrics() if line["step"] <= step]
+        write_atomically(self.metrics_file, "".join(json.dumps(line) + "\n" for line in kept))
+        for folder, pattern in ((self.episodes, "*.parquet"), (self.eval, "step-*.*")):
+            for file in folder.glob(pattern) if folder.is_dir() else ():
+                if step_of(file.stem) > step:
+                    file.unlink()
+
+    def checkpoint_path(self, step: int) -> Path:
+        return self.checkpoints / f"step-{step}"
+
+    def latest_checkpoint(self) -> Path | None:
+        """Return the newest complete checkpoint."""
+        latest = self.checkpoints / "latest"
+        return latest.resolve() if latest.exists() else None
+
+    def complete_checkpoint(self, written: Path, step: int, *, keep: int) -> Path:
+        """Give a finished checkpoint its name, point `latest` at it, and drop old ones."""
+        final = self.checkpoint_path(step)
+        if final.exists():
+            shutil.rmtree(final)
+        written.rename(final)
+        link = self.checkpoints / ".latest"
+        link.unlink(missing_ok=True)
+        link.symlink_to(final.name)
+        link.replace(self.checkpoints / "latest")
+        numbered = sorted(self.checkpoints.glob("step-*"), key=lambda path: step_of(path.name))
+        for old in numbered[:-keep]:
+            shutil.rmtree(old)
+        return final
+
+
+def step_of(name: str) -> int:
+    """Return the number at the end of "step-12" or "train-000012"."""
+    return int(name.rsplit("-", 1)[1])
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write a text file so that a reader sees the old or the new one, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def read_json_lines(path: Path) -> list[Metrics]:
+    """Return the objects of a JSON-lines file up to the first line that is not whole."""
+    lines: list[Metrics] = []
+    if path.exists():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            try:
+                lines.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+    return lines
