@@ -1,0 +1,1 @@
+"""TextCraft: an environment on the crafting recipes of Minecraft. See `env.py`."""
