@@ -1,0 +1,140 @@
+"""What an agent can say: `get`, `craft` and `inventory`, as text and as values.
+
+`parse` knows the grammar only; whether an item exists or a recipe fits is for `env.py` to say.
+
+    get        := "get" INT NAME
+    craft      := "craft" [INT] NAME "using" INT NAME { "," INT NAME }
+    inventory  := "inventory"
+
+Case and extra blanks do not matter; a final period, underscores for blanks and the prefix
+"minecraft:" of the game's ids are tolerated.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from agentgym_rl.envs.textcraft.recipes import shown
+
+MAX_COUNT = 999
+"""Greatest number in an action. No goal needs more than 81 of anything."""
+
+_MAX_CHARS = 2000
+_MAX_ECHO_CHARS = 60
+_GET = re.compile(r"get ([0-9]+) (.+)")
+_CRAFT = re.compile(r"craft (?:([0-9]+) )?(.+?) using (.+)")
+_INGREDIENT = re.compile(r"([0-9]+) (.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Get:
+    """Fetch `count` pieces of a base item."""
+
+    item: str
+    count: int
+
+    @property
+    def text(self) -> str:
+        return f"get {self.count} {shown(self.item)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Craft:
+    """Make `count` pieces of `item` out of exactly these ingredients.
+
+    Example: Craft(item="stick", count=4, ingredients=(("oak_planks", 2),))
+    """
+
+    item: str
+    count: int | None
+    """None where the agent left it to the recipe."""
+    ingredients: tuple[tuple[str, int], ...]
+    """Each item once."""
+
+    @property
+    def text(self) -> str:
+        parts = ", ".join(f"{count} {shown(item)}" for item, count in self.ingredients)
+        number = "" if self.count is None else f"{self.count} "
+        return f"craft {number}{shown(self.item)} using {parts}"
+
+
+@dataclass(frozen=True, slots=True)
+class Inventory:
+    """Look at what is held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """The text is no action; `reply` tells the agent why."""
+
+    reply: str
+
+
+Action: TypeAlias = Get | Craft | Inventory
+
+
+def parse(text: str) -> Action | Mistake:
+    """Read any text; items come back as ids, but need not exist."""
+    if len(text) > _MAX_CHARS:
+        return Mistake(f"The action is too long: at most {_MAX_CHARS} characters.")
+    plain = " ".join(text.lower().split()).rstrip(" .")
+    verb = plain.partition(" ")[0]
+    if verb == "get":
+        return _parse_get(plain)
+    if verb == "craft":
+        return _parse_craft(plain)
+    if plain == "inventory":
+        return Inventory()
+    return Mistake(f'"{echo(plain)}" is not an action. Use get, craft or inventory.')
+
+
+def echo(text: str) -> str:
+    """Return the agent's own text fit for a reply: short, and without unprintable characters."""
+    head = "".join(char if char.isprintable() else "?" for char in text[:_MAX_ECHO_CHARS])
+    return head if len(text) <= _MAX_ECHO_CHARS else head + "..."
+
+
+def _parse_get(plain: str) -> Get | Mistake:
+    match = _GET.fullmatch(plain)
+    if match is None:
+        return Mistake('Say how many of what to get, for example "get 2 oak log".')
+    count = _read_count(match[1])
+    return count if isinstance(count, Mistake) else Get(_item_id(match[2]), count)
+
+
+def _parse_craft(plain: str) -> Craft | Mistake:
+    match = _CRAFT.fullmatch(plain)
+    if match is None:
+        return Mistake(
+            'Say what to craft and from what, for example "craft 8 oak planks using 2 oak log".'
+        )
+    makes = None if match[1] is None else _read_count(match[1])
+    if isinstance(makes, Mistake):
+        return makes
+    ingredients: dict[str, int] = {}
+    for part in match[3].split(","):
+        found = _INGREDIENT.fullmatch(part.strip())
+        if found is None:
+            return Mistake(f'The ingredient "{echo(part.strip())}" needs a count and a name.')
+        count = _read_count(found[1])
+        if isinstance(count, Mistake):
+            return count
+        item = _item_id(found[2])
+        ingredients[item] = ingredients.get(item, 0) + count
+    return Craft(_item_id(match[2]), makes, tuple(ingredients.items()))
+
+
+def _read_count(digits: str) -> int | Mistake:
+    """Read a count. The length is looked at first: Python refuses to read very long numbers."""
+    digits = digits.lstrip("0")
+    if not digits:
+        return Mistake("A count must be at least 1.")
+    if len(digits) > len(str(MAX_COUNT)) or int(digits) > MAX_COUNT:
+        return Mistake(f"A count can be at most {MAX_COUNT}.")
+    return int(digits)
+
+
+def _item_id(name: str) -> str:
+    return name.strip().removeprefix("minecraft:").strip().replace(" ", "_")
