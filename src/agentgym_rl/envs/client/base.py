@@ -207,7 +207,7 @@ class EnvClient(ABC):
             raise EnvGoneError(f"{self.where}: {what} on a closed client: open another")
         if self._phase is _Phase.SPENT:
             raise EnvGoneError(
-                f"{self.where}: {what} after a failure, open another client; it was: {self._failure}"
+                f"{self.where}: {what} after a failure: open another client ({self._failure})"
             )
 
     def _refuse_unless_started(self, what: str) -> None:
@@ -224,7 +224,7 @@ class EnvSource(ABC):
         """Return what is known of the environment before an episode starts."""
 
     async def tasks(self, split: str) -> tuple[Task, ...]:
-        """Return every task of a split, in the environment's order; ValueError for no such split."""
+        """Return every task of a split, in order. Raises ValueError for no such split."""
         spec = await self.spec()
         if split not in spec.splits:
             raise ValueError(f"{spec.name} has no split {split!r}; it has {', '.join(spec.splits)}")

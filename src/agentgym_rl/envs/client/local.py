@@ -35,7 +35,7 @@ class LocalEnvClient(EnvClient):
     """Plays one environment object, made on first use by `factory` on the episode's own thread.
 
     A call that passes `timeout_s` raises `EnvTimeoutError` and leaves the object and its thread
-    behind; `is_left_behind` says for how long.
+    behind: the environment is closed when the call returns, if ever.
     """
 
     def __init__(self, env: str, factory: Callable[[], Environment], *, timeout_s: float) -> None:
@@ -49,7 +49,7 @@ class LocalEnvClient(EnvClient):
     @property
     def is_left_behind(self) -> bool:
         """Whether the thread is still inside a call although the client is closed or spent."""
-        return self._is_finished and self._thread.is_alive
+        return self._is_finished and self._thread.is_busy
 
     async def _do_create(self) -> None:
         await self._on_thread("create", self._build)

@@ -1,0 +1,126 @@
+"""Small stand-ins for tests: environments with one trait each.
+
+Also reached by name ("fakes:CountingEnv"), so that a server process can serve them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from typing import ClassVar
+
+from agentgym_rl.envs.base import Environment, EnvSpec
+from agentgym_rl.types import StepResult, Task
+
+
+def fake_spec(name: str, **changes: object) -> EnvSpec:
+    """Return the spec of a fake; `changes` replace fields of EnvSpec."""
+    fields: dict[str, object] = {
+        "name": name,
+        "summary": "a fake",
+        "instructions": "Count up to the goal.",
+        "example_action": "add 1",
+        "splits": ("train", "test"),
+        "categories": ("small", "large"),
+        "max_rounds": 10,
+    }
+    return EnvSpec(**{**fields, **changes})
+
+
+class CountingEnv(Environment):
+    """Reach the goal by "add 1", "add 2", ...; a well-behaved environment with an expert.
+
+    Task number n has goal n + 1; even numbers are train, odd ones test.
+    """
+
+    spec: ClassVar[EnvSpec] = fake_spec("counting")
+
+    def __init__(self, *, largest: int = 3) -> None:
+        self._largest = largest
+        self._goal = 0
+        self._count = 0
+        self.num_closes = 0
+
+    @classmethod
+    def tasks(cls, split: str) -> Sequence[Task]:
+        first = cls.spec.splits.index(split)
+        return [
+            Task(cls.spec.name, split, index, category="small" if index < 10 else "large")
+            for index in range(first, 20, 2)
+        ]
+
+    def reset(self, task: Task) -> str:
+        self._goal, self._count = task.index + 1, 0
+        return f"Goal: {self._goal}. Count: 0."
+
+    def step(self, action: str) -> StepResult:
+        if action not in self.available_actions():
+            return StepResult(f"{action[:20]!r} is not an action.", valid_action=False)
+        self._count += int(action.removeprefix("add "))
+        is_over = self._count >= self._goal
+        success = self._count == self._goal
+        return StepResult(
+            f"Count: {self._count}.",
+            reward=1.0 if success else 0.0,
+            terminated=is_over,
+            success=success,
+        )
+
+    def available_actions(self) -> tuple[str, ...]:
+        return tuple(f"add {number}" for number in range(1, self._largest + 1))
+
+    def expert_action(self) -> str | None:
+        return f"add {min(self._largest, self._goal - self._count)}"
+
+    def close(self) -> None:
+        self.num_closes += 1
+
+
+class TroubleEnv(CountingEnv):
+    """Does what the action says, beyond counting.
+
+    "raise" raises, "exit" raises SystemExit, "hang" never returns, "sleep 0.1" takes its time,
+    "die" kills the whole process, "nan" gives a reward that is no number, "text" returns a str.
+    """
+
+    spec: ClassVar[EnvSpec] = fake_spec("trouble")
+
+    def step(self, action: str) -> StepResult:
+        word, _, rest = action.partition(" ")
+        match word:
+            case "raise":
+                raise KeyError("the world is broken")
+            case "exit":
+                raise SystemExit(3)
+            case "hang":
+                while True:
+                    time.sleep(0.05)
+            case "sleep":
+                time.sleep(float(rest))
+            case "die":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "nan":
+                return StepResult("not a number", reward=float("nan"))
+            case "text":
+                return "not a result"  # type: ignore[return-value]  # what it is here to do
+        return super().step("add 1" if word == "sleep" else action)
+
+
+class BrokenResetEnv(CountingEnv):
+    """Raises on every reset."""
+
+    spec: ClassVar[EnvSpec] = fake_spec("broken-reset")
+
+    def reset(self, task: Task) -> str:
+        raise OSError("no data")
+
+
+class BrokenStartEnv(CountingEnv):
+    """Raises when constructed."""
+
+    spec: ClassVar[EnvSpec] = fake_spec("broken-start")
+
+    def __init__(self) -> None:
+        raise RuntimeError("no display")
