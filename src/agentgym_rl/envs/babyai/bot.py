@@ -31,8 +31,8 @@ from minigrid.utils.baby_ai_bot import (
 
 from agentgym_rl.envs.babyai.view import visible_cells
 
-_MAX_SEARCHES = 500
-"""Searches for a way within one decision. More than this is a loop without end (a few suffice)."""
+_MAX_SEARCHES = 100
+"""Searches for a way within one decision; more than this is a loop without end."""
 
 
 class StuckError(Exception):

@@ -21,7 +21,7 @@ from agentgym_rl.envs.babyai.levels import (
     tasks_of,
 )
 from agentgym_rl.envs.babyai.simulator import make_simulator
-from agentgym_rl.envs.babyai.view import describe, look, visible_cells
+from agentgym_rl.envs.babyai.view import describe, look
 from agentgym_rl.envs.base import Environment, EnvSpec
 from agentgym_rl.types import StepResult, Task
 
@@ -86,13 +86,15 @@ class BabyAI(Environment):
         self._simulator = make_simulator(level_of(task.index), seed_of(task.index))
         self._seen = set()
         self._expert = Expert()
-        return self._observe(self._look(self._simulator), has_goal=True)
+        scene = self._look(self._simulator)
+        return self._frame(describe(scene.view, self._simulator.carrying), has_goal=True)
 
     def step(self, action: str) -> StepResult:
         simulator, scene = self._running()
         steps = scene.expand(action)
         if isinstance(steps, Refusal):
-            return StepResult(self._frame(steps.reason), valid_action=False)
+            text = self._frame(steps.reason, has_goal=self._repeat_goal)
+            return StepResult(text, valid_action=False)
         return self._execute(simulator, steps)
 
     def available_actions(self) -> tuple[str, ...]:
@@ -111,26 +113,18 @@ class BabyAI(Environment):
         return self._simulator, self._scene
 
     def _execute(self, simulator: RoomGridLevel, steps: Steps) -> StepResult:
-        """Do the steps of one action, up to the end of the episode if it comes first."""
-        reward, is_over, is_out_of_steps = 0.0, False, False
-        for count, step in enumerate(steps):
-            if count:
-                self._seen.update((cell.x, cell.y) for cell in visible_cells(simulator))
-            _, simulator_reward, is_over, is_out_of_steps, _ = simulator.step(step)
-            reward = float(simulator_reward)
-            if is_over or is_out_of_steps:
-                break
-        text = self._observe(self._look(simulator), has_goal=self._repeat_goal)
-        if is_over:
-            self._scene = None
-            success = reward > 0
-            verdict = "The task is completed." if success else "The mission has failed."
-            reward = min(max(reward, 0.0), 1.0)
-            return StepResult(f"{verdict}\n{text}", reward, terminated=True, success=success)
-        if is_out_of_steps:
-            self._scene = None
-            return StepResult(f"Out of steps: the episode is over.\n{text}", truncated=True)
-        return StepResult(text)
+        """Do the steps of one action, as far as the episode lasts."""
+        scene = None
+        for step in steps:
+            _, reward, is_terminated, is_truncated, _ = simulator.step(step)
+            if is_terminated or is_truncated:
+                self._scene = None
+                return _last_result(float(reward), is_terminated=is_terminated)
+            # Looking after every step, not only the last, is what fills the map of seen cells.
+            scene = self._look(simulator)
+        assert scene is not None, "an action stands for at least one step"
+        text = describe(scene.view, simulator.carrying)
+        return StepResult(self._frame(text, has_goal=self._repeat_goal))
 
     def _look(self, simulator: RoomGridLevel) -> Scene:
         view = look(simulator)
@@ -138,13 +132,20 @@ class BabyAI(Environment):
         self._scene = Scene(simulator, view, self._seen)
         return self._scene
 
-    def _observe(self, scene: Scene, *, has_goal: bool) -> str:
+    def _frame(self, text: str, *, has_goal: bool) -> str:
+        """Add the goal and, where the option asks for them, the available actions."""
         simulator, _ = self._running()
-        goal = f"Your goal: {simulator.mission}\n" if has_goal else ""
-        return self._frame(goal + describe(scene.view, simulator.carrying))
+        if has_goal:
+            text = f"Your goal: {simulator.mission}\n{text}"
+        if self._show_actions:
+            text = f"{text}\navailable actions: {', '.join(self.available_actions())}"
+        return text
 
-    def _frame(self, text: str) -> str:
-        """Add what the options ask for at the end of an observation."""
-        if not self._show_actions:
-            return text
-        return f"{text}\navailable actions: {', '.join(self.available_actions())}"
+
+def _last_result(reward: float, *, is_terminated: bool) -> StepResult:
+    """Return the end of an episode, given what the simulator said of its last step."""
+    if not is_terminated:
+        return StepResult("Out of steps: the episode is over.", truncated=True)
+    if reward <= 0:
+        return StepResult("The mission has failed.", terminated=True)
+    return StepResult("The task is completed.", min(reward, 1.0), terminated=True, success=True)

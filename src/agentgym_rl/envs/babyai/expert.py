@@ -20,7 +20,6 @@ from agentgym_rl.envs.babyai.bot import Bot, StuckError
 from agentgym_rl.envs.babyai.simulator import Pose, pose_of
 from agentgym_rl.envs.babyai.view import visible_cells
 
-_MAX_ATTEMPTS = 3
 # minigrid's bot fails by its own assertions, and by using a place that it did not find.
 _BOT_FAILURES = (StuckError, AssertionError, IndexError, TypeError)
 _MOVES = (Actions.left, Actions.right, Actions.forward, Actions.done)
@@ -105,20 +104,22 @@ class _Solution:
 
 
 def _solve(simulator: RoomGridLevel, seen: AbstractSet[tuple[int, int]]) -> _Solution | None:
-    errands: list[tuple[_Errand, ...]] = [()]
-    if simulator.carrying is not None:
-        errands.append((Bot.plan_only_drop,))
-    if any(isinstance(content, Box) and content.contains for content in simulator.grid.grid):
-        errands += [(*first, Bot.plan_only_open_box) for first in errands]
-    for first in errands:
+    """Return a way to fulfil the mission, explored from what was seen; None when none is found."""
+    for errands in _openings(simulator):
         rehearsal = _Rehearsal(simulator, seen)
-        for errand in first:
-            rehearsal.run(errand)
-        for _ in range(_MAX_ATTEMPTS):
-            rehearsal.run(None)
-        if rehearsal.is_success:
+        if rehearsal.is_solved_by(errands):
             return rehearsal.solution
     return None
+
+
+def _openings(simulator: RoomGridLevel) -> list[tuple[_Errand, ...]]:
+    """Return the errands that may have to come before the mission, most likely first."""
+    openings: list[tuple[_Errand, ...]] = [()]
+    if simulator.carrying is not None:
+        openings.append((Bot.plan_only_drop,))
+    if any(isinstance(content, Box) for content in (*simulator.grid.grid, simulator.carrying)):
+        openings += [(*errands, Bot.plan_only_open_box) for errands in openings]
+    return openings
 
 
 class _Rehearsal:
@@ -128,16 +129,26 @@ class _Rehearsal:
         self._simulator = copy.deepcopy(simulator)
         self._seen = set(seen)
         self.solution = _Solution(self._simulator)
-        self.is_over = False
-        self.is_success = False
+        self._is_over = False
+        self._is_success = False
 
-    def run(self, errand: _Errand | None) -> None:
-        """Let a fresh bot fulfil the mission, or run an errand first, as far as it gets."""
+    def is_solved_by(self, errands: tuple[_Errand, ...]) -> bool:
+        """Run the errands, then the mission; a bot that gives up on the way is replaced."""
+        for errand in errands:
+            self._run(errand)
+        num_steps = -1
+        while not self._is_over and num_steps < self._simulator.step_count:
+            num_steps = self._simulator.step_count
+            self._run(None)
+        return self._is_success
+
+    def _run(self, errand: _Errand | None) -> None:
+        """Let a fresh bot run an errand or, without one, fulfil the mission, as far as it gets."""
         try:
             bot = Bot(self._simulator, self._seen)
             if errand is not None:
                 errand(bot)
-            while not self.is_over:
+            while not self._is_over:
                 step = bot.replan()
                 if bot.is_done and errand is not None:
                     return
@@ -149,8 +160,8 @@ class _Rehearsal:
 
     def _do(self, step: Actions) -> None:
         _, reward, terminated, truncated, _ = self._simulator.step(step)
-        self.is_over = terminated or truncated
-        self.is_success = terminated and float(reward) > 0
+        self._is_over = terminated or truncated
+        self._is_success = terminated and float(reward) > 0
         self._seen.update((cell.x, cell.y) for cell in visible_cells(self._simulator))
         self.solution.add(step, self._simulator)
 

@@ -13,7 +13,7 @@ from minigrid.core.actions import Actions
 from minigrid.core.constants import DIR_TO_VEC
 from minigrid.envs.babyai.core import roomgrid_level
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
-from minigrid.envs.babyai.core.verifier import AfterInstr, BeforeInstr
+from minigrid.envs.babyai.core.verifier import AfterInstr, BeforeInstr, PutNextInstr
 
 from agentgym_rl.envs.babyai.levels import Level
 
@@ -62,6 +62,7 @@ def make_simulator(level: Level, seed: int) -> RoomGridLevel:
     simulator.__dict__["gen_obs"] = _no_image
     simulator.reset(seed=seed)
     _mend_strict_order(simulator)
+    _mend_first_drop(simulator)
     return simulator
 
 
@@ -85,6 +86,15 @@ def _mend_strict_order(simulator: RoomGridLevel) -> None:
     mended.strict = mission.strict
     simulator.instrs = mended
     mended.reset_verifier(simulator)
+
+
+def _mend_first_drop(simulator: RoomGridLevel) -> None:
+    """Let a drop count as the very first step where the agent starts with the object in hand.
+
+    minigrid hands the object over only after it has told the mission what is carried.
+    """
+    if isinstance(simulator.instrs, PutNextInstr):
+        simulator.instrs.preCarrying = simulator.carrying
 
 
 class _MendedBefore(BeforeInstr):
