@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from typing import ClassVar
 
 from agentgym_rl.envs.base import Environment, EnvSpec
 from agentgym_rl.types import StepResult, Task
+
+HANG_OVER = threading.Event()
+"""Set by a test that wants the calls that hang in its process to return; cleared by it as well."""
 
 
 def fake_spec(name: str, **changes: object) -> EnvSpec:
@@ -81,8 +85,8 @@ class CountingEnv(Environment):
 class TroubleEnv(CountingEnv):
     """Does what the action says, beyond counting.
 
-    "raise" raises, "exit" raises SystemExit, "hang" never returns, "sleep 0.1" takes its time,
-    "die" kills the whole process, "nan" gives a reward that is no number, "text" returns a str.
+    "raise" raises, "exit" raises SystemExit, "hang" waits for `HANG_OVER`, "sleep 0.1" takes its
+    time, "die" kills the whole process, "nan" gives a reward that is no number, "text" a str.
     """
 
     spec: ClassVar[EnvSpec] = fake_spec("trouble")
@@ -95,8 +99,7 @@ class TroubleEnv(CountingEnv):
             case "exit":
                 raise SystemExit(3)
             case "hang":
-                while True:
-                    time.sleep(0.05)
+                HANG_OVER.wait()
             case "sleep":
                 time.sleep(float(rest))
             case "die":

@@ -66,9 +66,6 @@ class ModelConfig(BaseConfig):
     path: str = "tiny"
     """A directory, a hub name, or "tiny" for the small model built on the spot."""
 
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Number format of the weights."""
-
     tiny: TinyModelConfig = TinyModelConfig()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,9 +36,13 @@ class Policy:
         return int(self.model.config.max_position_embeddings)
 
     def save(self, folder: Path) -> None:
-        """Write a directory that transformers' `from_pretrained` loads."""
-        self.model.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+        """Write a directory that transformers' `from_pretrained` loads; it appears only when whole."""
+        writing = folder.with_name(f".{folder.name}.writing")
+        shutil.rmtree(writing, ignore_errors=True)
+        self.model.save_pretrained(writing)
+        self.tokenizer.save_pretrained(writing)
+        shutil.rmtree(folder, ignore_errors=True)
+        writing.rename(folder)
 
 
 def load_policy(config: ModelConfig, *, seed: int, texts: Callable[[], Iterable[str]]) -> Policy:
@@ -46,16 +51,14 @@ def load_policy(config: ModelConfig, *, seed: int, texts: Callable[[], Iterable[
         tokenizer = train_tokenizer(texts(), vocab_size=config.tiny.vocab_size)
         model = build_tiny_model(config.tiny, tokenizer, seed=seed)
         return _policy(model, tokenizer)
-    return load_pretrained(config.path, dtype=config.dtype)
+    return load_pretrained(config.path)
 
 
-def load_pretrained(path: str | Path, *, dtype: str = "float32") -> Policy:
+def load_pretrained(path: str | Path) -> Policy:
     """Return the policy saved in a directory or published under a hub name."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
-        model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=getattr(torch, dtype), attn_implementation=ATTENTION
-        )
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation=ATTENTION)
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"cannot load a causal language model from {str(path)!r}: {error}\n"

@@ -67,11 +67,11 @@ class RolloutHandler:
         self._append(token_ids, SegmentKind.PROMPT)
         self.messages.append(Message("user", text))
 
-    def append_reply(self, completion: Completion, text: str) -> None:
+    def append_reply(self, completion: Completion, text: str, *, is_learned: bool = True) -> None:
         """Append what the policy sampled; a new round begins."""
         assert self._expects_reply(), "a reply follows a prompt or an observation"
         self._append(
-            completion.token_ids, SegmentKind.ACTION, loss_mask=1, logprobs=completion.logprobs
+            completion.token_ids, SegmentKind.ACTION, loss_mask=int(is_learned), logprobs=completion.logprobs
         )
         self.messages.append(Message("assistant", text))
         self._num_rounds += 1

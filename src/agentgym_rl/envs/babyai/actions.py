@@ -1,6 +1,7 @@
 """The agent's actions: from text to steps of the simulator, or to the reason why not.
 
-A `Scene` is one moment of an episode. Executing the steps is left to env.py.
+A `Scene` is one moment of an episode. Executing the steps is left to env.py. There is no action for
+goal tiles or lava, which no level of BabyAI has.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Refusal:
 
 
 Steps = tuple[Actions, ...]
+"""Steps of the simulator, e.g. (Actions.left, Actions.forward, Actions.pickup)."""
 
 
 class Scene:
@@ -69,6 +71,8 @@ class Scene:
             texts += [f"{verb} {thing.label}" for verb in verbs]
         expansions = {text: self.expand(text) for text in texts}
         return {text: steps for text, steps in expansions.items() if not isinstance(steps, Refusal)}
+
+    # One method an action: its steps, or why it cannot be done.
 
     def turn_left(self) -> Steps | Refusal:
         return (Actions.left,)
@@ -116,17 +120,18 @@ class Scene:
 
     def go_through(self, thing: Thing) -> Steps | Refusal:
         if not thing.is_door:
-            return Refusal(f"Cannot go through {thing.label}: it is not a door.")
+            return _not_a_door(thing)
         if thing.state != "open":
             return Refusal(f"Cannot go through {thing.label}: it is {thing.state}.")
         way = self._routes.to_enter(thing.cell.x, thing.cell.y)
         return _no_way(thing) if way is None else way + self._step_beyond(way)
 
     def toggle_and_go_through(self, thing: Thing) -> Steps | Refusal:
-        steps = self.open(thing) if thing.is_door else self.go_through(thing)
+        steps = self.open(thing) if thing.is_door else _not_a_door(thing)
         if isinstance(steps, Refusal):
             return steps
-        return (*steps, Actions.forward, *self._step_beyond((*steps, Actions.forward)))
+        way = (*steps, Actions.forward)
+        return way + self._step_beyond(way)
 
     @cached_property
     def _routes(self) -> Routes:
@@ -229,6 +234,10 @@ def _blocker(content: WorldObj) -> str:
     if content.type == "wall":
         return "a wall"
     return f"a {door_state(content)} door" if content.type == "door" else f"the {name_of(content)}"
+
+
+def _not_a_door(thing: Thing) -> Refusal:
+    return Refusal(f"Cannot go through {thing.label}: it is not a door.")
 
 
 def _no_way(thing: Thing) -> Refusal:

@@ -1,0 +1,86 @@
+"""The report of one evaluation: what JSON and Markdown files in `eval/` hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+
+from agentgym_rl.evaluation.metrics import wilson_interval
+from agentgym_rl.runs.folder import write_atomically
+from agentgym_rl.types import Episode
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Success of a set of episodes. Failed ones are counted apart and enter no mean."""
+
+    episodes: int
+    failed: int
+    success_rate: float
+    success_low: float
+    """Lower end of the 95% interval."""
+    success_high: float
+    reward_mean: float
+    rounds_mean: float
+
+
+@dataclass(frozen=True, slots=True)
+class EvalReport:
+    """One evaluation of one policy on one environment."""
+
+    env: str
+    split: str
+    step: int
+    max_rounds: int
+    temperature: float
+    overall: Score
+    categories: dict[str, Score]
+    stop_reasons: dict[str, int]
+
+    def save(self, folder: Path, name: str) -> None:
+        write_atomically(folder / f"{name}.json", json.dumps(asdict(self), indent=2) + "\n")
+        write_atomically(folder / f"{name}.md", self.to_markdown())
+
+    def to_markdown(self) -> str:
+        lines = [
+            f"# {self.env}, {self.split}: step {self.step}",
+            "",
+            f"At most {self.max_rounds} rounds, temperature {self.temperature:g}; intervals are 95% (Wilson).",
+            "",
+            "| category | episodes | success | interval | reward | rounds | failed |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for name, score in [*self.categories.items(), ("**all**", self.overall)]:
+            lines.append(
+                f"| {name} | {score.episodes} | {score.success_rate:.1%} | {score.success_low:.1%} - "
+                f"{score.success_high:.1%} | {score.reward_mean:.3f} | {score.rounds_mean:.1f} | {score.failed} |"
+            )
+        reasons = ", ".join(f"{reason} {count}" for reason, count in self.stop_reasons.items())
+        return "\n".join([*lines, "", f"Stop reasons: {reasons}.", ""])
+
+
+def load_report(path: Path) -> EvalReport:
+    """Return the report that `save` wrote as JSON."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    data["overall"] = Score(**data["overall"])
+    data["categories"] = {name: Score(**score) for name, score in data["categories"].items()}
+    return EvalReport(**data)
+
+
+def score(episodes: Sequence[Episode]) -> Score:
+    """Return the means over the episodes that completed."""
+    completed = [episode for episode in episodes if not episode.is_failed]
+    successes = sum(episode.success for episode in completed)
+    low, high = wilson_interval(successes, len(completed))
+    return Score(
+        episodes=len(completed),
+        failed=len(episodes) - len(completed),
+        success_rate=successes / len(completed) if completed else 0.0,
+        success_low=low,
+        success_high=high,
+        reward_mean=fmean(episode.reward or 0.0 for episode in completed) if completed else 0.0,
+        rounds_mean=fmean(len(episode.rounds) for episode in completed) if completed else 0.0,
+    )

@@ -1,0 +1,42 @@
+"""What is reported of collected groups. Means are over completed episodes unless a name says else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from agentgym_rl.types import Episode, Group, StopReason
+
+
+def rollout_metrics(groups: Sequence[Group], *, max_rounds: int) -> dict[str, float]:
+    """Return the `rollout/` metrics of a step; failed episodes are counted and enter no mean."""
+    episodes = [episode for group in groups for episode in group.episodes]
+    completed = [episode for episode in episodes if not episode.is_failed]
+    rounds = [round_ for episode in completed for round_ in episode.rounds]
+    return {
+        "rollout/success_rate": _mean([episode.success for episode in completed]),
+        "rollout/reward_mean": _mean([episode.reward or 0.0 for episode in completed]),
+        "rollout/rounds_mean": _mean([len(episode.rounds) for episode in completed]),
+        "rollout/max_rounds": float(max_rounds),
+        "rollout/episodes": float(len(episodes)),
+        "rollout/episodes_failed": float(len(episodes) - len(completed)),
+        "rollout/episodes_retried": float(sum(episode.num_attempts > 1 for episode in episodes)),
+        "rollout/truncated_rate": _mean([episode.stop_reason.is_truncation for episode in completed]),
+        "rollout/max_tokens_rate": _mean([e.stop_reason is StopReason.MAX_TOKENS for e in completed]),
+        "rollout/invalid_action_rate": _mean([not round_.valid_action for round_ in rounds]),
+        "rollout/groups_without_spread": float(sum(_has_no_spread(group) for group in groups)),
+        "rollout/tokens": float(sum(map(_num_action_tokens, completed))),
+        "rollout/sequence_length_mean": _mean([len(s.token_ids) for e in completed for s in e.samples]),
+    }
+
+
+def _has_no_spread(group: Group) -> bool:
+    return len({episode.reward for episode in group.completed}) < 2
+
+
+def _num_action_tokens(episode: Episode) -> int:
+    return sum(sample.num_action_tokens for sample in episode.samples)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0

@@ -1,0 +1,39 @@
+"""Checkpoints: the weights as an ordinary model directory, and the optimiser beside it.
+
+    checkpoints/step-N/model/         loadable with from_pretrained, and with `agentgym eval`
+    checkpoints/step-N/learner.pt     the optimiser
+    checkpoints/step-N/state.json     the step
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import torch
+
+from agentgym_rl.models.loading import Policy
+from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.training.learner import Learner
+
+
+def save_checkpoint(run: RunFolder, policy: Policy, learner: Learner, *, step: int, keep: int) -> Path:
+    """Write a checkpoint; it appears under its name only when it is whole."""
+    written = run.checkpoints / f".writing-{step}"
+    shutil.rmtree(written, ignore_errors=True)
+    written.mkdir(parents=True)
+    policy.save(written / "model")
+    torch.save(learner.state(), written / "learner.pt")
+    (written / "state.json").write_text(json.dumps({"step": step}), encoding="utf-8")
+    return run.complete_checkpoint(written, step, keep=keep)
+
+
+def checkpoint_step(checkpoint: Path) -> int:
+    """Return the last training step that the checkpoint includes."""
+    return int(json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["step"])
+
+
+def load_learner(checkpoint: Path, learner: Learner) -> None:
+    """Restore the optimiser; the weights are loaded with the policy."""
+    learner.load_state(torch.load(checkpoint / "learner.pt", weights_only=True))

@@ -1,0 +1,104 @@
+"""Environment servers for tests: real HTTP on a free port, in a thread or in a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import aiohttp
+
+from agentgym_rl.envs.server.serve import EnvServer
+from agentgym_rl.envs.server.sessions import ServerLimits
+
+_PROGRAM = """
+import json, sys
+from agentgym_rl.envs.server.serve import serve
+from agentgym_rl.envs.server.sessions import ServerLimits
+limits = ServerLimits(**json.loads(sys.argv[2]))
+serve(sys.argv[1], port=0, limits=limits, on_ready=lambda url: print(url, flush=True))
+"""
+
+
+@contextmanager
+def server_thread(
+    env: str, *, limits: ServerLimits | None = None, token: str | None = None
+) -> Iterator[str]:
+    """Serve `env` from a thread of this process; give the address."""
+    ready = threading.Event()
+    server = EnvServer(env, port=0, limits=limits, token=token, on_ready=lambda url: ready.set())
+    thread = threading.Thread(target=server.run, name="test-env-server")
+    thread.start()
+    try:
+        assert ready.wait(10), "the server did not start"
+        yield server.url
+    finally:
+        server.should_exit = True
+        thread.join(15)
+        assert not thread.is_alive(), "the server did not stop"
+
+
+@contextmanager
+def server_process(
+    env: str, *, hash_seed: int = 0, **limits: float
+) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Serve `env` from a process of its own; give the address and the process."""
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, env, json.dumps(limits)],
+        env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": str(hash_seed)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert url, "the server did not start"
+        yield url, process
+    finally:
+        process.kill()
+        process.wait(10)
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+class RawClient:
+    """Requests by hand, to see statuses and bodies as they are."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self._url = url
+        self.headers: dict[str, str] = {}
+
+    async def __call__(
+        self, method: str, path: str, body: object = None, *, raw: bytes | None = None
+    ) -> tuple[int, dict]:
+        """Return the status and the decoded body; the headers of the answer are in `headers`."""
+        data = raw if raw is not None else (json.dumps(body) if body is not None else None)
+        async with self._session.request(method, self._url + path, data=data) as response:
+            self.headers = {name.lower(): value for name, value in response.headers.items()}
+            text = await response.text()
+            return response.status, json.loads(text) if text else {}
+
+    async def start(self, index: int = 4) -> str:
+        """Open an episode of the served fake on one of its train tasks; return its path."""
+        _, spec = await self("GET", "/spec")
+        _, created = await self("POST", "/episodes", {})
+        path = f"/episodes/{created['episode']}"
+        task = {"env": spec["name"], "split": "train", "index": index}
+        status, _ = await self("POST", f"{path}/reset", {"task": task})
+        assert status == 200
+        return path
+
+
+@asynccontextmanager
+async def raw_client(url: str, token: str | None = None) -> AsyncIterator[RawClient]:
+    """Give a `RawClient` of the server at `url`."""
+    headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
+    async with aiohttp.ClientSession(headers=headers) as session:
+        yield RawClient(session, url)

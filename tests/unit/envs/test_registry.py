@@ -1,0 +1,88 @@
+"""Names of environments: lookup, options, and the words of a failure."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from agentgym_rl.envs import registry
+from agentgym_rl.errors import EnvError
+from fakes import CountingEnv
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pretend that a user's package has one environment."""
+    points = [EntryPoint("my-counting", "fakes:CountingEnv", registry.ENTRY_POINT_GROUP)]
+    monkeypatch.setattr(registry.metadata, "entry_points", lambda group: points)
+    registry._installed.cache_clear()
+    yield
+    registry._installed.cache_clear()
+
+
+def test_every_builtin_name_is_the_name_in_its_spec():
+    for name in registry.BUILTIN:
+        assert registry.env_class(name).spec.name == name
+
+
+def test_entry_points_are_listed_and_found(installed: None):
+    assert registry.names() == (*registry.BUILTIN, "my-counting")
+    assert registry.env_class("my-counting") is CountingEnv
+
+
+def test_a_class_is_found_by_module_and_name():
+    assert registry.env_class("fakes:CountingEnv") is CountingEnv
+    assert isinstance(registry.make("fakes:CountingEnv", {"largest": 2}), CountingEnv)
+
+
+def test_unknown_name_lists_the_known_ones_and_a_guess():
+    with pytest.raises(ValueError, match=r"'textcaft' \(did you mean 'textcraft'\?\).*babyai"):
+        registry.env_class("textcaft")
+
+
+@pytest.mark.parametrize("name", ["no_such_module:Env", "fakes:NoSuchEnv", "fakes:fake_spec"])
+def test_wrong_class_string_is_refused(name: str):
+    with pytest.raises(ValueError, match="environment"):
+        registry.env_class(name)
+
+
+def test_unknown_option_names_the_legal_ones():
+    with pytest.raises(ValueError, match=r"'larges' \(did you mean 'largest'\?\).*are largest"):
+        registry.make("fakes:CountingEnv", {"larges": 2})
+    with pytest.raises(ValueError, match="it has no options"):
+        registry.make("fakes:BrokenStartEnv", {"size": 2})
+
+
+def test_missing_package_says_which_extra_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    (tmp_path / "needy_env.py").write_text("import a_package_nobody_has\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(registry, "BUILTIN", {"babyai": "needy_env:Env"})
+    with pytest.raises(
+        EnvError, match=r"'a_package_nobody_has'.*pip install 'agentgym-rl\[babyai\]'"
+    ):
+        registry.env_class("babyai")
+    with pytest.raises(EnvError, match="install 'a_package_nobody_has'"):
+        registry.env_class("needy_env:Env")
+
+
+def test_servers_and_clients_start_without_torch():
+    program = (
+        "import sys, agentgym_rl.envs.server.serve, agentgym_rl.envs.client.http\n"
+        "import agentgym_rl.envs.checker\n"
+        "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_local_client_needs_no_http_library():
+    program = (
+        "import sys, agentgym_rl.envs.client.local\n"
+        "assert not {'aiohttp', 'starlette', 'uvicorn'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
