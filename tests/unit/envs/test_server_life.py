@@ -56,7 +56,7 @@ async def test_an_environment_that_cannot_start_is_a_500(env: str):
 
 
 async def test_a_hung_call_ends_at_its_deadline_and_others_go_on():
-    limits = ServerLimits(call_timeout_s=0.5)
+    limits = ServerLimits(call_timeout_s=1.5)
     with server_thread("fakes:TroubleEnv", limits=limits) as url:
         async with raw_client(url) as api:
             path, other = await api.start(), await api.start(index=18)
@@ -68,7 +68,7 @@ async def test_a_hung_call_ends_at_its_deadline_and_others_go_on():
             assert not hung.done(), "ten steps beside a hung one took longer than its deadline"
             status, body = await hung
             assert (status, body["error"]["type"]) == (504, "timeout")
-            assert time.monotonic() - started < 2
+            assert time.monotonic() - started < 4
             status, body = await api("GET", f"{path}/observation")
             assert (status, body["error"]["type"]) == (410, "gone")
             await _see_the_hung_call_end(api)
@@ -137,16 +137,16 @@ async def test_a_hung_call_keeps_its_place():
 
 
 async def test_idle_episodes_are_reaped_and_used_ones_are_not():
-    with server_thread("fakes:TroubleEnv", limits=ServerLimits(lease_s=0.6)) as url:
+    with server_thread("fakes:TroubleEnv", limits=ServerLimits(lease_s=1.0)) as url:
         async with raw_client(url) as api:
             idle, used = await api.start(), await api.start()
-            for _ in range(5):
-                await asyncio.sleep(0.2)
+            for _ in range(7):
+                await asyncio.sleep(0.25)
                 status, _ = await api("GET", f"{used}/observation")
                 assert status == 200
             status, body = await api("GET", f"{idle}/observation")
             assert (status, body["error"]["type"]) == (410, "gone")
-            assert "no call for 0.6 s" in body["error"]["message"]
+            assert "no call for 1 s" in body["error"]["message"]
             _, health = await api("GET", "/health")
             assert (health["num_episodes"], health["num_reaped"]) == (1, 1)
 

@@ -30,9 +30,8 @@ from agentgym_rl.types import StepResult, Task
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-_MAX_REPEATS = 5
 _FIRST_PAUSE_S = 0.1
-"""Doubled with each repeat: five of them take about three seconds."""
+"""Doubled with each repeat: five of them take three to five seconds."""
 _CONNECT_TIMEOUT_S = 5.0
 _CLOSE_TIMEOUT_S = 5.0
 _IDLE_CONNECTION_S = 30.0
@@ -113,7 +112,8 @@ class HttpEnvClient(EnvClient):
     async def _do_close(self) -> None:
         if self._path is None:  # the create failed or was cancelled: the lease will run out
             return
-        call = _Call("DELETE", self._path, what="close", where=self.where)
+        # One repeat, for a connection that went stale; beyond that the server's lease sees to it.
+        call = _Call("DELETE", self._path, what="close", where=self.where, max_repeats=1)
         try:
             await self._transport.call(call, bytes, timeout_s=_CLOSE_TIMEOUT_S)
         except EnvError as error:
@@ -137,6 +137,7 @@ class _Call:
     body: bytes | None = None
     is_repeatable: bool = True
     """Whether doing it twice is the same as doing it once."""
+    max_repeats: int = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +193,7 @@ class _Transport:
             try:
                 answer = await self._send(call)
             except (aiohttp.ClientError, OSError) as error:
-                if num_repeats == _MAX_REPEATS or not _may_repeat(call, error):
+                if num_repeats == call.max_repeats or not _may_repeat(call, error):
                     message = f"{type(error).__name__}: {error}"
                     raise self._error(EnvError, call, message) from error
                 pause_s = _FIRST_PAUSE_S * 2**num_repeats

@@ -1,0 +1,88 @@
+"""An episode is the same in process and over HTTP, for every built-in environment.
+
+The server runs in a process with another hash seed, so an order that depends on hashing shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+
+from agentgym_rl.envs import registry
+from agentgym_rl.envs.base import Environment
+from agentgym_rl.envs.client.base import EnvClient, EnvSource
+from agentgym_rl.envs.client.http import HttpEnvSource
+from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.types import Task
+from env_servers import server_process
+
+GARBAGE = (
+    "",
+    "\x00\x1b[0m",
+    "漢字 \U0001f600 \ud800",
+    "x" * 100_000,
+    '{"name": "go"}',
+    "Action: look",
+)
+NUM_TASKS = 12
+MAX_ROUNDS = 15
+
+
+def choose_actions(env: Environment, task: Task, seed: int) -> list[str]:
+    """Return a mixture of expert, listed and garbage actions for the task."""
+    draw = random.Random(seed)
+    actions: list[str] = []
+    env.reset(task)
+    while len(actions) < MAX_ROUNDS:
+        kind = draw.random()
+        action: str | None = draw.choice(GARBAGE)
+        if kind < 0.6:
+            action = env.expert_action() or action
+        elif kind < 0.8:
+            action = draw.choice(env.available_actions() or GARBAGE)
+        actions.append(action)
+        if env.step(action.encode(errors="replace").decode()).is_last:
+            break
+    return actions
+
+
+async def transcript(client: EnvClient, task: Task, actions: list[str]) -> list[object]:
+    """Play the actions and return everything that could be seen on the way."""
+    seen: list[object] = [await client.reset(task)]
+    for action in actions:
+        seen.append(await client.available_actions())
+        seen.append(await client.step(action))
+        seen.append(await client.observation())
+    return seen
+
+
+async def transcripts(
+    source: EnvSource, tasks: list[Task], actions: list[list[str]]
+) -> list[list[object]]:
+    """Play all tasks at once, each with its own client."""
+
+    async def play(task: Task, chosen: list[str]) -> list[object]:
+        async with await source.open() as client:
+            return await transcript(client, task, chosen)
+
+    return await asyncio.gather(*map(play, tasks, actions))
+
+
+@pytest.mark.parametrize("name", sorted(registry.BUILTIN))
+async def test_local_and_http_episodes_are_equal(name: str):
+    env = registry.make(name, {})
+    local = LocalEnvSource(name)
+    spec = await local.spec()
+    with server_process(name, hash_seed=12345) as (url, _):
+        async with HttpEnvSource(url) as remote:
+            assert await remote.spec() == spec
+            tasks: list[Task] = []
+            for split in spec.splits:
+                listed = await local.tasks(split)
+                assert await remote.tasks(split) == listed
+                tasks += random.Random(0).sample(listed, NUM_TASKS)
+            actions = [choose_actions(env, task, seed) for seed, task in enumerate(tasks)]
+            here = await transcripts(local, tasks, actions)
+            assert await transcripts(remote, tasks, actions) == here

@@ -1,0 +1,24 @@
+"""Every built-in environment keeps the contract of envs/base.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from agentgym_rl.envs import registry
+from agentgym_rl.envs.checker import check
+
+
+@pytest.mark.parametrize("name", sorted(registry.BUILTIN))
+def test_the_contract_holds_over_a_hundred_tasks(name: str):
+    report = check(name, tasks_per_split=50)
+    assert report.problems == ()
+    assert report.num_tasks >= 100
+    # A horizon is meant to let most tasks be solved; the longest may need more.
+    assert report.expert_success_rate is None or report.expert_success_rate > 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(registry.BUILTIN))
+def test_the_contract_holds_over_hundreds_of_tasks(name: str):
+    report = check(name, tasks_per_split=200, seed=1)
+    assert report.problems == ()

@@ -1,0 +1,206 @@
+"""What is particular to the HTTP client: repeats, lost answers, dead servers, full ones."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from agentgym_rl.envs.client.http import HttpEnvSource
+from agentgym_rl.envs.server.sessions import ServerLimits
+from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
+from agentgym_rl.types import Task
+from env_servers import server_process, server_thread
+
+TASK = Task("trouble", "train", 4)
+
+
+class Proxy:
+    """Passes bytes to a server and loses the next answers on demand, as a bad network does."""
+
+    def __init__(self, upstream_port: int) -> None:
+        self._upstream_port = upstream_port
+        self.num_answers_to_lose = 0
+        self.num_lost = 0
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection: a request, its answer, and so on."""
+        upstream = await asyncio.open_connection("127.0.0.1", self._upstream_port)
+        try:
+            while request := await reader.read(65536):  # the requests of these tests are small
+                upstream[1].write(request)
+                answer = await upstream[0].read(65536)
+                if self.num_answers_to_lose > 0:
+                    self.num_answers_to_lose -= 1
+                    self.num_lost += 1
+                    break
+                writer.write(answer)
+        finally:
+            writer.close()
+            upstream[1].close()
+
+
+@asynccontextmanager
+async def losing_proxy(upstream: str) -> AsyncIterator[tuple[str, Proxy]]:
+    proxy = Proxy(int(upstream.rpartition(":")[2]))
+    server = await asyncio.start_server(proxy.handle, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", proxy
+    finally:
+        server.close()
+
+
+async def test_a_step_whose_answer_is_lost_is_done_once():
+    with server_thread("fakes:TroubleEnv") as url:
+        async with losing_proxy(url) as (proxied, proxy), HttpEnvSource(proxied) as source:
+            env = await source.open()
+            await env.reset(TASK)
+            for count in (1, 2, 3):
+                proxy.num_answers_to_lose = 1
+                assert (await env.step("add 1")).observation == f"Count: {count}."
+            proxy.num_answers_to_lose = 1
+            assert await env.observation() == "Count: 3."
+            proxy.num_answers_to_lose = 1
+            assert await env.reset(TASK) == "Goal: 5. Count: 0."
+            await env.close()
+            assert proxy.num_lost == 5
+
+
+async def test_a_create_whose_answer_is_lost_is_not_repeated():
+    with server_thread("fakes:TroubleEnv") as url:
+        async with losing_proxy(url) as (proxied, proxy), HttpEnvSource(proxied) as source:
+            await source.spec()
+            proxy.num_answers_to_lose = 1
+            with pytest.raises(EnvError, match=r"create at .*Disconnected"):
+                await source.open()
+            assert (await source.health()).num_opened == 1
+
+
+async def test_answers_that_are_always_lost_end_in_an_error_before_the_deadline():
+    with server_thread("fakes:TroubleEnv") as url:
+        async with (
+            losing_proxy(url) as (proxied, proxy),
+            HttpEnvSource(proxied, timeout_s=1.0) as source,
+        ):
+            env = await source.open()
+            await env.reset(TASK)
+            proxy.num_answers_to_lose = 1000
+            started = time.monotonic()
+            with pytest.raises(EnvTimeoutError, match=r"round 0: step at .* deadline of 1 s"):
+                await env.step("add 1")
+            assert time.monotonic() - started < 2
+            proxy.num_answers_to_lose = 0
+            await env.close()
+
+
+async def test_a_server_that_is_killed_in_a_call_is_an_error_within_the_deadline():
+    with server_process("fakes:TroubleEnv") as (url, process):
+        async with HttpEnvSource(url, timeout_s=8.0) as source:
+            env, other = await source.open(), await source.open()
+            await env.reset(TASK)
+            await other.reset(TASK)
+            started = time.monotonic()
+            failures = await asyncio.gather(
+                env.step("die"), other.step("sleep 5"), return_exceptions=True
+            )
+            for failure in failures:
+                assert type(failure) is EnvError
+                assert "task trouble/4, round 0: step at" in str(failure)
+            assert await asyncio.to_thread(process.wait, 5) == -9
+            await asyncio.gather(env.close(), other.close())
+            assert time.monotonic() - started < 8
+
+
+async def test_no_server_is_an_error_in_words():
+    async with HttpEnvSource("http://127.0.0.1:9", timeout_s=0.5) as source:
+        with pytest.raises(EnvError, match=r"/spec at http://127.0.0.1:9"):
+            await source.spec()
+    with pytest.raises(ValueError, match="starts with http"):
+        HttpEnvSource("localhost:8000")
+
+
+async def test_a_server_that_comes_up_late_is_waited_for():
+    with server_thread("fakes:TroubleEnv") as url:
+        port = int(url.rpartition(":")[2])
+    # The port is free now; a proxy will listen on it while the client is already trying.
+    with server_thread("fakes:TroubleEnv") as real:
+        proxy = Proxy(int(real.rpartition(":")[2]))
+        async with HttpEnvSource(url) as source:
+            opening = asyncio.create_task(source.open())
+            await asyncio.sleep(0.3)
+            server = await asyncio.start_server(proxy.handle, "127.0.0.1", port)
+            env = await opening
+            assert await env.reset(TASK) == "Goal: 5. Count: 0."
+            await env.close()
+            server.close()
+
+
+async def test_a_full_server_is_waited_for_and_then_busy():
+    with server_thread("fakes:TroubleEnv", limits=ServerLimits(capacity=1)) as url:
+        async with HttpEnvSource(url, timeout_s=4.0) as source:
+            first = await source.open()
+            second = asyncio.create_task(source.open())
+            await asyncio.sleep(0.2)
+            assert not second.done()
+            await first.close()
+            await (await second).close()
+        async with HttpEnvSource(url, timeout_s=0.5) as source:
+            first = await source.open()
+            with pytest.raises(EnvBusyError, match="all 1 places are taken"):
+                await source.open()
+            await first.close()
+
+
+async def test_a_reaped_episode_is_gone():
+    with server_thread("fakes:TroubleEnv", limits=ServerLimits(lease_s=0.2)) as url:
+        async with HttpEnvSource(url) as source:
+            env = await source.open()
+            await env.reset(TASK)
+            await asyncio.sleep(0.6)
+            with pytest.raises(EnvGoneError, match=r"task trouble/4, round 0.*no call for 0.2 s"):
+                await env.step("add 1")
+            await env.close()
+
+
+async def test_the_deadline_of_the_server_is_a_timeout_here():
+    limits = ServerLimits(call_timeout_s=0.2)
+    with server_thread("fakes:TroubleEnv", limits=limits) as url:
+        async with HttpEnvSource(url) as source, await source.open() as env:
+            await env.reset(TASK)
+            with pytest.raises(EnvTimeoutError, match=r"step passed its deadline of 0.2 s"):
+                await env.step("sleep 1")
+
+
+async def test_a_wrong_token_is_an_error_and_the_right_one_works():
+    with server_thread("fakes:TroubleEnv", token="sesame") as url:
+        async with HttpEnvSource(url) as source:
+            with pytest.raises(EnvError, match="HTTP 401: the bearer token"):
+                await source.spec()
+        async with HttpEnvSource(url, token="sesame") as source, await source.open() as env:
+            await env.reset(TASK)
+
+
+async def test_another_kind_of_server_is_told_apart():
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65536)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with HttpEnvSource(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}") as source:
+        with pytest.raises(EnvError, match="unexpected answer: not JSON"):
+            await source.spec()
+    server.close()
+
+
+def test_a_source_used_from_a_second_event_loop_says_so():
+    with server_thread("fakes:TroubleEnv") as url:
+        source = HttpEnvSource(url)
+        with asyncio.Runner() as runner:
+            runner.run(source.spec())
+            with pytest.raises(RuntimeError, match="belongs to another event loop"):
+                asyncio.run(source.health())
+            runner.run(source.aclose())
