@@ -48,14 +48,14 @@ def test_expert_uses_one_action_where_one_is_enough():
 
 def test_expert_finds_its_way_after_others_have_acted():
     env, rng, num_solved, num_tried = BabyAI(), random.Random(0), 0, 0
-    for task in tasks_of("test")[40:120]:
+    for task in tasks_of("test")[40:80]:
         env.reset(task)
         if not _act_at_random(env, rng):
             continue
         result, _ = follow_expert(env)
         num_tried += 1
         num_solved += result is not None and result.success
-    assert num_tried > 50
+    assert num_tried > 25
     assert num_solved >= 0.95 * num_tried
 
 

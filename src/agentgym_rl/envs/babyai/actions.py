@@ -13,11 +13,11 @@ from functools import cached_property
 
 from minigrid.core.actions import Actions
 from minigrid.core.constants import COLOR_NAMES
-from minigrid.core.world_object import Key, WorldObj
+from minigrid.core.world_object import WorldObj
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
 from agentgym_rl.envs.babyai.routes import Routes
-from agentgym_rl.envs.babyai.simulator import pose_of
+from agentgym_rl.envs.babyai.simulator import has_key_of, pose_of
 from agentgym_rl.envs.babyai.view import KINDS, Thing, View, door_state, name_of
 
 _MAX_ACTION_CHARS = 200
@@ -185,7 +185,7 @@ class Scene:
     def _locked_refusal(self, content: WorldObj | None) -> Refusal | None:
         if content is None or door_state(content) != "locked":
             return None
-        if isinstance(self._carried, Key) and self._carried.color == content.color:
+        if has_key_of(self._simulator, content):
             return None
         return Refusal(
             f"The {name_of(content)} is locked: carry the {content.color} key to open it."

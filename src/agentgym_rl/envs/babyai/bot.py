@@ -7,10 +7,12 @@ agent's actions is left to expert.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TypeGuard
 
 from minigrid.core.actions import Actions
-from minigrid.core.world_object import Door, Key, WorldObj
+from minigrid.core.world_object import Door, WorldObj
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 from minigrid.envs.babyai.core.verifier import (
     ActionInstr,
@@ -29,10 +31,16 @@ from minigrid.utils.baby_ai_bot import (
     Subgoal,
 )
 
+from agentgym_rl.envs.babyai.simulator import has_key_of
 from agentgym_rl.envs.babyai.view import visible_cells
 
-_MAX_SEARCHES = 100
+_MAX_SEARCHES = 60
 """Searches for a way within one decision; more than this is a loop without end."""
+
+_Place = tuple[int, int]
+_Step = tuple[int, int, int, int]
+"""A place and the direction in which it was entered."""
+_Accept = Callable[[_Place, WorldObj | None], bool]
 
 
 class StuckError(Exception):
@@ -73,11 +81,36 @@ class Bot(BabyAIBot):
         self._num_searches = 0
         return super().replan(action_taken)
 
-    def _shortest_path(self, accept_fn, try_with_blockers=False):  # signature of the base class
+    # The names and shapes of the following methods are the base class's.
+
+    def _breadth_first_search(
+        self, initial_states: Iterable[_Step], accept_fn: _Accept, ignore_blockers: bool
+    ) -> tuple[list[_Place] | None, _Place | None, dict[_Place, _Place | None]]:
+        """Return the way to the nearest accepted place backwards, that place, and all ways.
+
+        Finds what the base class finds, but on a queue that is not copied at every step: the
+        search is most of the time of a decision.
+        """
         self._num_searches += 1
         if self._num_searches > _MAX_SEARCHES:
             raise StuckError
-        return super()._shortest_path(accept_fn, try_with_blockers)
+        grid = self.mission.grid
+        queue = deque((int(x), int(y), int(dx), int(dy)) for x, y, dx, dy in initial_states)
+        previous: dict[_Place, _Place | None] = {(x, y): None for x, y, _, _ in queue}
+        while queue:
+            x, y, dx, dy = queue.popleft()
+            content = grid.get(x, y)
+            if accept_fn((x, y), content):
+                return _way_back((x, y), previous), (x, y), previous
+            if not self.vis_mask[x, y] or _is_obstacle(content, ignore_blockers):
+                continue
+            # Straight on first, so that among equal ways the one with fewer turns is found.
+            for di, dj in ((dx, dy), (dy, dx), (-dy, -dx), (-dx, -dy)):
+                place = (x + di, y + dj)
+                if place not in previous:
+                    previous[place] = (x, y)
+                    queue.append((*place, di, dj))
+        return None, None, previous
 
     def _process_instr(self, instr: Instr) -> None:
         self._num_searches = 0
@@ -133,20 +166,19 @@ class _Explore(ExploreSubgoal):
         if not place:
             return super().replan_before_action()
         door = self.bot.mission.grid.get(*place)
-        in_hand = isinstance(self.carrying, Key) and self.carrying.color == door.color
+        in_hand = has_key_of(self.bot.mission, door)
         self.bot.stack.pop()
         self.bot.stack.append(OpenSubgoal(self.bot, reason="KeepKey" if in_hand else None))
         self.bot.stack.append(GoNextToSubgoal(self.bot, door, reason="Open"))
         return None
 
-    def _sees(self, accept) -> bool:
+    def _sees(self, accept: _Accept) -> bool:
         return bool(self.bot._shortest_path(accept, try_with_blockers=True)[1])
 
     def _has_key(self, door: Door) -> bool:
-        key = ObjDesc("key", door.color)
-        _, places = key.find_matching_objs(self.bot.mission)
-        in_hand = isinstance(self.carrying, Key) and self.carrying.color == door.color
-        return in_hand or any(self.bot.vis_mask[place] for place in places)
+        _, places = ObjDesc("key", door.color).find_matching_objs(self.bot.mission)
+        in_sight = any(self.bot.vis_mask[place] for place in places)
+        return in_sight or has_key_of(self.bot.mission, door)
 
 
 class _OpenBox(Subgoal):
@@ -159,5 +191,23 @@ class _OpenBox(Subgoal):
         self.bot.stack.pop()
 
 
-def _is_shut(content: WorldObj | None) -> bool:
+def _way_back(place: _Place, previous: dict[_Place, _Place | None]) -> list[_Place]:
+    way: list[_Place] = []
+    step: _Place | None = place
+    while step is not None:
+        way.append(step)
+        step = previous[step]
+    return way
+
+
+def _is_obstacle(content: WorldObj | None, ignore_blockers: bool) -> bool:
+    """Whether a search ends at this content. What can be carried away may be ignored."""
+    if content is None:
+        return False
+    if isinstance(content, Door):
+        return not content.is_open
+    return content.type == "wall" or not ignore_blockers
+
+
+def _is_shut(content: WorldObj | None) -> TypeGuard[Door]:
     return isinstance(content, Door) and not content.is_open

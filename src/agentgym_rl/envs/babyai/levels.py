@@ -2,6 +2,10 @@
 
 A task index is AgentGym's: level number - 1 = index % 40, seed of the simulator = index // 40.
 Building the simulator of a level is left to simulator.py.
+
+A few tasks cannot be solved by anybody, because minigrid puts the only key behind the door that it
+opens: of seeds 0 to 109, GoToImpUnlock with 6, 14, 35, 63, 107 and Unlock with 63. They stay in the
+splits, so that an index means what it means in AgentGym.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import gymnasium
 from minigrid.core.actions import Actions
 from minigrid.core.constants import DIR_TO_VEC
+from minigrid.core.world_object import Key, WorldObj
 from minigrid.envs.babyai.core import roomgrid_level
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 from minigrid.envs.babyai.core.verifier import AfterInstr, BeforeInstr, PutNextInstr
@@ -52,6 +53,12 @@ def pose_of(simulator: RoomGridLevel) -> Pose:
     """Return the agent's pose in plain integers (the simulator mixes in numpy's)."""
     x, y = simulator.agent_pos
     return Pose(int(x), int(y), int(simulator.agent_dir))
+
+
+def has_key_of(simulator: RoomGridLevel, door: WorldObj) -> bool:
+    """Whether the agent carries a key of the door's colour."""
+    carried = simulator.carrying
+    return isinstance(carried, Key) and carried.color == door.color
 
 
 def make_simulator(level: Level, seed: int) -> RoomGridLevel:
