@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
+from typing import Any
 
 import orjson
 
@@ -120,7 +121,8 @@ def decode_empty_request(body: bytes) -> None:
 
 def decode_step_result(body: bytes) -> StepResult:
     fields = _checked(_object(body), _STEP_RESULT, "step result")
-    return StepResult(**{**fields, "reward": float(fields["reward"])})
+    fields["reward"] = float(fields["reward"])
+    return StepResult(**fields)
 
 
 def decode_text(body: bytes, key: str) -> str:
@@ -139,12 +141,13 @@ def decode_tasks(body: bytes) -> tuple[Task, ...]:
 
 def decode_spec(body: bytes) -> EnvSpec:
     fields = _checked(_object(body), _SPEC, "spec")
-    for name in ("splits", "categories"):
-        fields[name] = _texts(fields[name], name)
     bounds = fields["reward_range"]
     if len(bounds) != 2 or not all(type(bound) in (int, float) for bound in bounds):
         raise ProtocolError(ErrorKind.WRONG_TYPE, "spec: 'reward_range' must be two numbers")
-    return EnvSpec(**{**fields, "reward_range": (float(bounds[0]), float(bounds[1]))})
+    fields["splits"] = _texts(fields["splits"], "splits")
+    fields["categories"] = _texts(fields["categories"], "categories")
+    fields["reward_range"] = (float(bounds[0]), float(bounds[1]))
+    return EnvSpec(**fields)
 
 
 def decode_health(body: bytes) -> Health:
@@ -160,6 +163,7 @@ def decode_error(body: bytes) -> str:
 
 
 _Types = tuple[type, ...]
+_Object = dict[str, Any]  # what JSON holds has no static type; `_checked` looks at the real one
 
 _STEP_REQUEST: Mapping[str, _Types] = MappingProxyType({"round": (int,), "action": (str,)})
 _STEP_RESULT: Mapping[str, _Types] = MappingProxyType(
@@ -211,18 +215,17 @@ _HEALTH: Mapping[str, _Types] = MappingProxyType(
 )
 
 
-# JSON values have no static type before they are checked; `dict` without parameters says so here.
-def _object(body: bytes) -> dict:
+def _object(body: bytes) -> _Object:
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise ProtocolError(ErrorKind.MALFORMED, f"not JSON: {error}") from None
-    if type(value) is not dict:
+    if not isinstance(value, dict):
         raise ProtocolError(ErrorKind.MALFORMED, "not a JSON object")
     return value
 
 
-def _checked(fields: dict, types: Mapping[str, _Types], what: str) -> dict:
+def _checked(fields: _Object, types: Mapping[str, _Types], what: str) -> _Object:
     """Return `fields` when it has exactly the names of `types` with values of these types.
 
     Types are compared exactly: JSON has no subclasses, and a bool must not pass for an int.
@@ -243,12 +246,13 @@ def _checked(fields: dict, types: Mapping[str, _Types], what: str) -> dict:
 
 
 def _task(value: object) -> Task:
-    if type(value) is not dict:
+    if not isinstance(value, dict):
         raise ProtocolError(ErrorKind.WRONG_TYPE, "a task must be an object")
     return Task(**_checked({**_TASK_DEFAULTS, **value}, _TASK, "task"))
 
 
-def _texts(values: list, name: str) -> tuple[str, ...]:
-    if not all(type(value) is str for value in values):
+def _texts(values: list[object], name: str) -> tuple[str, ...]:
+    texts = tuple(value for value in values if isinstance(value, str))
+    if len(texts) != len(values):
         raise ProtocolError(ErrorKind.WRONG_TYPE, f"every one of {name!r} must be a string")
-    return tuple(values)
+    return texts

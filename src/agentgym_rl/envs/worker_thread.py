@@ -13,10 +13,11 @@ import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Protocol, TypeVar, TypeVarTuple
+from typing import Generic, Protocol, TypeVar, TypeVarTuple
 
 logger = logging.getLogger(__name__)
 
+_A = TypeVar("_A")
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
@@ -126,7 +127,7 @@ class _Job(Protocol):
     def fail(self, error: Exception) -> None: ...
 
 
-class _AwaitedCall:
+class _AwaitedCall(Generic[_T]):
     """A call whose answer goes back to the event loop that awaits it."""
 
     __slots__ = ("_fn", "_future", "_loop", "is_done")
@@ -147,21 +148,22 @@ class _AwaitedCall:
         try:
             value = self._fn()
         except BaseException as error:  # noqa: BLE001 - SystemExit too must reach the caller
-            self._post(self.fail, CallFailedError(error))
+            failure = CallFailedError(error)
+            failure.__cause__ = error
+            self._post(self.fail, failure)
         else:
             self._post(self._succeed, value)
 
     def fail(self, error: Exception) -> None:
         """Give up waiting; runs on the event loop."""
         if not self._future.done():
-            error.__cause__ = getattr(error, "cause", None)
             self._future.set_exception(error)
 
-    def _succeed(self, value: object) -> None:
+    def _succeed(self, value: _T) -> None:
         if not self._future.done():
             self._future.set_result(value)
 
-    def _post(self, settle: Callable[..., None], answer: object) -> None:
+    def _post(self, settle: Callable[[_A], None], answer: _A) -> None:
         # Set before the answer leaves, so that whoever receives it sees an idle thread.
         self.is_done = True
         try:

@@ -27,20 +27,26 @@ class Proxy:
         self.num_lost = 0
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serve one connection: a request, its answer, and so on."""
-        upstream = await asyncio.open_connection("127.0.0.1", self._upstream_port)
+        """Serve one connection until either side ends it."""
+        from_server, to_server = await asyncio.open_connection("127.0.0.1", self._upstream_port)
+        requests = asyncio.create_task(self._pass_on(reader, to_server))
         try:
-            while request := await reader.read(65536):  # the requests of these tests are small
-                upstream[1].write(request)
-                answer = await upstream[0].read(65536)
-                if self.num_answers_to_lose > 0:
-                    self.num_answers_to_lose -= 1
-                    self.num_lost += 1
-                    break
-                writer.write(answer)
+            await self._pass_on(from_server, writer, is_lossy=True)
         finally:
+            requests.cancel()
             writer.close()
-            upstream[1].close()
+            to_server.close()
+
+    async def _pass_on(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, is_lossy: bool = False
+    ) -> None:
+        while chunk := await source.read(65536):
+            if is_lossy and self.num_answers_to_lose > 0:
+                self.num_answers_to_lose -= 1
+                self.num_lost += 1
+                return
+            sink.write(chunk)
+        sink.close()
 
 
 @asynccontextmanager

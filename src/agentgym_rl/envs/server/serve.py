@@ -68,6 +68,8 @@ class EnvServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http="httptools",
+                log_config=None,  # whoever runs the server decides about logging
                 log_level="warning",
                 access_log=False,
                 timeout_keep_alive=_KEEP_ALIVE_S,

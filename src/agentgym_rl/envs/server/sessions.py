@@ -185,7 +185,10 @@ class SessionStore:
         """Reap until cancelled."""
         while True:
             await asyncio.sleep(min(self._limits.lease_s / 4, 30.0))
-            await self.reap()
+            try:
+                await self.reap()
+            except Exception:  # a reaper that died would let lost episodes fill the server
+                logger.exception("reaping failed; trying again later")
 
     async def aclose(self) -> None:
         """End every session."""
