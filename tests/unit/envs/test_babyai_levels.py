@@ -35,7 +35,7 @@ def test_index_gives_level_and_seed():
 
 def test_splits_have_separate_seeds():
     test, train = tasks_of("test"), tasks_of("train")
-    assert (len(test), len(train)) == (400, 4000)
+    assert (len(test), len(train)) == (4000, 40_000)
     assert {seed_of(task.index) for task in test} == set(range(10))
     assert {seed_of(task.index) for task in train} == set(range(10, 110))
     assert test[44] == Task("babyai", "test", 44, category="GoTo", level="GoToLocalS8N7")

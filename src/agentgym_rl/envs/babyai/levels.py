@@ -74,7 +74,7 @@ CATEGORIES = (
     "Other",
 )
 
-SPLIT_SEEDS = {"train": range(10, 110), "test": range(10)}
+SPLIT_SEEDS = {"train": range(100, 1100), "test": range(100)}
 
 
 @dataclass(frozen=True, slots=True)

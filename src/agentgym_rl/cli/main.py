@@ -1,0 +1,138 @@
+"""The command line. Thin: every command parses its arguments, then imports what it needs.
+
+`agentgym --help` therefore starts without torch.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentgym_rl import __version__
+from agentgym_rl.errors import AgentGymError
+
+app = typer.Typer(
+    name="agentgym",
+    help="Train language-model agents over many rounds with reinforcement learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+EnvName = Annotated[str, typer.Argument(help='A name from `agentgym envs`, or "module:Class".')]
+
+
+@app.command()
+def train(
+    recipe: Annotated[str, typer.Argument(help="Name or TOML file of a recipe.")] = "",
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, e.g. training.lr=1e-5")] = None,
+    run_dir: Annotated[Path | None, typer.Option(help="Folder of the run; default runs/<recipe>-<time>.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --run-dir.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved configuration and stop.")] = False,
+) -> None:
+    """Train a recipe (default: quickstart)."""
+    from agentgym_rl.cli.train import run_training  # start-up time
+
+    words = [recipe, *(overrides or [])] if recipe else list(overrides or [])
+    named = [word for word in words if "=" not in word]
+    if len(named) > 1:
+        raise typer.BadParameter(f"one recipe at a time, got {', '.join(named)}")
+    run_training(
+        named[0] if named else None,
+        [word for word in words if "=" in word],
+        run_dir=run_dir,
+        resume=resume,
+        dry_run=dry_run,
+    )
+
+
+@app.command(name="eval")
+def eval_(
+    model: Annotated[str, typer.Argument(help="A model directory, a run folder, a checkpoint or a hub name.")],
+    env: Annotated[str, typer.Option(help="Environment.")],
+    split: Annotated[str, typer.Option(help="Split of its tasks.")] = "test",
+    limit: Annotated[int, typer.Option(help="Number of tasks; 0 for all.")] = 0,
+    rounds: Annotated[int, typer.Option(help="Limit on rounds; 0 for the environment's own.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the report; default eval/<env>-<time>.")] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, e.g. eval.temperature=0")] = None,
+) -> None:
+    """Evaluate a model on an environment."""
+    from agentgym_rl.cli.evaluate import run_evaluation  # start-up time
+
+    run_evaluation(model, env, split=split, limit=limit, rounds=rounds, out=out, overrides=overrides or [])
+
+
+@app.command()
+def serve(
+    env: EnvName,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 picks a free one.", min=0, max=65535)] = 8000,
+    token: Annotated[str | None, typer.Option(help="Bearer token that clients must send.")] = None,
+    options: Annotated[list[str] | None, typer.Argument(help="key=value options of the environment")] = None,
+) -> None:
+    """Serve an environment over HTTP."""
+    from agentgym_rl.cli.environments import run_server  # start-up time
+
+    run_server(env, host=host, port=port, token=token, options=options or [])
+
+
+@app.command()
+def envs() -> None:
+    """List every environment: whether it can run here, and its tasks."""
+    from agentgym_rl.cli.environments import list_environments  # start-up time
+
+    list_environments()
+
+
+@app.command()
+def play(
+    env: EnvName,
+    task: Annotated[int, typer.Option(help="Index of the task.")] = -1,
+    split: Annotated[str, typer.Option(help="Split to take the first task of, without --task.")] = "test",
+) -> None:
+    """Play an environment by hand in the terminal."""
+    from agentgym_rl.cli.environments import play_environment  # start-up time
+
+    play_environment(env, index=task, split=split)
+
+
+@app.command()
+def demos(
+    env: EnvName,
+    number: Annotated[int, typer.Option("-n", "--number", help="How many demonstrations.", min=1)],
+    output: Annotated[Path, typer.Option("-o", "--output", help="File to write (JSON lines).")],
+    split: Annotated[str, typer.Option(help="Split of the tasks.")] = "train",
+    format_: Annotated[str, typer.Option("--format", help="Action format of the replies.")] = "react",
+) -> None:
+    """Write expert demonstrations as conversations."""
+    from agentgym_rl.cli.environments import write_demonstrations  # start-up time
+
+    write_demonstrations(env, number=number, output=output, split=split, format_name=format_)
+
+
+@app.command()
+def check(
+    env: EnvName,
+    tasks: Annotated[int, typer.Option(help="Tasks of each split to try.", min=1)] = 20,
+) -> None:
+    """Test an environment (also your own) against the contract."""
+    from agentgym_rl.cli.environments import check_environment  # start-up time
+
+    check_environment(env, num_tasks=tasks)
+
+
+def main() -> None:
+    """Run the command line; an error that the user can act on is one line, not a traceback."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    if sys.argv[1:] == ["--version"]:
+        print(f"agentgym-rl {__version__}")
+        return
+    try:
+        app()
+    except (AgentGymError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -1,0 +1,109 @@
+"""`agentgym train`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from agentgym_rl.config import RunConfig, dump_config, find_recipe, load_config, parse_config, read_table
+from agentgym_rl.errors import ConfigError, RunError
+from agentgym_rl.runs.folder import RunFolder
+
+_DEFAULT_RECIPE = "quickstart"
+# What may change when a run goes on: how long it runs and what it keeps, not what it learns.
+_MAY_CHANGE = ("training.steps", "checkpoint.", "eval.every", "env.timeout_s", "env.url", "env.token_file")
+
+
+def run_training(
+    recipe: str | None, overrides: Sequence[str], *, run_dir: Path | None, resume: bool, dry_run: bool
+) -> None:
+    """Train, with progress on the terminal and a closing table."""
+    if resume:
+        config, run = _resumed(recipe, overrides, run_dir)
+    else:
+        config = load_config(recipe or _DEFAULT_RECIPE, overrides)
+        run = RunFolder(run_dir or _default_run_dir(recipe or _DEFAULT_RECIPE))
+    if dry_run:
+        print(dump_config(config), end="")
+        return
+    _train(config, run, is_new=not resume, title=f"{recipe or _DEFAULT_RECIPE} -> {run.path}")
+
+
+def _train(config: RunConfig, run: RunFolder, *, is_new: bool, title: str) -> None:
+    # Imported here because --dry-run must not wait for torch.
+    from agentgym_rl.cli.progress import TrainingDisplay
+    from agentgym_rl.experiment import train
+
+    console = Console()
+    with run.locked():
+        if is_new:
+            run.create(dump_config(config))
+        started = time.monotonic()
+        with TrainingDisplay(console, title=title) as display:
+            try:
+                asyncio.run(train(config, run, progress=display))
+            except KeyboardInterrupt:
+                raise RunError(f"stopped; go on with: agentgym train --run-dir {run.path} --resume") from None
+        _close(console, run, seconds=time.monotonic() - started)
+
+
+def _close(console: Console, run: RunFolder, *, seconds: float) -> None:
+    """Print what came of the run and draw its curve."""
+    from agentgym_rl.cli.progress import closing_table  # as above: torch
+    from agentgym_rl.evaluation.curve import draw_learning_curve
+    from agentgym_rl.experiment import read_reports
+
+    reports, metrics = read_reports(run), run.read_metrics()
+    if len(reports) > 1:
+        console.print(closing_table(reports[0], reports[-1]))
+    console.print(f"{len(metrics)} steps; this call took {seconds:.0f} s", highlight=False)
+    console.print(f"model   {run.model}", highlight=False)
+    if metrics and "rollout/success_rate" in metrics[0]:
+        picture = run.path / "learning_curve.png"
+        draw_learning_curve(picture, metrics, reports, title=run.path.name)
+        console.print(f"curve   {picture}", highlight=False)
+
+
+def _resumed(recipe: str | None, overrides: Sequence[str], run_dir: Path | None) -> tuple[RunConfig, RunFolder]:
+    """Return the recipe and folder of a run that goes on, with the changes that are allowed."""
+    if run_dir is None:
+        raise ConfigError("--resume needs --run-dir, the folder of the run to go on with")
+    run = RunFolder(run_dir)
+    if not run.exists:
+        raise RunError(f"{run_dir} holds no run (no config.toml); leave --resume out to start one there")
+    saved = parse_config(read_table(run.config_file), source=str(run.config_file))
+    if recipe is not None:
+        config = parse_config(read_table(find_recipe(recipe)), overrides, source=recipe)
+    else:
+        config = parse_config(read_table(run.config_file), overrides, source=str(run.config_file))
+    changed = [key for key in changed_keys(saved, config) if not key.startswith(_MAY_CHANGE)]
+    if changed:
+        raise ConfigError(
+            f"{', '.join(changed)} differ from the run in {run_dir}; a run goes on with the settings it began "
+            f"with (only {', '.join(_MAY_CHANGE)} may change): start a new run instead"
+        )
+    return config, run
+
+
+def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
+    """Return the dotted keys whose values differ."""
+    before, after = _flatten(old.model_dump(mode="json")), _flatten(new.model_dump(mode="json"))
+    return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+
+
+def _flatten(table: dict[str, object], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in table.items():
+        if isinstance(value, dict):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _default_run_dir(recipe: str) -> Path:
+    return Path("runs") / f"{Path(recipe).stem}-{time.strftime('%Y%m%d-%H%M%S')}"

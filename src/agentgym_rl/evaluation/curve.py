@@ -1,0 +1,66 @@
+"""The learning curve of a run as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from agentgym_rl.evaluation.report import EvalReport
+from agentgym_rl.runs.folder import Metrics
+
+_TRAIN, _EVAL, _STAGE = "#4c78a8", "#e45756", "#f0f0f0"
+_WINDOW = 5
+
+
+def draw_learning_curve(path: Path, metrics: Sequence[Metrics], reports: Sequence[EvalReport], *, title: str) -> None:
+    """Write a PNG: success in training, held-out success with intervals, and the stages of the horizon."""
+    figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    _draw_stages(axes, metrics)
+    steps = [line["step"] for line in metrics]
+    success = [line["rollout/success_rate"] for line in metrics]
+    axes.plot(steps, success, color=_TRAIN, alpha=0.3, linewidth=1)
+    axes.plot(steps, _smooth(success), color=_TRAIN, linewidth=2, label=f"training tasks (mean of {_WINDOW} steps)")
+    if reports:
+        rates = [report.overall.success_rate for report in reports]
+        below = [report.overall.success_rate - report.overall.success_low for report in reports]
+        above = [report.overall.success_high - report.overall.success_rate for report in reports]
+        axes.errorbar(
+            [report.step for report in reports],
+            rates,
+            yerr=[below, above],
+            color=_EVAL,
+            marker="o",
+            capsize=3,
+            label="held-out tasks (95% interval)",
+        )
+    axes.set(xlabel="training step", ylabel="success rate", ylim=(0, 1.08), title=title)
+    axes.legend(loc="lower right")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+
+
+def _draw_stages(axes: Axes, metrics: Sequence[Metrics]) -> None:
+    """Shade every other stage and write its limit on rounds at the top."""
+    start = 0
+    stages: list[tuple[float, float, float]] = []
+    for place in range(1, len(metrics) + 1):
+        horizon = metrics[start]["rollout/max_rounds"]
+        if place == len(metrics) or metrics[place]["rollout/max_rounds"] != horizon:
+            stages.append((metrics[start]["step"] - 0.5, metrics[place - 1]["step"] + 0.5, horizon))
+            start = place
+    for index, (left, right, horizon) in enumerate(stages):
+        if index % 2 == 0:
+            axes.axvspan(left, right, color=_STAGE, zorder=0)
+        axes.text((left + right) / 2, 1.03, f"{horizon:.0f} rounds", ha="center", va="center", fontsize=8)
+
+
+def _smooth(values: Sequence[float]) -> list[float]:
+    """Return the mean of each value and up to `_WINDOW - 1` before it."""
+    windows = (values[max(0, end - _WINDOW) : end] for end in range(1, len(values) + 1))
+    return [sum(window) / len(window) for window in windows]
