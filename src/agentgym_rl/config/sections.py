@@ -51,7 +51,7 @@ class TinyModelConfig(BaseConfig):
     """Size of the tokenizer trained on the environment's own text."""
 
     hidden_size: int = Field(default=128, ge=16, multiple_of=16)
-    num_layers: int = Field(default=4, ge=1)
+    num_layers: int = Field(default=2, ge=1)
     num_heads: int = Field(default=4, ge=1)
     num_kv_heads: int = Field(default=2, ge=1)
     intermediate_size: int = Field(default=384, ge=16)
