@@ -14,8 +14,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import difflib
+from collections.abc import Iterable
 
 
 class AgentGymError(Exception):
@@ -50,12 +50,7 @@ class RunError(AgentGymError):
     """A run folder is missing, in use, or does not fit what was asked."""
 
 
-@contextmanager
-def boundary(error: type[AgentGymError], what: str) -> Iterator[None]:
-    """Turn any exception inside into `error`, naming `what` was being done and keeping the cause."""
-    try:
-        yield
-    except error:
-        raise
-    except Exception as cause:  # noqa: BLE001 - a boundary translates whatever the other side raises
-        raise error(f"{what}: {type(cause).__name__}: {cause}") from cause
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return " (did you mean 'x'?)" for the nearest of the known words, or nothing."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

@@ -26,7 +26,12 @@ from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.tasks import TaskSampler, evaluation_tasks, select_tasks
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import Metrics, RunFolder, step_of
-from agentgym_rl.training.conversations import Conversation, from_demonstration, read_conversations, texts_of
+from agentgym_rl.training.conversations import (
+    Conversation,
+    from_demonstration,
+    read_conversations,
+    texts_of,
+)
 from agentgym_rl.training.sft import SFTTrainer
 from agentgym_rl.training.trainer import Listeners, RLTrainer
 from agentgym_rl.types import Episode, Task
@@ -66,8 +71,12 @@ def make_source(config: EnvConfig) -> EnvSource:
     if not config.url:
         return LocalEnvSource(config.name, options=config.options, timeout_s=config.timeout_s)
     if config.options:
-        raise ConfigError("env.options are set on the server when env.url is given; remove them here")
-    token = Path(config.token_file).read_text(encoding="utf-8").strip() if config.token_file else None
+        raise ConfigError(
+            "env.options are set on the server when env.url is given; remove them here"
+        )
+    token = (
+        Path(config.token_file).read_text(encoding="utf-8").strip() if config.token_file else None
+    )
     return HttpEnvSource(config.url, token=token, timeout_s=config.timeout_s)
 
 
@@ -81,9 +90,20 @@ class _Experiment:
     """The parts of one run while it goes on."""
 
     def __init__(
-        self, config: RunConfig, run: RunFolder, source: EnvSource, spec: EnvSpec, progress: Progress
+        self,
+        config: RunConfig,
+        run: RunFolder,
+        source: EnvSource,
+        spec: EnvSpec,
+        progress: Progress,
     ) -> None:
-        self._config, self._run, self._source, self._spec, self._progress = config, run, source, spec, progress
+        self._config, self._run, self._source, self._spec, self._progress = (
+            config,
+            run,
+            source,
+            spec,
+            progress,
+        )
         self._agent = Agent(config.agent, spec)
         self._demos: list[Conversation] | None = None
 
@@ -92,7 +112,9 @@ class _Experiment:
         policy = self._resumed_policy() or await self._first_policy(tasks)
         engine = NativeEngine(policy, config.engine)
         actors = Actors(self._source, engine, self._agent, policy.renderer)
-        evaluator = _Evaluator(config, self._run, policy, actors, await self._eval_tasks(), self._progress)
+        evaluator = _Evaluator(
+            config, self._run, policy, actors, await self._eval_tasks(), self._progress
+        )
         try:
             trainer = RLTrainer(
                 config,
@@ -116,10 +138,14 @@ class _Experiment:
     async def train_supervised(self, algorithm: SFTConfig) -> None:
         config, tasks = self._config, await self._tasks(self._config.env.split)
         demos = self._conversations(tasks, algorithm.num_demos, data=algorithm.data)
-        policy = self._resumed_policy() or load_policy(config.model, seed=config.seed, texts=lambda: texts_of(demos))
+        policy = self._resumed_policy() or load_policy(
+            config.model, seed=config.seed, texts=lambda: texts_of(demos)
+        )
         engine = NativeEngine(policy, config.engine)
         actors = Actors(self._source, engine, self._agent, policy.renderer)
-        evaluator = _Evaluator(config, self._run, policy, actors, await self._eval_tasks(), self._progress)
+        evaluator = _Evaluator(
+            config, self._run, policy, actors, await self._eval_tasks(), self._progress
+        )
         try:
             trainer = SFTTrainer(config, policy, self._run, demos, batch_size=algorithm.batch_size)
             done = trainer.restore()
@@ -150,24 +176,30 @@ class _Experiment:
             self._warm_up(warm_start, policy, demos)
         return policy
 
-    def _warm_up(self, warm_start: RunFolder, policy: Policy, demos: Sequence[Conversation]) -> None:
+    def _warm_up(
+        self, warm_start: RunFolder, policy: Policy, demos: Sequence[Conversation]
+    ) -> None:
         """Learn from demonstrations, in a run folder of its own; an interrupted one begins anew."""
         config = supervised_config(self._config)
         warm_start.metrics_file.unlink(missing_ok=True)
         warm_start.config_file.unlink(missing_ok=True)
         warm_start.create(dump_config(config))
         assert isinstance(config.algorithm, SFTConfig), "made so just now"
-        trainer = SFTTrainer(config, policy, warm_start, demos, batch_size=config.algorithm.batch_size)
+        trainer = SFTTrainer(
+            config, policy, warm_start, demos, batch_size=config.algorithm.batch_size
+        )
         self._progress.begin("warm start", config.training.steps)
         trainer.train(on_step=self._progress.on_step)
 
-    def _conversations(self, tasks: Sequence[Task], num_demos: int, *, data: str = "") -> list[Conversation]:
+    def _conversations(
+        self, tasks: Sequence[Task], num_demos: int, *, data: str = ""
+    ) -> list[Conversation]:
         if data:
             return list(read_conversations(Path(data)))[:num_demos]
         if self._config.env.url:
             raise ConfigError(
-                "demonstrations come from the environment's expert, which a server does not offer; write them "
-                "with `agentgym demos` and set algorithm.data, or leave env.url empty"
+                "demonstrations come from the environment's expert, which a server does not offer; "
+                "write them with `agentgym demos` and set algorithm.data, or leave env.url empty"
             )
         order = TaskSampler(tasks, seed=self._config.seed).take(1, len(tasks))
         demos = collect_demonstrations(
@@ -183,7 +215,9 @@ class _Experiment:
             conversations.append(from_demonstration(demo, self._agent))
             self._progress.on_step({"step": len(conversations)})
         if not conversations:
-            raise ConfigError(f"{self._spec.name} has no expert; set algorithm.data to a file of conversations")
+            raise ConfigError(
+                f"{self._spec.name} has no expert; set algorithm.data to a file of conversations"
+            )
         return conversations
 
     async def _tasks(self, split: str) -> list[Task]:
@@ -193,7 +227,9 @@ class _Experiment:
         config = self._config
         if config.eval.tasks == 0:
             return []
-        return evaluation_tasks(await self._tasks(config.env.eval_split), config.eval.tasks, seed=config.seed)
+        return evaluation_tasks(
+            await self._tasks(config.env.eval_split), config.eval.tasks, seed=config.seed
+        )
 
 
 class _Evaluator:
@@ -228,7 +264,9 @@ class _Evaluator:
             max_concurrency=self._config.rollout.max_concurrency,
             on_episode=self._progress.on_episode,
         )
-        write_episodes(self._run.episodes, [group.episodes for group in groups], phase="eval", step=step)
+        write_episodes(
+            self._run.episodes, [group.episodes for group in groups], phase="eval", step=step
+        )
         report.save(self._run.eval, self._name(step))
         self._progress.on_report(report)
         return {
@@ -247,11 +285,19 @@ def supervised_config(config: RunConfig) -> RunConfig:
     warm_start = config.warm_start
     return config.model_copy(
         update={
-            "algorithm": SFTConfig(num_demos=warm_start.num_demos, batch_size=warm_start.batch_size),
-            "training": config.training.model_copy(
-                update={"steps": warm_start.steps, "lr": warm_start.lr, "warmup_steps": warm_start.steps // 10}
+            "algorithm": SFTConfig(
+                num_demos=warm_start.num_demos, batch_size=warm_start.batch_size
             ),
-            "checkpoint": config.checkpoint.model_copy(update={"every": warm_start.steps, "keep": 1}),
+            "training": config.training.model_copy(
+                update={
+                    "steps": warm_start.steps,
+                    "lr": warm_start.lr,
+                    "warmup_steps": warm_start.steps // 10,
+                }
+            ),
+            "checkpoint": config.checkpoint.model_copy(
+                update={"every": warm_start.steps, "keep": 1}
+            ),
             "warm_start": type(warm_start)(),
         }
     )

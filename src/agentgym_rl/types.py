@@ -50,9 +50,7 @@ class StopReason(StrEnum):
 _FAILURES = frozenset(
     {StopReason.TIMEOUT, StopReason.ENV_ERROR, StopReason.ENGINE_ERROR, StopReason.CANCELLED}
 )
-_TRUNCATIONS = frozenset(
-    {StopReason.MAX_ROUNDS, StopReason.MAX_TOKENS, StopReason.INVALID_ACTIONS}
-)
+_TRUNCATIONS = frozenset({StopReason.MAX_ROUNDS, StopReason.MAX_TOKENS, StopReason.INVALID_ACTIONS})
 
 
 class SegmentKind(StrEnum):
@@ -83,7 +81,7 @@ class Task:
 
     @property
     def id(self) -> str:
-        """A name that is unique over all environments and seeds, e.g. "babyai/44" ("babyai/44/7" with seed 7)."""
+        """A name unique over environments and seeds: "babyai/44", with seed 7 "babyai/44/7"."""
         return f"{self.env}/{self.index}" + (f"/{self.seed}" if self.seed else "")
 
 

@@ -19,7 +19,7 @@ class Agent:
         )
 
     def first_prompt(self, observation: str) -> str:
-        """Return the first message of the conversation: the instructions and the first observation."""
+        """Return the first message: the instructions and the first observation."""
         return self._preamble + observation
 
     def parse(self, reply: str) -> ParsedReply:

@@ -66,16 +66,21 @@ class ReActFormat(ActionFormat):
 
     def instructions(self, spec: EnvSpec) -> str:
         return (
-            "Think first, then act. Reply with a line that starts with `Thought:` and, after it, one line "
-            f"that starts with `Action:`, for example:\nThought: ...\nAction: {spec.example_action}"
+            "Think first, then act. Reply with a line that starts with `Thought:` and, after it, "
+            "one line that starts with `Action:`, for example:\n"
+            f"Thought: ...\nAction: {spec.example_action}"
         )
 
     def parse(self, reply: str) -> ParsedReply:
         marks = list(self._MARK.finditer(reply))
         if not marks:
-            return ParsedReply(None, "No action found. End your reply with a line `Action: <action>`.")
+            return ParsedReply(
+                None, "No action found. End your reply with a line `Action: <action>`."
+            )
         if len(marks) > 1:
-            return ParsedReply(None, f"{len(marks)} actions found. Give exactly one `Action:` line in a reply.")
+            return ParsedReply(
+                None, f"{len(marks)} actions found. Give exactly one `Action:` line in a reply."
+            )
         lines = reply[marks[0].end() :].strip().splitlines()
         if not lines:
             return ParsedReply(None, "The action is empty. Write it after `Action:`.")

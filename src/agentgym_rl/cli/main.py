@@ -29,10 +29,18 @@ EnvName = Annotated[str, typer.Argument(help='A name from `agentgym envs`, or "m
 @app.command()
 def train(
     recipe: Annotated[str, typer.Argument(help="Name or TOML file of a recipe.")] = "",
-    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, e.g. training.lr=1e-5")] = None,
-    run_dir: Annotated[Path | None, typer.Option(help="Folder of the run; default runs/<recipe>-<time>.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --run-dir.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resolved configuration and stop.")] = False,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="key=value, e.g. training.lr=1e-5")
+    ] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option(help="Folder of the run; default runs/<recipe>-<time>.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --run-dir.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the resolved configuration and stop.")
+    ] = False,
 ) -> None:
     """Train a recipe (default: quickstart)."""
     from agentgym_rl.cli.train import run_training  # start-up time
@@ -52,18 +60,26 @@ def train(
 
 @app.command(name="eval")
 def eval_(
-    model: Annotated[str, typer.Argument(help="A model directory, a run folder, a checkpoint or a hub name.")],
+    model: Annotated[
+        str, typer.Argument(help="A model directory, a run folder, a checkpoint or a hub name.")
+    ],
     env: Annotated[str, typer.Option(help="Environment.")],
     split: Annotated[str, typer.Option(help="Split of its tasks.")] = "test",
     limit: Annotated[int, typer.Option(help="Number of tasks; 0 for all.")] = 0,
     rounds: Annotated[int, typer.Option(help="Limit on rounds; 0 for the environment's own.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for the report; default eval/<env>-<time>.")] = None,
-    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, e.g. eval.temperature=0")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the report; default eval/<env>-<time>.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="key=value, e.g. eval.temperature=0")
+    ] = None,
 ) -> None:
     """Evaluate a model on an environment."""
     from agentgym_rl.cli.evaluate import run_evaluation  # start-up time
 
-    run_evaluation(model, env, split=split, limit=limit, rounds=rounds, out=out, overrides=overrides or [])
+    run_evaluation(
+        model, env, split=split, limit=limit, rounds=rounds, out=out, overrides=overrides or []
+    )
 
 
 @app.command()
@@ -72,7 +88,9 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 picks a free one.", min=0, max=65535)] = 8000,
     token: Annotated[str | None, typer.Option(help="Bearer token that clients must send.")] = None,
-    options: Annotated[list[str] | None, typer.Argument(help="key=value options of the environment")] = None,
+    options: Annotated[
+        list[str] | None, typer.Argument(help="key=value options of the environment")
+    ] = None,
 ) -> None:
     """Serve an environment over HTTP."""
     from agentgym_rl.cli.environments import run_server  # start-up time
@@ -92,7 +110,9 @@ def envs() -> None:
 def play(
     env: EnvName,
     task: Annotated[int, typer.Option(help="Index of the task.")] = -1,
-    split: Annotated[str, typer.Option(help="Split to take the first task of, without --task.")] = "test",
+    split: Annotated[
+        str, typer.Option(help="Split to take the first task of, without --task.")
+    ] = "test",
 ) -> None:
     """Play an environment by hand in the terminal."""
     from agentgym_rl.cli.environments import play_environment  # start-up time
@@ -106,7 +126,9 @@ def demos(
     number: Annotated[int, typer.Option("-n", "--number", help="How many demonstrations.", min=1)],
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write (JSON lines).")],
     split: Annotated[str, typer.Option(help="Split of the tasks.")] = "train",
-    format_: Annotated[str, typer.Option("--format", help="Action format of the replies.")] = "react",
+    format_: Annotated[
+        str, typer.Option("--format", help="Action format of the replies.")
+    ] = "react",
 ) -> None:
     """Write expert demonstrations as conversations."""
     from agentgym_rl.cli.environments import write_demonstrations  # start-up time

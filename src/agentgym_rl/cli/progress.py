@@ -1,4 +1,4 @@
-"""What `agentgym train` shows while it runs: a live panel, or plain lines where there is no terminal."""
+"""What `agentgym train` shows: a live panel, or plain lines where there is no terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ from agentgym_rl.types import Episode
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _CURVE_WIDTH = 60
-_UNITS = {"train": "step", "warm start": "step", "evaluation": "episode", "demonstrations": "episode"}
+_UNITS = {
+    "train": "step",
+    "warm start": "step",
+    "evaluation": "episode",
+    "demonstrations": "episode",
+}
 
 
 class TrainingDisplay(Progress):
@@ -43,7 +48,10 @@ class TrainingDisplay(Progress):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         if self._console.is_terminal:
             self._live.stop()
@@ -53,7 +61,9 @@ class TrainingDisplay(Progress):
             return  # an evaluation between steps is part of training
         self._phase, self._total, self._done, self._done_before = phase, total, done, done
         self._phase_started = time.monotonic()
-        self._print(f"{phase}: {total} {_UNITS.get(phase, 'step')}s" + (f", {done} done" if done else ""))
+        self._print(
+            f"{phase}: {total} {_UNITS.get(phase, 'step')}s" + (f", {done} done" if done else "")
+        )
 
     def on_episode(self, episode: Episode) -> None:
         if self._phase == "evaluation":
@@ -69,7 +79,9 @@ class TrainingDisplay(Progress):
             self._success.append(metrics["rollout/success_rate"])
             self._print(self._line(metrics))
         elif "train/loss" in metrics and self._done % 20 == 0:
-            self._print(f"{self._phase} {self._done}/{self._total}  loss {metrics['train/loss']:.3f}")
+            self._print(
+                f"{self._phase} {self._done}/{self._total}  loss {metrics['train/loss']:.3f}"
+            )
 
     def on_report(self, report: EvalReport) -> None:
         self._reports.append(report)
@@ -85,8 +97,9 @@ class TrainingDisplay(Progress):
     def _line(self, metrics: Metrics) -> str:
         return (
             f"step {self._done}/{self._total}  success {metrics['rollout/success_rate']:.1%}  "
-            f"reward {metrics['rollout/reward_mean']:.3f}  rounds {metrics['rollout/rounds_mean']:.1f}"
-            f"/{metrics['rollout/max_rounds']:.0f}  {metrics['rollout/tokens_per_s']:.0f} tokens/s  "
+            f"reward {metrics['rollout/reward_mean']:.3f}  "
+            f"rounds {metrics['rollout/rounds_mean']:.1f}/{metrics['rollout/max_rounds']:.0f}  "
+            f"{metrics['rollout/tokens_per_s']:.0f} tokens/s  "
             f"{metrics['time/step_s']:.1f} s  left {_duration(self._seconds_left())}"
         )
 
@@ -106,7 +119,11 @@ class TrainingDisplay(Progress):
         )
         parts: list[RenderableType] = [head]
         if self._success:
-            parts += [Text(), Text.assemble("success  ", (sparkline(self._success), "cyan")), self._rates()]
+            parts += [
+                Text(),
+                Text.assemble("success  ", (sparkline(self._success), "cyan")),
+                self._rates(),
+            ]
         if self._reports:
             shown = "  ->  ".join(f"{report.overall.success_rate:.0%}" for report in self._reports)
             parts.append(Text.assemble("held out ", (shown, "bold red")))
@@ -129,12 +146,16 @@ class TrainingDisplay(Progress):
 def sparkline(values: Sequence[float]) -> str:
     """Return rates between 0 and 1 as a line of blocks, the newest last."""
     shown = values[-_CURVE_WIDTH:]
-    return "".join(_BLOCKS[round(max(0.0, min(1.0, value)) * (len(_BLOCKS) - 1))] for value in shown)
+    return "".join(
+        _BLOCKS[round(max(0.0, min(1.0, value)) * (len(_BLOCKS) - 1))] for value in shown
+    )
 
 
 def closing_table(before: EvalReport, after: EvalReport) -> Table:
     """Return held-out success before and after training, by category, with 95% intervals."""
-    table = Table(title=f"{after.env}, {after.split} tasks: success rate [95% interval]", title_justify="left")
+    table = Table(
+        title=f"{after.env}, {after.split} tasks: success rate [95% interval]", title_justify="left"
+    )
     for name in ("category", "tasks", "before", "after"):
         table.add_column(name, justify="left" if name == "category" else "right")
     scores = [(name, before.categories[name], after.categories[name]) for name in after.categories]
@@ -142,7 +163,8 @@ def closing_table(before: EvalReport, after: EvalReport) -> Table:
         scores = []
     for name, old, new in [*scores, ("all", before.overall, after.overall)]:
         cells = [
-            f"{score.success_rate:6.1%} [{score.success_low:.0%}, {score.success_high:.0%}]" for score in (old, new)
+            f"{score.success_rate:6.1%} [{score.success_low:.0%}, {score.success_high:.0%}]"
+            for score in (old, new)
         ]
         table.add_row(name, str(new.episodes), *cells, style="bold" if name == "all" else "")
     return table

@@ -9,17 +9,36 @@ from pathlib import Path
 
 from rich.console import Console
 
-from agentgym_rl.config import RunConfig, dump_config, find_recipe, load_config, parse_config, read_table
+from agentgym_rl.config import (
+    RunConfig,
+    dump_config,
+    find_recipe,
+    load_config,
+    parse_config,
+    read_table,
+)
 from agentgym_rl.errors import ConfigError, RunError
 from agentgym_rl.runs.folder import RunFolder
 
 _DEFAULT_RECIPE = "quickstart"
 # What may change when a run goes on: how long it runs and what it keeps, not what it learns.
-_MAY_CHANGE = ("training.steps", "checkpoint.", "eval.every", "env.timeout_s", "env.url", "env.token_file")
+_MAY_CHANGE = (
+    "training.steps",
+    "checkpoint.",
+    "eval.every",
+    "env.timeout_s",
+    "env.url",
+    "env.token_file",
+)
 
 
 def run_training(
-    recipe: str | None, overrides: Sequence[str], *, run_dir: Path | None, resume: bool, dry_run: bool
+    recipe: str | None,
+    overrides: Sequence[str],
+    *,
+    run_dir: Path | None,
+    resume: bool,
+    dry_run: bool,
 ) -> None:
     """Train, with progress on the terminal and a closing table."""
     if resume:
@@ -47,7 +66,9 @@ def _train(config: RunConfig, run: RunFolder, *, is_new: bool, title: str) -> No
             try:
                 asyncio.run(train(config, run, progress=display))
             except KeyboardInterrupt:
-                raise RunError(f"stopped; go on with: agentgym train --run-dir {run.path} --resume") from None
+                raise RunError(
+                    f"stopped; go on with: agentgym train --run-dir {run.path} --resume"
+                ) from None
         _close(console, run, seconds=time.monotonic() - started)
 
 
@@ -68,13 +89,17 @@ def _close(console: Console, run: RunFolder, *, seconds: float) -> None:
         console.print(f"curve   {picture}", highlight=False)
 
 
-def _resumed(recipe: str | None, overrides: Sequence[str], run_dir: Path | None) -> tuple[RunConfig, RunFolder]:
+def _resumed(
+    recipe: str | None, overrides: Sequence[str], run_dir: Path | None
+) -> tuple[RunConfig, RunFolder]:
     """Return the recipe and folder of a run that goes on, with the changes that are allowed."""
     if run_dir is None:
         raise ConfigError("--resume needs --run-dir, the folder of the run to go on with")
     run = RunFolder(run_dir)
     if not run.exists:
-        raise RunError(f"{run_dir} holds no run (no config.toml); leave --resume out to start one there")
+        raise RunError(
+            f"{run_dir} holds no run (no config.toml); leave --resume out to start one there"
+        )
     saved = parse_config(read_table(run.config_file), source=str(run.config_file))
     if recipe is not None:
         config = parse_config(read_table(find_recipe(recipe)), overrides, source=recipe)
@@ -83,8 +108,8 @@ def _resumed(recipe: str | None, overrides: Sequence[str], run_dir: Path | None)
     changed = [key for key in changed_keys(saved, config) if not key.startswith(_MAY_CHANGE)]
     if changed:
         raise ConfigError(
-            f"{', '.join(changed)} differ from the run in {run_dir}; a run goes on with the settings it began "
-            f"with (only {', '.join(_MAY_CHANGE)} may change): start a new run instead"
+            f"{', '.join(changed)} differ from the run in {run_dir}; a run goes on with the "
+            f"settings it began with (only {', '.join(_MAY_CHANGE)} may change): start a new run instead"
         )
     return config, run
 

@@ -1,7 +1,6 @@
 """Frozen configuration: TOML recipes and dotted overrides, parsed once."""
 
 from agentgym_rl.config.load import (
-    did_you_mean,
     dump_config,
     find_recipe,
     load_config,
@@ -38,7 +37,6 @@ __all__ = [
     "StepRoundsConfig",
     "TinyModelConfig",
     "TrainingConfig",
-    "did_you_mean",
     "dump_config",
     "find_recipe",
     "load_config",

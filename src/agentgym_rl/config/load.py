@@ -6,7 +6,6 @@ dotted `key=value`; the value is read as TOML and, where it is no TOML, taken as
 
 from __future__ import annotations
 
-import difflib
 import logging
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from agentgym_rl.config.run import AlgorithmConfig, RoundsConfig, RunConfig
-from agentgym_rl.errors import ConfigError
+from agentgym_rl.errors import ConfigError, did_you_mean
 
 logger = logging.getLogger(__name__)
 
@@ -73,12 +72,6 @@ def find_recipe(recipe: str) -> Path:
     return recipes[recipe]
 
 
-def did_you_mean(word: str, known: Sequence[str] | Mapping[str, object]) -> str:
-    """Return " (did you mean 'x'?)" for the nearest of the known words, or nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
-
-
 def _recipes_folder() -> Path:
     package = Path(__file__).parents[1]
     installed = package / "recipes"
@@ -89,7 +82,9 @@ def _apply_override(table: TomlTable, override: str) -> None:
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
-        raise ConfigError(f"override {override!r} is not of the form key=value, e.g. training.lr=1e-5")
+        raise ConfigError(
+            f"override {override!r} is not of the form key=value, e.g. training.lr=1e-5"
+        )
     target = table
     for part in parts[:-1]:
         inner = target.setdefault(part, {})
@@ -114,7 +109,9 @@ def _keep_shared_keys(section: str, target: TomlTable, new_type: object) -> None
     for member in _union_members(section):
         if member.model_fields["type"].default == new_type:
             for key in [key for key in target if key not in member.model_fields]:
-                logger.warning("%s.%s of the recipe is no setting of type %s: left out", section, key, new_type)
+                logger.warning(
+                    "%s.%s of the recipe is no setting of type %s: left out", section, key, new_type
+                )
                 del target[key]
 
 
@@ -142,7 +139,9 @@ def _explain(error: ValidationError) -> list[str]:
 
 def _suggest(location: Sequence[str]) -> str:
     fields = _fields_at(location[:-1])
-    return f"{did_you_mean(location[-1], fields)}; legal here: {', '.join(fields)}" if fields else ""
+    return (
+        f"{did_you_mean(location[-1], fields)}; legal here: {', '.join(fields)}" if fields else ""
+    )
 
 
 def _fields_at(location: Sequence[str]) -> list[str]:
@@ -150,7 +149,10 @@ def _fields_at(location: Sequence[str]) -> list[str]:
     model: type[BaseModel] = RunConfig
     for depth, part in enumerate(location):
         if depth == 1 and location[0] in _UNIONS:
-            members = {member.model_fields["type"].default: member for member in _union_members(location[0])}
+            members = {
+                member.model_fields["type"].default: member
+                for member in _union_members(location[0])
+            }
             model = members[part]
             continue
         if part in _UNIONS:

@@ -56,8 +56,9 @@ class RunConfig(BaseConfig):
             )
         if self.rollout.max_tokens_per_round >= self.rollout.max_tokens:
             raise ValueError(
-                f"rollout.max_tokens_per_round={self.rollout.max_tokens_per_round} leaves no room for "
-                f"a prompt in rollout.max_tokens={self.rollout.max_tokens}; lower it or raise max_tokens"
+                f"rollout.max_tokens_per_round={self.rollout.max_tokens_per_round} leaves no room "
+                f"for a prompt in rollout.max_tokens={self.rollout.max_tokens}; lower it or raise "
+                "max_tokens"
             )
         return self
 
@@ -74,8 +75,8 @@ class RunConfig(BaseConfig):
             )
         if self.training.updates_per_step > self.training.tasks_per_step:
             raise ValueError(
-                f"training.updates_per_step={self.training.updates_per_step} needs at least as many "
-                f"groups, but training.tasks_per_step={self.training.tasks_per_step}"
+                f"training.updates_per_step={self.training.updates_per_step} needs at least as "
+                f"many groups, but training.tasks_per_step={self.training.tasks_per_step}"
             )
 
     @property

@@ -6,6 +6,7 @@ because TOML has no null.
 
 from __future__ import annotations
 
+import itertools
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -31,14 +32,14 @@ class EnvConfig(BaseConfig):
     levels: tuple[str, ...] = ()
     """Keep only tasks of these levels; empty keeps all."""
 
-    options: dict[str, bool | int | float | str] = {}
+    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Keyword arguments of the environment's constructor."""
 
     url: str = ""
     """Address of an `agentgym serve` server; empty runs the environment in this process."""
 
     token_file: str = ""
-    """File that holds the bearer token of that server; the token itself never enters a run folder."""
+    """File that holds the bearer token of that server; a token never enters a run folder."""
 
     timeout_s: float = Field(default=30.0, gt=0)
     """Deadline of every single call to an environment."""
@@ -86,7 +87,7 @@ class NativeEngineConfig(BaseConfig):
     type: Literal["native"] = "native"
 
     keep_cache: bool = True
-    """Keep keys and values of an episode between its rounds, so that only new tokens are computed."""
+    """Keep keys and values of an episode between rounds, so that only new tokens are computed."""
 
     max_batch_tokens: int = Field(default=4096, ge=64)
     """Most tokens computed in one pass; longer prompts wait for the next."""
@@ -146,7 +147,7 @@ class StepRoundsConfig(BaseConfig):
     @field_validator("rounds")
     @classmethod
     def _must_grow(cls, rounds: tuple[int, ...]) -> tuple[int, ...]:
-        grows = all(later > earlier for earlier, later in zip(rounds, rounds[1:], strict=False))
+        grows = all(later > earlier for earlier, later in itertools.pairwise(rounds))
         if rounds[0] < 1 or not grows:
             raise ValueError(
                 f"must start at 1 or more and grow from stage to stage, got {list(rounds)}; "
@@ -182,7 +183,7 @@ class SFTConfig(BaseConfig):
     type: Literal["sft"] = "sft"
 
     data: str = ""
-    """Conversations in JSON lines (`agentgym demos` writes them); empty asks the environment's expert."""
+    """Conversations in JSON lines (`agentgym demos` writes them); empty asks the expert."""
 
     num_demos: int = Field(default=256, ge=1)
     """How many demonstrations to use."""

@@ -15,7 +15,7 @@ class EngineSession(ABC):
     async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
         """Append `new_ids` to the context, sample a reply, append it too, and return it.
 
-        Raises EngineError when generation fails or passes its deadline; the session is then unusable.
+        Raises EngineError when generation fails or passes its deadline; the session is then spent.
         """
 
     @abstractmethod

@@ -27,7 +27,7 @@ _LENGTH_STEP = 64
 
 @dataclass(frozen=True, slots=True)
 class CacheSpan:
-    """New tokens of one session: they stand at `start` of the packed batch, after `past` cached ones."""
+    """New tokens of one session: at `start` of the packed batch, after `past` cached ones."""
 
     slot: int
     start: int
@@ -38,7 +38,9 @@ class CacheSpan:
 class KeyValueCache:
     """Buffers of shape (S, H, L, D) for each layer, grown when more slots or tokens are needed."""
 
-    def __init__(self, config: PretrainedConfig, *, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self, config: PretrainedConfig, *, dtype: torch.dtype, device: torch.device
+    ) -> None:
         head_dim = getattr(config, "head_dim", None)  # not every architecture names it
         self._num_layers = int(config.num_hidden_layers)
         self._num_heads = int(config.num_key_value_heads)
@@ -81,7 +83,9 @@ class KeyValueCache:
 class CachedBatch:
     """The layout (models/attention.py) of a packed batch of new tokens whose past is cached."""
 
-    def __init__(self, cache: KeyValueCache, spans: Sequence[CacheSpan], *, num_tokens: int) -> None:
+    def __init__(
+        self, cache: KeyValueCache, spans: Sequence[CacheSpan], *, num_tokens: int
+    ) -> None:
         self._cache = cache
         self._decoding = [span for span in spans if span.length == 1]
         self._prefilling = [span for span in spans if span.length > 1]
@@ -94,7 +98,14 @@ class CachedBatch:
         self._decode_masks: dict[int | None, Tensor] = {}
 
     def attend(
-        self, layer: int, query_HTD: Tensor, key_HTD: Tensor, value_HTD: Tensor, *, scale: float, window: int | None
+        self,
+        layer: int,
+        query_HTD: Tensor,
+        key_HTD: Tensor,
+        value_HTD: Tensor,
+        *,
+        scale: float,
+        window: int | None,
     ) -> Tensor:
         keys, values = self._cache.keys[layer], self._cache.values[layer]
         num_new = len(self._slots_T)  # tokens beyond are padding of the batch
@@ -102,15 +113,23 @@ class CachedBatch:
         values[self._slots_T, :, self._places_T] = value_HTD[:, :num_new].transpose(0, 1)
         out_HTD = torch.zeros_like(query_HTD)
         if self._decoding:
-            out_HTD[:, self._decode_starts] = self._decode(query_HTD, keys, values, scale=scale, window=window)
+            out_HTD[:, self._decode_starts] = self._decode(
+                query_HTD, keys, values, scale=scale, window=window
+            )
         for span in self._prefilling:
             rows, end = slice(span.start, span.start + span.length), span.past + span.length
             out_HTD[:, rows] = attend_causal(
-                query_HTD[:, rows], keys[span.slot, :, :end], values[span.slot, :, :end], scale=scale, window=window
+                query_HTD[:, rows],
+                keys[span.slot, :, :end],
+                values[span.slot, :, :end],
+                scale=scale,
+                window=window,
             )
         return out_HTD
 
-    def _decode(self, query_HTD: Tensor, keys: Tensor, values: Tensor, *, scale: float, window: int | None) -> Tensor:
+    def _decode(
+        self, query_HTD: Tensor, keys: Tensor, values: Tensor, *, scale: float, window: int | None
+    ) -> Tensor:
         """Return the output (H, decoding, D) of one new token for each decoding session."""
         mask = self._decode_mask(window)
         num_slots, length = mask.shape[0], mask.shape[-1]

@@ -68,7 +68,9 @@ class NativeEngine(Engine):
         self._config = config
         self._max_context = policy.max_context
         self._stop_ids = frozenset(policy.renderer.stop_token_ids)
-        self._cache = KeyValueCache(policy.model.config, dtype=policy.model.dtype, device=policy.model.device)
+        self._cache = KeyValueCache(
+            policy.model.config, dtype=policy.model.dtype, device=policy.model.device
+        )
         self._version = 0
         self._waiting: list[_Request] = []
         self._active: list[_Request] = []
@@ -93,7 +95,9 @@ class NativeEngine(Engine):
             self._changed.notify()
         self._thread.join()
 
-    async def submit(self, session: NativeSession, new_ids: Sequence[int], params: SamplingParams) -> Completion:
+    async def submit(
+        self, session: NativeSession, new_ids: Sequence[int], params: SamplingParams
+    ) -> Completion:
         """Queue a request and wait for its reply."""
         if session.is_closed:
             raise EngineError("generate was called on a closed session")
@@ -109,7 +113,9 @@ class NativeEngine(Engine):
             return await asyncio.wait_for(request.future, self._config.timeout_s)
         except TimeoutError:
             self.release(session)
-            raise EngineError(f"no reply within engine.timeout_s={self._config.timeout_s}") from None
+            raise EngineError(
+                f"no reply within engine.timeout_s={self._config.timeout_s}"
+            ) from None
 
     def release(self, session: NativeSession) -> None:
         """Drop a session; the engine's thread frees its slot before the next pass."""
@@ -137,7 +143,9 @@ class NativeEngine(Engine):
             if session.slot is not None:
                 self._cache.give_back(session.slot)
         self._to_release = []
-        self._active = [request for request in self._active + self._waiting if not request.session.is_closed]
+        self._active = [
+            request for request in self._active + self._waiting if not request.session.is_closed
+        ]
         self._waiting = []
 
     def _advance(self) -> None:
@@ -178,7 +186,11 @@ class NativeEngine(Engine):
         keep = last + [0] * (_round_up(len(last)) - len(last))
         layout = CachedBatch(self._cache, spans, num_tokens=num_tokens)
         logits = packed_logits(
-            self._model, torch.tensor(ids), torch.tensor(positions), torch.tensor(keep), layout=layout
+            self._model,
+            torch.tensor(ids),
+            torch.tensor(positions),
+            torch.tensor(keep),
+            layout=layout,
         )[: len(batch)]
         tokens, logprobs = draw(
             logits,
@@ -192,7 +204,9 @@ class NativeEngine(Engine):
     def _check(self, request: _Request) -> None:
         length = len(request.session.context)
         if length >= self._max_context:
-            raise EngineError(f"a context of {length} tokens leaves no room in the model's {self._max_context}")
+            raise EngineError(
+                f"a context of {length} tokens leaves no room in the model's {self._max_context}"
+            )
 
     def _make_spans(self, sessions: list[NativeSession]) -> list[CacheSpan]:
         self._cache.make_room(max(len(session.context) for session in sessions))
@@ -224,7 +238,10 @@ class NativeEngine(Engine):
                 request.loop.call_soon_threadsafe(_resolve, request.future, completion)
 
     def _is_finished(self, request: _Request) -> bool:
-        return len(request.token_ids) >= request.params.max_tokens or request.token_ids[-1] in self._stop_ids
+        return (
+            len(request.token_ids) >= request.params.max_tokens
+            or request.token_ids[-1] in self._stop_ids
+        )
 
     def _drop(self, requests: list[_Request]) -> None:
         dropped = set(map(id, requests))

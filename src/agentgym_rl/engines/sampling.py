@@ -35,7 +35,9 @@ def uniform(key: int, position: int) -> float:
     return ((z ^ (z >> 31)) >> 11) * 2.0**-53
 
 
-def draw(logits_BV: Tensor, temperatures: Sequence[float], uniforms: Sequence[float]) -> tuple[Tensor, Tensor]:
+def draw(
+    logits_BV: Tensor, temperatures: Sequence[float], uniforms: Sequence[float]
+) -> tuple[Tensor, Tensor]:
     """Return the tokens drawn and their log-probabilities under the distribution drawn from.
 
     Temperature 0 takes the most likely token, whose log-probability is then 0.
@@ -49,6 +51,8 @@ def draw(logits_BV: Tensor, temperatures: Sequence[float], uniforms: Sequence[fl
     # Scaled by the total, because rounding leaves the last sum a little off 1.
     thresholds_B = uniforms_B * cumulative_BV[:, -1]
     drawn_B = torch.searchsorted(cumulative_BV, thresholds_B[:, None], right=True)[:, 0]
-    tokens_B = torch.where(is_greedy_B, logits_BV.argmax(dim=-1), drawn_B.clamp(max=logits_BV.shape[1] - 1))
+    tokens_B = torch.where(
+        is_greedy_B, logits_BV.argmax(dim=-1), drawn_B.clamp(max=logits_BV.shape[1] - 1)
+    )
     logprobs_B = logprobs_BV.gather(1, tokens_B[:, None])[:, 0]
     return tokens_B, torch.where(is_greedy_B, 0.0, logprobs_B)

@@ -71,8 +71,8 @@ class Environment(ABC):
         return ()
 
     def expert_action(self) -> str | None:
-        """Return what an expert would do next in the present state; None where there is no expert."""
+        """Return what an expert would do now; None where there is no expert."""
         return None
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most environments hold nothing
         """Give back what the episode holds. Safe to repeat."""

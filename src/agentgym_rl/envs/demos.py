@@ -40,7 +40,12 @@ def demonstrate(env: Environment, task: Task, *, max_rounds: int) -> Demonstrati
 
 
 def collect_demonstrations(
-    name: str, tasks: Sequence[Task], *, num_demos: int, max_rounds: int, options: Mapping[str, object] | None = None
+    name: str,
+    tasks: Sequence[Task],
+    *,
+    num_demos: int,
+    max_rounds: int,
+    options: Mapping[str, object] | None = None,
 ) -> Iterator[Demonstration]:
     """Yield up to `num_demos` demonstrations of an environment's tasks, in their order.
 
@@ -61,6 +66,8 @@ def collect_demonstrations(
     finally:
         env.close()
     if num_failed:
-        logger.info("%s: the expert did not solve %d of %d tasks", name, num_failed, num_found + num_failed)
+        logger.info(
+            "%s: the expert did not solve %d of %d tasks", name, num_failed, num_found + num_failed
+        )
     if num_found < num_demos:
         logger.warning("%s: only %d of %d demonstrations could be had", name, num_found, num_demos)

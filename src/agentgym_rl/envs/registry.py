@@ -9,7 +9,6 @@ A class is imported when it is first asked for, so a missing extra matters only 
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 from collections.abc import Mapping
@@ -18,7 +17,7 @@ from importlib import metadata
 from types import MappingProxyType
 
 from agentgym_rl.envs.base import Environment
-from agentgym_rl.errors import EnvError
+from agentgym_rl.errors import EnvError, did_you_mean
 
 ENTRY_POINT_GROUP = "agentgym_rl.envs"
 
@@ -73,7 +72,7 @@ def check_options(cls: type[Environment], options: Mapping[str, object]) -> None
             choices = f"its options are {', '.join(legal)}" if legal else "it has no options"
             raise ValueError(
                 f"environment {cls.spec.name!r} has no option {option!r}"
-                f"{_did_you_mean(option, legal)}; {choices}"
+                f"{did_you_mean(option, legal)}; {choices}"
             )
 
 
@@ -84,7 +83,7 @@ def _target(name: str) -> str:
     target = BUILTIN.get(name) or _installed().get(name)
     if target is None:
         raise ValueError(
-            f"unknown environment {name!r}{_did_you_mean(name, names())}; known are "
+            f"unknown environment {name!r}{did_you_mean(name, names())}; known are "
             f'{", ".join(names())}, and any class as "module:Class"'
         )
     return target
@@ -113,11 +112,6 @@ def _missing_package(name: str, error: ModuleNotFoundError) -> EnvError:
     missing = error.name or str(error)
     remedy = f"pip install 'agentgym-rl[{name}]'" if name in BUILTIN else f"install {missing!r}"
     return EnvError(f"environment {name!r} needs {missing!r}, which is not installed: {remedy}")
-
-
-def _did_you_mean(word: str, choices: list[str] | tuple[str, ...]) -> str:
-    close = difflib.get_close_matches(word, choices, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 @cache  # reading every installed distribution takes milliseconds

@@ -16,8 +16,10 @@ _TRAIN, _EVAL, _STAGE = "#4c78a8", "#e45756", "#f0f0f0"
 _WINDOW = 5
 
 
-def draw_learning_curve(path: Path, metrics: Sequence[Metrics], reports: Sequence[EvalReport], *, title: str) -> None:
-    """Write a PNG: success in training, held-out success with intervals, and the stages of the horizon."""
+def draw_learning_curve(
+    path: Path, metrics: Sequence[Metrics], reports: Sequence[EvalReport], *, title: str
+) -> None:
+    """Write a PNG: success in training and on held-out tasks, and the stages of the horizon."""
     figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -25,7 +27,13 @@ def draw_learning_curve(path: Path, metrics: Sequence[Metrics], reports: Sequenc
     steps = [line["step"] for line in metrics]
     success = [line["rollout/success_rate"] for line in metrics]
     axes.plot(steps, success, color=_TRAIN, alpha=0.3, linewidth=1)
-    axes.plot(steps, _smooth(success), color=_TRAIN, linewidth=2, label=f"training tasks (mean of {_WINDOW} steps)")
+    axes.plot(
+        steps,
+        _smooth(success),
+        color=_TRAIN,
+        linewidth=2,
+        label=f"training tasks (mean of {_WINDOW} steps)",
+    )
     if reports:
         rates = [report.overall.success_rate for report in reports]
         below = [report.overall.success_rate - report.overall.success_low for report in reports]
@@ -57,7 +65,9 @@ def _draw_stages(axes: Axes, metrics: Sequence[Metrics]) -> None:
     for index, (left, right, horizon) in enumerate(stages):
         if index % 2 == 0:
             axes.axvspan(left, right, color=_STAGE, zorder=0)
-        axes.text((left + right) / 2, 1.03, f"{horizon:.0f} rounds", ha="center", va="center", fontsize=8)
+        axes.text(
+            (left + right) / 2, 1.03, f"{horizon:.0f} rounds", ha="center", va="center", fontsize=8
+        )
 
 
 def _smooth(values: Sequence[float]) -> list[float]:

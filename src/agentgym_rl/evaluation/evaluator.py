@@ -45,7 +45,9 @@ async def evaluate(
         max_rounds=limits.max_rounds,
         temperature=temperature,
         overall=score(episodes),
-        categories={name: score([e for e in episodes if e.task.category == name]) for name in categories},
+        categories={
+            name: score([e for e in episodes if e.task.category == name]) for name in categories
+        },
         stop_reasons=dict(Counter(str(episode.stop_reason) for episode in episodes).most_common()),
     )
     return report, groups

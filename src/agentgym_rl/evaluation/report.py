@@ -48,15 +48,17 @@ class EvalReport:
         lines = [
             f"# {self.env}, {self.split}: step {self.step}",
             "",
-            f"At most {self.max_rounds} rounds, temperature {self.temperature:g}; intervals are 95% (Wilson).",
+            f"At most {self.max_rounds} rounds, temperature {self.temperature:g}; "
+            "intervals are 95% (Wilson).",
             "",
             "| category | episodes | success | interval | reward | rounds | failed |",
             "|---|---|---|---|---|---|---|",
         ]
         for name, score in [*self.categories.items(), ("**all**", self.overall)]:
             lines.append(
-                f"| {name} | {score.episodes} | {score.success_rate:.1%} | {score.success_low:.1%} - "
-                f"{score.success_high:.1%} | {score.reward_mean:.3f} | {score.rounds_mean:.1f} | {score.failed} |"
+                f"| {name} | {score.episodes} | {score.success_rate:.1%} "
+                f"| {score.success_low:.1%} - {score.success_high:.1%} "
+                f"| {score.reward_mean:.3f} | {score.rounds_mean:.1f} | {score.failed} |"
             )
         reasons = ", ".join(f"{reason} {count}" for reason, count in self.stop_reasons.items())
         return "\n".join([*lines, "", f"Stop reasons: {reasons}.", ""])

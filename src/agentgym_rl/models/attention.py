@@ -23,7 +23,14 @@ class AttentionLayout(Protocol):
     """Where the sequences of a packed batch are."""
 
     def attend(
-        self, layer: int, query_HTD: Tensor, key_HTD: Tensor, value_HTD: Tensor, *, scale: float, window: int | None
+        self,
+        layer: int,
+        query_HTD: Tensor,
+        key_HTD: Tensor,
+        value_HTD: Tensor,
+        *,
+        scale: float,
+        window: int | None,
     ) -> Tensor:
         """Return the attention output, (H, T, D); `window` limits how far back a token looks."""
         ...
@@ -36,7 +43,14 @@ class PackedSequences:
         self._lengths = lengths
 
     def attend(
-        self, layer: int, query_HTD: Tensor, key_HTD: Tensor, value_HTD: Tensor, *, scale: float, window: int | None
+        self,
+        layer: int,
+        query_HTD: Tensor,
+        key_HTD: Tensor,
+        value_HTD: Tensor,
+        *,
+        scale: float,
+        window: int | None,
     ) -> Tensor:
         parts = zip(
             query_HTD.split(self._lengths, dim=1),
@@ -44,15 +58,23 @@ class PackedSequences:
             value_HTD.split(self._lengths, dim=1),
             strict=True,
         )
-        return torch.cat([attend_causal(q, k, v, scale=scale, window=window) for q, k, v in parts], dim=1)
+        return torch.cat(
+            [attend_causal(q, k, v, scale=scale, window=window) for q, k, v in parts], dim=1
+        )
 
 
-def attend_causal(query_HTD: Tensor, key_HTD: Tensor, value_HTD: Tensor, *, scale: float, window: int | None) -> Tensor:
+def attend_causal(
+    query_HTD: Tensor, key_HTD: Tensor, value_HTD: Tensor, *, scale: float, window: int | None
+) -> Tensor:
     """Return causal attention of one sequence; the queries are its last tokens."""
     num_queries, num_keys = query_HTD.shape[1], key_HTD.shape[1]
     needs_window = window is not None and num_keys > window
     is_whole = num_queries == num_keys and not needs_window
-    mask = None if is_whole else causal_mask(num_queries, num_keys, window=window, device=query_HTD.device)
+    mask = (
+        None
+        if is_whole
+        else causal_mask(num_queries, num_keys, window=window, device=query_HTD.device)
+    )
     return F.scaled_dot_product_attention(
         query_HTD[None],
         key_HTD[None],
@@ -64,7 +86,9 @@ def attend_causal(query_HTD: Tensor, key_HTD: Tensor, value_HTD: Tensor, *, scal
     )[0]
 
 
-def causal_mask(num_queries: int, num_keys: int, *, window: int | None, device: torch.device) -> Tensor:
+def causal_mask(
+    num_queries: int, num_keys: int, *, window: int | None, device: torch.device
+) -> Tensor:
     """Return which key each query sees, (queries, keys), the queries being the last tokens."""
     key_positions = torch.arange(num_keys, device=device)
     query_positions = torch.arange(num_keys - num_queries, num_keys, device=device)[:, None]
@@ -72,7 +96,7 @@ def causal_mask(num_queries: int, num_keys: int, *, window: int | None, device: 
     return mask if window is None else mask & (key_positions > query_positions - window)
 
 
-def _packed_attention(
+def _packed_attention(  # noqa: PLR0913 - the signature is transformers'
     module: nn.Module,
     query: Tensor,
     key: Tensor,
@@ -88,7 +112,9 @@ def _packed_attention(
     """Answer transformers' attention interface: (1, H, T, D) in, (1, T, H, D) out."""
     assert attention_mask is None, "packed batches carry a layout, not a mask"
     if softcap is not None:
-        raise ValueError(f"{type(module).__name__} caps attention logits, which is not supported yet")
+        raise ValueError(
+            f"{type(module).__name__} caps attention logits, which is not supported yet"
+        )
     out_HTD = layout.attend(
         module.layer_idx, query[0], key[0], value[0], scale=scaling, window=sliding_window
     )

@@ -25,8 +25,8 @@ class ChatRenderer:
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         if tokenizer.chat_template is None:
             raise ValueError(
-                f"the tokenizer of {tokenizer.name_or_path!r} has no chat template; use an instruct model, "
-                "or set tokenizer.chat_template and save it again"
+                f"the tokenizer of {tokenizer.name_or_path!r} has no chat template; use an "
+                "instruct model, or set tokenizer.chat_template and save it again"
             )
         self._tokenizer = tokenizer
         self._special_words = sorted(map(str, tokenizer.get_added_vocab()), key=len, reverse=True)
@@ -59,7 +59,7 @@ class ChatRenderer:
         ]
 
     def reply(self, text: str) -> list[int]:
-        """Return the ids of a reply that is given as text (a demonstration), with its stop token."""
+        """Return the ids of a reply given as text (a demonstration), with its stop token."""
         return [*self._encode_text(text), self.stop_token_ids[0]]
 
     def decode_reply(self, token_ids: Sequence[int]) -> str:
@@ -70,7 +70,9 @@ class ChatRenderer:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False))
 
     def _template(self, messages: list[dict[str, str]]) -> str:
-        text = self._tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        text = self._tokenizer.apply_chat_template(
+            messages, tokenize=False, add_generation_prompt=True
+        )
         assert isinstance(text, str), "one conversation renders to one text"
         return text
 
@@ -88,7 +90,7 @@ class ChatRenderer:
             if between.startswith(word):
                 return word, between[len(word) :], after
         raise ValueError(
-            f"the chat template does not close a reply with a special token but with {between[:20]!r}; "
+            f"the chat template closes a reply not with a special token but with {between[:20]!r}; "
             "such a template cannot tell a model where to stop"
         )
 
@@ -102,7 +104,9 @@ class ChatRenderer:
         return self._tokenizer.encode(text, add_special_tokens=False)
 
     def _encode_text(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text.strip(), add_special_tokens=False, split_special_tokens=True)
+        return self._tokenizer.encode(
+            text.strip(), add_special_tokens=False, split_special_tokens=True
+        )
 
 
 def _user(content: str) -> dict[str, str]:
@@ -112,5 +116,7 @@ def _user(content: str) -> dict[str, str]:
 def _split_once(text: str, mark: str) -> tuple[str, str]:
     before, found, after = text.partition(mark)
     if not found:
-        raise ValueError(f"the chat template does not show message contents unchanged: {text[:80]!r}")
+        raise ValueError(
+            f"the chat template does not show message contents unchanged: {text[:80]!r}"
+        )
     return before, after

@@ -28,7 +28,12 @@ class ActionLogprobs:
 
 
 def packed_logits(
-    model: PreTrainedModel, ids_T: Tensor, positions_T: Tensor, keep_A: Tensor, *, layout: AttentionLayout
+    model: PreTrainedModel,
+    ids_T: Tensor,
+    positions_T: Tensor,
+    keep_A: Tensor,
+    *,
+    layout: AttentionLayout,
 ) -> Tensor:
     """Return the logits (A, V) at the packed positions `keep_A`."""
     output = model(
@@ -41,16 +46,22 @@ def packed_logits(
     return output.logits[0]
 
 
-def action_logprobs(model: PreTrainedModel, samples: Sequence[Sample], *, temperature: float) -> ActionLogprobs:
+def action_logprobs(
+    model: PreTrainedModel, samples: Sequence[Sample], *, temperature: float
+) -> ActionLogprobs:
     """Return log-probabilities under the distribution that the samples were drawn from."""
     device = model.device
     lengths = [len(sample.token_ids) for sample in samples]
     ids_T = torch.tensor([t for sample in samples for t in sample.token_ids], device=device)
     positions_T = torch.cat([torch.arange(length, device=device) for length in lengths])
-    mask_T = torch.tensor([m for sample in samples for m in sample.loss_mask], device=device, dtype=torch.bool)
+    mask_T = torch.tensor(
+        [m for sample in samples for m in sample.loss_mask], device=device, dtype=torch.bool
+    )
     action_A = mask_T.nonzero()[:, 0]
     # The logits that predict a token stand one position before it.
-    logits_AV = packed_logits(model, ids_T, positions_T, action_A - 1, layout=PackedSequences(lengths))
+    logits_AV = packed_logits(
+        model, ids_T, positions_T, action_A - 1, layout=PackedSequences(lengths)
+    )
     logprobs_AV = (logits_AV.float() / temperature).log_softmax(dim=-1)
     return ActionLogprobs(
         logprobs_A=logprobs_AV.gather(1, ids_T[action_A, None])[:, 0],

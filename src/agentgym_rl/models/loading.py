@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from agentgym_rl.config import ModelConfig
 from agentgym_rl.errors import ConfigError
@@ -36,7 +41,7 @@ class Policy:
         return int(self.model.config.max_position_embeddings)
 
     def save(self, folder: Path) -> None:
-        """Write a directory that transformers' `from_pretrained` loads; it appears only when whole."""
+        """Write a directory for transformers' `from_pretrained`; it appears only when whole."""
         writing = folder.with_name(f".{folder.name}.writing")
         shutil.rmtree(writing, ignore_errors=True)
         self.model.save_pretrained(writing)
@@ -58,7 +63,9 @@ def load_pretrained(path: str | Path) -> Policy:
     """Return the policy saved in a directory or published under a hub name."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
-        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation=ATTENTION)
+        model = AutoModelForCausalLM.from_pretrained(
+            path, dtype=torch.float32, attn_implementation=ATTENTION
+        )
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"cannot load a causal language model from {str(path)!r}: {error}\n"
@@ -68,5 +75,5 @@ def load_pretrained(path: str | Path) -> Policy:
 
 
 def _policy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Policy:
-    # Dropout is off in training too: the learner must see the probabilities that the engine sampled from.
+    # Dropout is off in training too: the learner must see the probabilities of the engine.
     return Policy(model=model.eval(), tokenizer=tokenizer, renderer=ChatRenderer(tokenizer))

@@ -1,4 +1,4 @@
-"""The built-in model: a small decoder and a tokenizer, made on the spot from the environment's text.
+"""The built-in model: a small decoder and a tokenizer, made from the environment's text.
 
 Nothing is downloaded. Both save and load as any transformers model does, so that everything that
 works with the tiny model works with a large one.
@@ -44,7 +44,9 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedToken
     return fast
 
 
-def build_tiny_model(config: TinyModelConfig, tokenizer: PreTrainedTokenizerFast, *, seed: int) -> PreTrainedModel:
+def build_tiny_model(
+    config: TinyModelConfig, tokenizer: PreTrainedTokenizerFast, *, seed: int
+) -> PreTrainedModel:
     """Return a decoder with random weights that depend on `seed` alone."""
     hf_config = Qwen3Config(
         vocab_size=_round_up(len(tokenizer), 64),
@@ -56,7 +58,7 @@ def build_tiny_model(config: TinyModelConfig, tokenizer: PreTrainedTokenizerFast
         head_dim=config.hidden_size // config.num_heads,
         max_position_embeddings=config.max_context,
         tie_word_embeddings=True,
-        # The usual 0.02 suits wide models; a narrow one learns several times faster from 1/sqrt(width).
+        # The usual 0.02 suits wide models; a narrow one learns far faster from 1/sqrt(width).
         initializer_range=config.hidden_size**-0.5,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,

@@ -35,7 +35,11 @@ async def collect(
         return episode
 
     episodes = await asyncio.gather(
-        *(run(place, task, index) for place, task in enumerate(tasks) for index in range(group_size))
+        *(
+            run(place, task, index)
+            for place, task in enumerate(tasks)
+            for index in range(group_size)
+        )
     )
     return [
         Group(task, tuple(episodes[place * group_size : (place + 1) * group_size]))
@@ -44,5 +48,7 @@ async def collect(
 
 
 def keep_groups(groups: Sequence[Group], *, min_size: int) -> list[Group]:
-    """Return the groups that have at least `min_size` completed episodes, without the failed ones."""
-    return [Group(group.task, group.completed) for group in groups if len(group.completed) >= min_size]
+    """Return the groups with at least `min_size` completed episodes, without the failed ones."""
+    return [
+        Group(group.task, group.completed) for group in groups if len(group.completed) >= min_size
+    ]

@@ -61,7 +61,7 @@ class EpisodeRequest:
 
 
 async def run_episode(request: EpisodeRequest, actors: Actors, limits: Limits) -> Episode:
-    """Run one episode to its end; a failed one is started again up to `limits.max_attempts` times."""
+    """Run one episode to its end; a failed one is started up to `limits.max_attempts` times."""
     attempt = 0
     while True:
         attempt += 1
@@ -130,8 +130,8 @@ class _EpisodeRun:
         new_ids = renderer.prompt(text)
         if len(new_ids) >= self._limits.max_tokens:
             raise EnvError(
-                f"the prompt of {self._request.task.id} has {len(new_ids)} tokens, which leaves no room for a "
-                f"reply in rollout.max_tokens={self._limits.max_tokens}; raise it"
+                f"the prompt of {self._request.task.id} has {len(new_ids)} tokens, which leaves no "
+                f"room for a reply in rollout.max_tokens={self._limits.max_tokens}; raise it"
             )
         handler.append_prompt(new_ids, text)
         while True:
@@ -144,10 +144,14 @@ class _EpisodeRun:
                 return StopReason.MAX_TOKENS
             handler.append_observation(new_ids, result.observation)
 
-    async def _play_round(self, new_ids: list[int], client: EnvClient, session: EngineSession) -> StepResult:
+    async def _play_round(
+        self, new_ids: list[int], client: EnvClient, session: EngineSession
+    ) -> StepResult:
         """Sample a reply, act on it, and record the round."""
         room = self._limits.max_tokens - len(self._handler)
-        params = SamplingParams(self._request.temperature, min(self._limits.max_tokens_per_round, room))
+        params = SamplingParams(
+            self._request.temperature, min(self._limits.max_tokens_per_round, room)
+        )
         completion = await session.generate(new_ids, params)
         reply = self._actors.renderer.decode_reply(completion.token_ids)
         self._handler.append_reply(completion, reply)
@@ -172,7 +176,10 @@ class _EpisodeRun:
             return StopReason.TERMINATED
         if result.truncated or len(self._rounds) >= limits.max_rounds:
             return StopReason.MAX_ROUNDS
-        if limits.max_invalid_actions and self._num_invalid_in_a_row() >= limits.max_invalid_actions:
+        if (
+            limits.max_invalid_actions
+            and self._num_invalid_in_a_row() >= limits.max_invalid_actions
+        ):
             return StopReason.INVALID_ACTIONS
         return StopReason.MAX_TOKENS if len(self._handler) >= limits.max_tokens else None
 

@@ -71,7 +71,10 @@ class RolloutHandler:
         """Append what the policy sampled; a new round begins."""
         assert self._expects_reply(), "a reply follows a prompt or an observation"
         self._append(
-            completion.token_ids, SegmentKind.ACTION, loss_mask=int(is_learned), logprobs=completion.logprobs
+            completion.token_ids,
+            SegmentKind.ACTION,
+            loss_mask=int(is_learned),
+            logprobs=completion.logprobs,
         )
         self.messages.append(Message("assistant", text))
         self._num_rounds += 1
@@ -96,7 +99,10 @@ class RolloutHandler:
 
     def sample(self) -> Sample:
         """Return the training sequence; it ends with the last token that the policy sampled."""
-        end = max((segment.end for segment in self.segments if segment.kind is SegmentKind.ACTION), default=0)
+        end = max(
+            (segment.end for segment in self.segments if segment.kind is SegmentKind.ACTION),
+            default=0,
+        )
         return Sample(
             token_ids=tuple(self.token_ids[:end]),
             loss_mask=tuple(self.loss_mask[:end]),

@@ -1,4 +1,4 @@
-"""What is reported of collected groups. Means are over completed episodes unless a name says else."""
+"""What is reported of collected groups. Means are over completed episodes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,18 @@ def rollout_metrics(groups: Sequence[Group], *, max_rounds: int) -> dict[str, fl
         "rollout/episodes": float(len(episodes)),
         "rollout/episodes_failed": float(len(episodes) - len(completed)),
         "rollout/episodes_retried": float(sum(episode.num_attempts > 1 for episode in episodes)),
-        "rollout/truncated_rate": _mean([episode.stop_reason.is_truncation for episode in completed]),
-        "rollout/max_tokens_rate": _mean([e.stop_reason is StopReason.MAX_TOKENS for e in completed]),
+        "rollout/truncated_rate": _mean(
+            [episode.stop_reason.is_truncation for episode in completed]
+        ),
+        "rollout/max_tokens_rate": _mean(
+            [e.stop_reason is StopReason.MAX_TOKENS for e in completed]
+        ),
         "rollout/invalid_action_rate": _mean([not round_.valid_action for round_ in rounds]),
         "rollout/groups_without_spread": float(sum(_has_no_spread(group) for group in groups)),
         "rollout/tokens": float(sum(map(_num_action_tokens, completed))),
-        "rollout/sequence_length_mean": _mean([len(s.token_ids) for e in completed for s in e.samples]),
+        "rollout/sequence_length_mean": _mean(
+            [len(s.token_ids) for e in completed for s in e.samples]
+        ),
     }
 
 

@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 
 from agentgym_rl.config import EnvConfig
-from agentgym_rl.config.load import did_you_mean
 from agentgym_rl.envs.base import EnvSpec
+from agentgym_rl.errors import did_you_mean
 from agentgym_rl.types import Task
 
 
@@ -42,7 +42,8 @@ def select_tasks(config: EnvConfig, spec: EnvSpec, tasks: Sequence[Task]) -> lis
         for name in wanted:
             if name not in known:
                 raise ValueError(
-                    f"{key}: {spec.name} has no {name!r}{did_you_mean(name, known)}; there are: {', '.join(known)}"
+                    f"{key}: {spec.name} has no {name!r}{did_you_mean(name, known)}; "
+                    f"there are: {', '.join(known)}"
                 )
     return [
         task

@@ -59,9 +59,15 @@ SCHEMA = pa.schema(
 )
 
 
-def write_episodes(folder: Path, groups: Sequence[Sequence[Episode]], *, phase: str, step: int) -> Path:
+def write_episodes(
+    folder: Path, groups: Sequence[Sequence[Episode]], *, phase: str, step: int
+) -> Path:
     """Write one part, `<phase>-<step>.parquet`; `phase` is "train" or "eval"."""
-    rows = [_row(episode, group=index, phase=phase, step=step) for index, group in enumerate(groups) for episode in group]
+    rows = [
+        _row(episode, group=index, phase=phase, step=step)
+        for index, group in enumerate(groups)
+        for episode in group
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{phase}-{step:06d}.parquet"
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -108,7 +114,12 @@ def _row(episode: Episode, *, group: int, phase: str, step: int) -> dict[str, ob
                 "logprobs": s.logprobs,
                 "rewards": s.rewards,
                 "segments": [
-                    {"kind": str(g.kind), "start": g.start, "end": g.end, "round_index": g.round_index}
+                    {
+                        "kind": str(g.kind),
+                        "start": g.start,
+                        "end": g.end,
+                        "round_index": g.round_index,
+                    }
                     for g in s.segments
                 ],
                 "version": s.version,

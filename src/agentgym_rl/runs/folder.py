@@ -48,7 +48,8 @@ class RunFolder:
         """Make the folder of a new run; refuses one that holds a run already."""
         if self.exists:
             raise RunError(
-                f"{self.path} holds a run already: add --resume to go on with it, or choose another --run-dir"
+                f"{self.path} holds a run already: add --resume to go on with it, or choose "
+                "another --run-dir"
             )
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.config_file, config_text)

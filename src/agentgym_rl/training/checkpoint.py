@@ -1,8 +1,8 @@
 """Checkpoints: the weights as an ordinary model directory, and the optimiser beside it.
 
-    checkpoints/step-N/model/         loadable with from_pretrained, and with `agentgym eval`
-    checkpoints/step-N/learner.pt     the optimiser
-    checkpoints/step-N/state.json     the step
+checkpoints/step-N/model/         loadable with from_pretrained, and with `agentgym eval`
+checkpoints/step-N/learner.pt     the optimiser
+checkpoints/step-N/state.json     the step
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.training.learner import Learner
 
 
-def save_checkpoint(run: RunFolder, policy: Policy, learner: Learner, *, step: int, keep: int) -> Path:
+def save_checkpoint(
+    run: RunFolder, policy: Policy, learner: Learner, *, step: int, keep: int
+) -> Path:
     """Write a checkpoint; it appears under its name only when it is whole."""
     written = run.checkpoints / f".writing-{step}"
     shutil.rmtree(written, ignore_errors=True)

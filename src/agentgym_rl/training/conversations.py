@@ -33,17 +33,22 @@ class Conversation:
 def from_demonstration(demo: Demonstration, agent: Agent) -> Conversation:
     """Return the conversation in which an agent of this format would have acted like the expert."""
     messages = []
-    for index, (observation, action) in enumerate(zip(demo.observations, demo.actions, strict=True)):
+    for index, (observation, action) in enumerate(
+        zip(demo.observations, demo.actions, strict=True)
+    ):
         shown = agent.first_prompt(observation) if index == 0 else observation
         messages += [Message("user", shown), Message("assistant", agent.write(action))]
-    return Conversation(demo.task.id, tuple(messages), tuple(m.role == "assistant" for m in messages))
+    return Conversation(
+        demo.task.id, tuple(messages), tuple(m.role == "assistant" for m in messages)
+    )
 
 
 def to_json_line(conversation: Conversation) -> str:
     """Return the line of a conversations file."""
     pairs = zip(conversation.messages, conversation.is_learned, strict=True)
     messages = [
-        {"role": m.role, "content": m.content} | ({"loss": learned} if m.role == "assistant" else {})
+        {"role": m.role, "content": m.content}
+        | ({"loss": learned} if m.role == "assistant" else {})
         for m, learned in pairs
     ]
     return json.dumps({"task": conversation.task, "messages": messages}, ensure_ascii=False)
@@ -60,7 +65,9 @@ def read_conversations(path: Path) -> Iterator[Conversation]:
             try:
                 yield _parse(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise ConfigError(f"{path}, line {number}: {type(error).__name__}: {error}") from error
+                raise ConfigError(
+                    f"{path}, line {number}: {type(error).__name__}: {error}"
+                ) from error
 
 
 def to_sample(conversation: Conversation, renderer: ChatRenderer) -> Sample:
@@ -89,15 +96,21 @@ def texts_of(conversations: Iterable[Conversation]) -> Iterator[str]:
 def _parse(row: dict[str, object]) -> Conversation:
     rows = row["messages"]
     if not isinstance(rows, list) or not rows:
-        raise ValueError("`messages` must be a list with at least one user and one assistant message")
+        raise ValueError(
+            "`messages` must be a list with at least one user and one assistant message"
+        )
     messages, learned = [], []
     for index, item in enumerate(rows):
         role, content = item["role"], item["content"]
         expected = "assistant" if index % 2 else "user"
         if role != expected or not isinstance(content, str):
-            raise ValueError(f"message {index} must be text of role {expected!r}, got role {role!r}")
+            raise ValueError(
+                f"message {index} must be text of role {expected!r}, got role {role!r}"
+            )
         messages.append(Message(role, content))
         learned.append(role == "assistant" and bool(item.get("loss", True)))
     if messages[-1].role != "assistant" or not any(learned):
-        raise ValueError("a conversation ends with an assistant message, and one at least is learned from")
+        raise ValueError(
+            "a conversation ends with an assistant message, and one at least is learned from"
+        )
     return Conversation(str(row.get("task", "")), tuple(messages), tuple(learned))

@@ -30,7 +30,9 @@ LossFunction = Callable[[TokenBatch], TokenLoss]
 class Learner:
     """AdamW on the policy's weights. Synchronous; updates in place, so the engine sees them."""
 
-    def __init__(self, policy: Policy, config: TrainingConfig, *, lr: float, temperature: float) -> None:
+    def __init__(
+        self, policy: Policy, config: TrainingConfig, *, lr: float, temperature: float
+    ) -> None:
         self._model = policy.model
         self._config = config
         self._lr = lr
@@ -39,7 +41,10 @@ class Learner:
         decayed = [p for p in self._model.parameters() if p.requires_grad and p.ndim >= 2]
         others = [p for p in self._model.parameters() if p.requires_grad and p.ndim < 2]
         self._optimizer = torch.optim.AdamW(
-            [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others, "weight_decay": 0.0}],
+            [
+                {"params": decayed, "weight_decay": config.weight_decay},
+                {"params": others, "weight_decay": 0.0},
+            ],
             lr=lr,
         )
 
@@ -75,7 +80,8 @@ class Learner:
         now = action_logprobs(self._model, samples, temperature=self._temperature)
         device = now.logprobs_A.device
         old_A = torch.tensor(
-            [lp for s in samples for lp, m in zip(s.logprobs, s.loss_mask, strict=True) if m], device=device
+            [lp for s in samples for lp, m in zip(s.logprobs, s.loss_mask, strict=True) if m],
+            device=device,
         )
         advantages_A = torch.tensor([a for item in batch for a in item.advantages], device=device)
         result = loss(TokenBatch(now.logprobs_A, old_A, advantages_A, now.entropies_A))
@@ -96,12 +102,16 @@ class Learner:
         lr = self._lr * min(1.0, self._num_updates / max(1, self._config.warmup_steps))
         for group in self._optimizer.param_groups:
             group["lr"] = lr
-        norm = float(torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._config.max_grad_norm))
+        norm = float(
+            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._config.max_grad_norm)
+        )
         is_finite = math.isfinite(norm)
         if is_finite:
             self._optimizer.step()
         else:
-            logger.warning("update %d has a gradient of norm %s and was skipped", self._num_updates, norm)
+            logger.warning(
+                "update %d has a gradient of norm %s and was skipped", self._num_updates, norm
+            )
         self._optimizer.zero_grad(set_to_none=True)
         return {
             "train/grad_norm": norm if is_finite else 0.0,
@@ -110,8 +120,10 @@ class Learner:
         }
 
 
-def split_by_tokens(samples: Sequence[TrainingSample], *, max_tokens: int) -> list[list[TrainingSample]]:
-    """Return the samples in order, in batches of at most `max_tokens` tokens (at least one sample each)."""
+def split_by_tokens(
+    samples: Sequence[TrainingSample], *, max_tokens: int
+) -> list[list[TrainingSample]]:
+    """Return the samples in order, in batches of at most `max_tokens` (or of one sample)."""
     batches: list[list[TrainingSample]] = []
     room = 0
     for item in samples:

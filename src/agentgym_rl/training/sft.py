@@ -25,7 +25,13 @@ class SFTTrainer:
     """Minimises the negative log-probability of the demonstrated replies."""
 
     def __init__(
-        self, config: RunConfig, policy: Policy, run: RunFolder, conversations: Sequence[Conversation], *, batch_size: int
+        self,
+        config: RunConfig,
+        policy: Policy,
+        run: RunFolder,
+        conversations: Sequence[Conversation],
+        *,
+        batch_size: int,
     ) -> None:
         self._config, self._policy, self._run = config, policy, run
         self._samples = _make_samples(conversations, policy, max_tokens=config.rollout.max_tokens)
@@ -44,7 +50,10 @@ class SFTTrainer:
         """Run the steps after step `after`, then save the model."""
         for step in range(after + 1, self._config.training.steps + 1):
             started = time.monotonic()
-            metrics: Metrics = {"step": step, **self._learner.update(self._batch(step), _negative_logprob)}
+            metrics: Metrics = {
+                "step": step,
+                **self._learner.update(self._batch(step), _negative_logprob),
+            }
             metrics["time/step_s"] = metrics["time/update_s"] = time.monotonic() - started
             self._run.append_metrics(metrics)
             if step % self._config.checkpoint.every == 0 or step == self._config.training.steps:
@@ -68,19 +77,26 @@ class SFTTrainer:
         return batch
 
 
-def _make_samples(conversations: Sequence[Conversation], policy: Policy, *, max_tokens: int) -> list[TrainingSample]:
+def _make_samples(
+    conversations: Sequence[Conversation], policy: Policy, *, max_tokens: int
+) -> list[TrainingSample]:
     limit = min(max_tokens, policy.max_context)
     samples = []
     for conversation in conversations:
         sample = to_sample(conversation, policy.renderer)
         if len(sample.token_ids) > limit:
             logger.warning(
-                "demonstration of %s left out: %d tokens are more than %d", conversation.task, len(sample.token_ids), limit
+                "demonstration of %s left out: %d tokens are more than %d",
+                conversation.task,
+                len(sample.token_ids),
+                limit,
             )
             continue
         samples.append(TrainingSample(sample, (1.0,) * sample.num_action_tokens))
     if not samples:
-        raise ConfigError(f"none of {len(conversations)} demonstrations can be used; see the warnings above")
+        raise ConfigError(
+            f"none of {len(conversations)} demonstrations can be used; see the warnings above"
+        )
     return samples
 
 

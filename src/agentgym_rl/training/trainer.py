@@ -7,6 +7,7 @@ writes the metrics of one that never stopped.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -94,7 +95,9 @@ class RLTrainer:
         metrics |= self._update(kept)
         updated = time.monotonic()
         self._actors.engine.publish(step)
-        write_episodes(self._run.episodes, [group.episodes for group in groups], phase="train", step=step)
+        write_episodes(
+            self._run.episodes, [group.episodes for group in groups], phase="train", step=step
+        )
         if self._evaluate is not None and self._is_due(step, self._config.eval.every):
             metrics |= await self._evaluate(step)
         metrics["rollout/tokens_per_s"] = metrics["rollout/tokens"] / (collected - started)
@@ -126,11 +129,14 @@ class RLTrainer:
         samples = self._algorithm.advantages(groups)
         parts = split_evenly(samples, self._config.training.updates_per_step)
         reports = [
-            self._learner.update([item for group in part for item in group], self._algorithm.loss) for part in parts
+            self._learner.update([item for group in part for item in group], self._algorithm.loss)
+            for part in parts
         ]
-        metrics = {name: sum(report[name] for report in reports) / len(reports) for name in reports[0]}
+        metrics = {
+            name: sum(report[name] for report in reports) / len(reports) for name in reports[0]
+        }
         metrics["train/updates_skipped"] *= len(reports)
-        # Before the first update engine and learner hold the same weights: only rounding may differ.
+        # Before the first update engine and learner have the same weights: only rounding differs.
         metrics["train/logprob_diff"] = reports[0]["train/logprob_diff"]
         return metrics
 
@@ -138,7 +144,7 @@ class RLTrainer:
         return step == self._config.training.steps or (every > 0 and step % every == 0)
 
     def _refuse_if_nothing_is_left(self, groups: Sequence[Group], kept: Sequence[Group]) -> None:
-        """Stop when a whole step yields nothing to learn from: more of the same would only hide it."""
+        """Stop when a whole step yields nothing to learn from: going on would only hide it."""
         if kept:
             return
         errors = [episode.error for group in groups for episode in group.episodes if episode.error]
@@ -154,4 +160,4 @@ def split_evenly(
     """Return the groups in order in `num_parts` parts whose sizes differ by at most one."""
     num_parts = min(num_parts, len(groups))
     borders = [len(groups) * part // num_parts for part in range(num_parts + 1)]
-    return [groups[start:end] for start, end in zip(borders, borders[1:], strict=False)]
+    return [groups[start:end] for start, end in itertools.pairwise(borders)]

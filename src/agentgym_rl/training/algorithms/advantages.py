@@ -16,7 +16,9 @@ def group_relative(rewards_G: Tensor, *, normalize_std: bool) -> Tensor:
     rewards are all equal gets zeros either way.
     """
     if len(rewards_G) < 2:
-        raise ValueError(f"group-relative advantages need at least 2 episodes, got {len(rewards_G)}")
+        raise ValueError(
+            f"group-relative advantages need at least 2 episodes, got {len(rewards_G)}"
+        )
     centered_G = rewards_G - rewards_G.mean()
     if not normalize_std:
         return centered_G

@@ -22,12 +22,16 @@ class GRPO(Algorithm):
     def advantages(self, groups: Sequence[Group]) -> list[list[TrainingSample]]:
         result = []
         for group in groups:
-            rewards_G = torch.tensor([episode.reward for episode in group.episodes], dtype=torch.float64)
+            rewards_G = torch.tensor(
+                [episode.reward for episode in group.episodes], dtype=torch.float64
+            )
             advantages_G = group_relative(rewards_G, normalize_std=self._config.normalize_std)
             result.append(
                 [
                     TrainingSample(sample, (advantage,) * sample.num_action_tokens)
-                    for episode, advantage in zip(group.episodes, advantages_G.tolist(), strict=True)
+                    for episode, advantage in zip(
+                        group.episodes, advantages_G.tolist(), strict=True
+                    )
                     for sample in episode.samples
                 ]
             )

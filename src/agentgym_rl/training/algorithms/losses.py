@@ -10,7 +10,12 @@ from torch import Tensor
 
 
 def clipped_policy_loss(
-    logprobs_A: Tensor, old_logprobs_A: Tensor, advantages_A: Tensor, *, clip_low: float, clip_high: float
+    logprobs_A: Tensor,
+    old_logprobs_A: Tensor,
+    advantages_A: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
 ) -> Tensor:
     """Return the clipped surrogate of PPO for each token (arXiv:1707.06347), to be minimised."""
     ratios_A = (logprobs_A - old_logprobs_A).exp()
@@ -19,7 +24,12 @@ def clipped_policy_loss(
 
 
 def clip_fraction(
-    logprobs_A: Tensor, old_logprobs_A: Tensor, advantages_A: Tensor, *, clip_low: float, clip_high: float
+    logprobs_A: Tensor,
+    old_logprobs_A: Tensor,
+    advantages_A: Tensor,
+    *,
+    clip_low: float,
+    clip_high: float,
 ) -> Tensor:
     """Return 1 for each token whose gradient the clipping removes."""
     ratios_A = (logprobs_A - old_logprobs_A).exp()
