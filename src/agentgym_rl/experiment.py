@@ -6,7 +6,7 @@ does not say.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agentgym_rl.agents.agent import Agent
@@ -64,6 +64,42 @@ async def train(config: RunConfig, run: RunFolder, *, progress: Progress | None 
             await experiment.train_supervised(config.algorithm)
         else:
             await experiment.train_online()
+
+
+async def evaluate_model(
+    path: str,
+    config: RunConfig,
+    *,
+    out: Path,
+    on_start: Callable[[int], None],
+    on_episode: Callable[[Episode], None],
+) -> EvalReport:
+    """Evaluate a saved model on tasks of `env.eval_split`; keep report and episodes."""
+    policy = load_pretrained(path)
+    engine = NativeEngine(policy, config.engine)
+    try:
+        async with make_source(config.env) as source:
+            spec = await source.spec()
+            all_tasks = select_tasks(config.env, spec, await source.tasks(config.env.eval_split))
+            tasks = evaluation_tasks(all_tasks, config.eval.tasks, seed=config.seed)
+            on_start(len(tasks))
+            report, groups = await evaluate(
+                tasks,
+                Actors(source, engine, Agent(config.agent, spec), policy.renderer),
+                episode_limits(
+                    config, policy, max_rounds=config.eval.max_rounds or spec.max_rounds
+                ),
+                seed=config.seed,
+                step=0,
+                temperature=config.eval.temperature,
+                max_concurrency=config.rollout.max_concurrency,
+                on_episode=on_episode,
+            )
+    finally:
+        engine.close()
+    write_episodes(out, [group.episodes for group in groups], phase="eval", step=0)
+    report.save(out, "report")
+    return report
 
 
 def make_source(config: EnvConfig) -> EnvSource:

@@ -158,9 +158,8 @@ def closing_table(before: EvalReport, after: EvalReport) -> Table:
     )
     for name in ("category", "tasks", "before", "after"):
         table.add_column(name, justify="left" if name == "category" else "right")
-    scores = [(name, before.categories[name], after.categories[name]) for name in after.categories]
-    if len(scores) == 1:
-        scores = []
+    names = after.categories if len(after.categories) > 1 else ()
+    scores = [(name, before.categories[name], after.categories[name]) for name in names]
     for name, old, new in [*scores, ("all", before.overall, after.overall)]:
         cells = [
             f"{score.success_rate:6.1%} [{score.success_low:.0%}, {score.success_high:.0%}]"

@@ -109,7 +109,8 @@ def _resumed(
     if changed:
         raise ConfigError(
             f"{', '.join(changed)} differ from the run in {run_dir}; a run goes on with the "
-            f"settings it began with (only {', '.join(_MAY_CHANGE)} may change): start a new run instead"
+            f"settings it began with (only {', '.join(_MAY_CHANGE)} may change): start a "
+            "new run instead"
         )
     return config, run
 

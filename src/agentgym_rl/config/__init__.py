@@ -5,6 +5,7 @@ from agentgym_rl.config.load import (
     find_recipe,
     load_config,
     parse_config,
+    parse_value,
     read_table,
 )
 from agentgym_rl.config.run import RunConfig
@@ -41,5 +42,6 @@ __all__ = [
     "find_recipe",
     "load_config",
     "parse_config",
+    "parse_value",
     "read_table",
 ]

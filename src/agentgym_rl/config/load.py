@@ -91,13 +91,14 @@ def _apply_override(table: TomlTable, override: str) -> None:
         if not isinstance(inner, dict):
             raise ConfigError(f"override {override!r}: {part!r} is a value, not a section")
         target = inner
-    value = _parse_value(text.strip())
+    value = parse_value(text.strip())
     if parts[-1] == "type" and target.get("type", value) != value:
         _keep_shared_keys(parts[0], target, value)
     target[parts[-1]] = value
 
 
-def _parse_value(text: str) -> object:
+def parse_value(text: str) -> object:
+    """Return the TOML value that `text` writes; what is no TOML is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -162,7 +162,8 @@ class NativeEngine(Engine):
 
     def _choose(self) -> list[_Request]:
         """Return the requests of the next pass: all, as far as the token budget goes."""
-        batch, budget = [], self._config.max_batch_tokens
+        batch: list[_Request] = []
+        budget = self._config.max_batch_tokens
         # Replies under way first: they need one token each.
         for request in sorted(self._active, key=lambda request: _num_pending(request.session)):
             budget -= _num_pending(request.session)
@@ -210,7 +211,8 @@ class NativeEngine(Engine):
 
     def _make_spans(self, sessions: list[NativeSession]) -> list[CacheSpan]:
         self._cache.make_room(max(len(session.context) for session in sessions))
-        spans, start = [], 0
+        spans: list[CacheSpan] = []
+        start = 0
         for session in sessions:
             if session.slot is None:
                 session.slot = self._cache.take_slot()

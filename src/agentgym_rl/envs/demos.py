@@ -24,7 +24,7 @@ class Demonstration:
 
 def demonstrate(env: Environment, task: Task, *, max_rounds: int) -> Demonstration | None:
     """Return how the expert solves the task; None where it does not within `max_rounds`."""
-    observations, actions = [env.reset(task)], []
+    observations, actions = [env.reset(task)], list[str]()
     while len(actions) < max_rounds:
         action = env.expert_action()
         if action is None:

@@ -115,9 +115,9 @@ def _packed_attention(  # noqa: PLR0913 - the signature is transformers'
         raise ValueError(
             f"{type(module).__name__} caps attention logits, which is not supported yet"
         )
-    out_HTD = layout.attend(
-        module.layer_idx, query[0], key[0], value[0], scale=scaling, window=sliding_window
-    )
+    layer = module.layer_idx
+    assert isinstance(layer, int), "transformers numbers its attention modules"
+    out_HTD = layout.attend(layer, query[0], key[0], value[0], scale=scaling, window=sliding_window)
     return out_HTD.transpose(0, 1)[None], None
 
 

@@ -97,8 +97,11 @@ class ChatRenderer:
     def _find_stop_tokens(self) -> list[int]:
         """Return the ids that end a reply, the template's own end-of-turn mark first."""
         end_of_turn = self._tokenizer.convert_tokens_to_ids(self._close_reply)
-        others = {self._tokenizer.eos_token_id} - {None, end_of_turn}
-        return [end_of_turn, *sorted(others)]
+        eos = self._tokenizer.eos_token_id
+        assert isinstance(end_of_turn, int), "one token has one id"
+        return (
+            [end_of_turn] if not isinstance(eos, int) or eos == end_of_turn else [end_of_turn, eos]
+        )
 
     def _encode_marks(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False)

@@ -71,6 +71,7 @@ def load_pretrained(path: str | Path) -> Policy:
             f"cannot load a causal language model from {str(path)!r}: {error}\n"
             'model.path takes a directory written by save_pretrained, a hub name, or "tiny"'
         ) from error
+    assert isinstance(tokenizer, PreTrainedTokenizerBase), "from_pretrained found one"
     return _policy(model, tokenizer)
 
 

@@ -63,11 +63,12 @@ def build_tiny_model(
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
-        attn_implementation=ATTENTION,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Qwen3ForCausalLM(hf_config)
+        model = Qwen3ForCausalLM(hf_config)
+    model.set_attn_implementation(ATTENTION)
+    return model
 
 
 def _round_up(number: int, multiple: int) -> int:

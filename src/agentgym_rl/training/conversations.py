@@ -32,7 +32,7 @@ class Conversation:
 
 def from_demonstration(demo: Demonstration, agent: Agent) -> Conversation:
     """Return the conversation in which an agent of this format would have acted like the expert."""
-    messages = []
+    messages: list[Message] = []
     for index, (observation, action) in enumerate(
         zip(demo.observations, demo.actions, strict=True)
     ):
@@ -99,7 +99,7 @@ def _parse(row: dict[str, object]) -> Conversation:
         raise ValueError(
             "`messages` must be a list with at least one user and one assistant message"
         )
-    messages, learned = [], []
+    messages, learned = list[Message](), list[bool]()
     for index, item in enumerate(rows):
         role, content = item["role"], item["content"]
         expected = "assistant" if index % 2 else "user"

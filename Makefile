@@ -1,0 +1,34 @@
+# The two commands of a newcomer are `make train` and `make test`; both do all the set-up.
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PYTHON ?= python3
+
+.PHONY: setup train test check format clean
+
+setup: $(STAMP)
+
+# Two installs: torch first, at its pinned version, because an unpinned request for it by another
+# package may bring several gigabytes of CUDA libraries along.
+$(STAMP): pyproject.toml constraints.txt scripts/setup.sh
+	PYTHON=$(PYTHON) scripts/setup.sh $(VENV)
+	touch $(STAMP)
+
+train: setup
+	$(BIN)/agentgym train
+
+test: check
+	$(BIN)/pytest
+
+# What a pull request must pass before the tests: format, lint, types.
+check: setup
+	$(BIN)/ruff format --check src tests examples
+	$(BIN)/ruff check src tests examples
+	$(BIN)/pyrefly check --summarize-errors=false
+
+format: setup
+	$(BIN)/ruff format src tests examples
+	$(BIN)/ruff check --fix src tests examples
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis

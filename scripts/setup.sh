@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Makes the virtual environment given as $1 with everything the project and its tests use.
+# A Debian machine without Python's venv module gets it from the system's packages first.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+venv=$1
+python=${PYTHON:-python3}
+
+if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    echo "Python 3.11 or newer is needed; $python is $("$python" --version 2>&1). Set PYTHON=..." >&2
+    exit 1
+fi
+if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+    echo "installing Python's venv module"
+    sudo=$([ "$(id -u)" = 0 ] || echo sudo)
+    $sudo apt-get update -qq
+    $sudo apt-get install -y -qq python3-venv
+fi
+[ -x "$venv/bin/pip" ] || "$python" -m venv "$venv"
+"$venv/bin/pip" install --quiet --disable-pip-version-check "torch==$(sed -n 's/^torch==//p' constraints.txt)"
+"$venv/bin/pip" install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

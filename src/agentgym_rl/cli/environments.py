@@ -1,0 +1,154 @@
+"""`agentgym serve`, `envs`, `play`, `demos` and `check`. Only `demos` needs torch."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from agentgym_rl.config import parse_value
+from agentgym_rl.envs import registry
+from agentgym_rl.envs.base import Environment
+from agentgym_rl.envs.checker import check
+from agentgym_rl.errors import AgentGymError, ConfigError, EnvError
+from agentgym_rl.types import Task
+
+
+def run_server(
+    env: str, *, host: str, port: int, token: str | None, options: Sequence[str]
+) -> None:
+    """Serve until interrupted."""
+    from agentgym_rl.envs.server.serve import serve  # only this command needs the HTTP stack
+
+    serve(
+        env,
+        options=_parse_options(options),
+        host=host,
+        port=port,
+        token=token,
+        on_ready=lambda url: print(f"{env} at {url} (Ctrl-C stops)", flush=True),
+    )
+
+
+def list_environments() -> None:
+    """Print every environment, whether it runs here, and its tasks."""
+    table = Table(title="Environments", title_justify="left")
+    for column in ("name", "runs here", "tasks", "rounds", "what"):
+        table.add_column(column)
+    for name in registry.names():
+        try:
+            cls = registry.env_class(name)
+            registry.make(name, {}).close()
+        except (AgentGymError, ValueError) as error:
+            table.add_row(name, "no", "", "", str(error))
+            continue
+        counts = ", ".join(f"{split} {len(cls.tasks(split))}" for split in cls.spec.splits)
+        table.add_row(name, "yes", counts, str(cls.spec.max_rounds), cls.spec.summary)
+    Console().print(table)
+
+
+def play_environment(env: str, *, index: int, split: str) -> None:
+    """Let the user act; an empty line lists actions, `?` asks the expert, `q` leaves."""
+    cls = registry.env_class(env)
+    task = _find_task(cls, index, split)
+    playing = registry.make(env, {})
+    print(f"{cls.spec.instructions}\n\n[{task.id}: {task.category} {task.level}]")
+    print("[an empty line lists actions, ? asks the expert, q leaves]\n")
+    print(playing.reset(task))
+    try:
+        while (action := _ask()) is not None:
+            if action == "":
+                print("  " + "\n  ".join(playing.available_actions() or ("(not listed)",)))
+                continue
+            if action == "?":
+                print(f"  {playing.expert_action() or '(no expert)'}")
+                continue
+            result = playing.step(action)
+            print(result.observation)
+            if result.is_last:
+                print(f"[{'success' if result.success else 'over'}, reward {result.reward:.3f}]")
+                break
+    finally:
+        playing.close()
+
+
+def write_demonstrations(
+    env: str, *, number: int, output: Path, split: str, format_name: str
+) -> None:
+    """Write expert demonstrations as conversations in JSON lines."""
+    # Imported here because conversations are rendered by the training module.
+    from agentgym_rl.agents.agent import Agent
+    from agentgym_rl.agents.formats import make_format
+    from agentgym_rl.config import AgentConfig
+    from agentgym_rl.envs.demos import collect_demonstrations
+    from agentgym_rl.training.conversations import from_demonstration, to_json_line
+
+    make_format(format_name)
+    cls = registry.env_class(env)
+    _check_split(cls, split)
+    agent = Agent(AgentConfig.model_validate({"format": format_name}), cls.spec)
+    demos = collect_demonstrations(
+        env, cls.tasks(split), num_demos=number, max_rounds=4 * cls.spec.max_rounds
+    )
+    lines = [to_json_line(from_demonstration(demo, agent)) + "\n" for demo in demos]
+    if not lines:
+        raise EnvError(f"{env} has no expert that solves a task of split {split!r}")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text("".join(lines), encoding="utf-8")
+    print(f"{len(lines)} demonstrations of {env} ({split}) in {output}")
+
+
+def check_environment(env: str, *, num_tasks: int) -> None:
+    """Print what the checker found; exit with 1 when the contract is broken."""
+    report = check(env, tasks_per_split=num_tasks)
+    print(f"{report.env}: {report.num_tasks} tasks, {report.num_episodes} episodes, "
+          f"{report.num_steps} steps")  # fmt: skip
+    if report.expert_success_rate is not None:
+        rate = report.expert_success_rate
+        print(f"the expert solves {rate:.1%} within the environment's own limit on rounds")
+    for problem in report.problems:
+        print(f"- {problem}")
+    if not report.is_ok:
+        raise SystemExit(1)
+    print("the contract holds")
+
+
+def _parse_options(words: Sequence[str]) -> dict[str, object]:
+    options: dict[str, object] = {}
+    for word in words:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise ConfigError(f"option {word!r} is not of the form key=value")
+        options[key.strip()] = parse_value(text.strip())
+    return options
+
+
+def _check_split(cls: type[Environment], split: str) -> None:
+    if split not in cls.spec.splits:
+        splits = ", ".join(cls.spec.splits)
+        raise ValueError(f"{cls.spec.name} has no split {split!r}; it has {splits}")
+
+
+def _find_task(cls: type[Environment], index: int, split: str) -> Task:
+    if index < 0:
+        _check_split(cls, split)
+        return cls.tasks(split)[0]
+    for name in cls.spec.splits:
+        for task in cls.tasks(name):
+            if task.index == index:
+                return task
+    raise ValueError(f"{cls.spec.name} has no task {index}")
+
+
+def _ask() -> str | None:
+    """Return what the user types, None when they leave."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        answer = input("> ").strip()
+    except (EOFError, KeyboardInterrupt):
+        print()
+        return None
+    return None if answer == "q" else answer

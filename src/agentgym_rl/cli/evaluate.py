@@ -1,0 +1,73 @@
+"""`agentgym eval`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.progress import Progress
+
+from agentgym_rl.config import RunConfig, parse_config, read_table
+from agentgym_rl.experiment import evaluate_model
+from agentgym_rl.runs.folder import RunFolder
+
+
+def run_evaluation(
+    model: str,
+    env: str,
+    *,
+    split: str,
+    limit: int,
+    rounds: int,
+    out: Path | None,
+    overrides: Sequence[str],
+) -> None:
+    """Evaluate, print the report and keep it with all episodes."""
+    config = _settings(model, env, split=split, limit=limit, rounds=rounds, overrides=overrides)
+    out = out or Path("eval") / f"{env}-{time.strftime('%Y%m%d-%H%M%S')}"
+    console = Console()
+    with Progress(console=console) as progress:
+        bar = progress.add_task("episodes", total=None)
+        report = asyncio.run(
+            evaluate_model(
+                _model_directory(model),
+                config,
+                out=out,
+                on_start=lambda total: progress.update(bar, total=total),
+                on_episode=lambda _: progress.advance(bar),
+            )
+        )
+    console.print(Markdown(report.to_markdown()))
+    console.print(f"report and episodes in {out}", highlight=False)
+
+
+def _settings(
+    model: str, env: str, *, split: str, limit: int, rounds: int, overrides: Sequence[str]
+) -> RunConfig:
+    """Return the settings: those of the run that the model comes from, if it comes from one."""
+    run = _run_of(model)
+    table = read_table(run.config_file) if run is not None else {}
+    forced = [f"env.name={env}", f"env.eval_split={split}"]
+    if limit:
+        forced.append(f"eval.tasks={limit}")
+    if rounds:
+        forced.append(f"eval.max_rounds={rounds}")
+    return parse_config(table, [*forced, *overrides], source=model)
+
+
+def _run_of(model: str) -> RunFolder | None:
+    """Return the run folder that a path is, or lies in."""
+    for folder in (Path(model), *list(Path(model).parents)[:3]):
+        if (folder / "config.toml").is_file():
+            return RunFolder(folder)
+    return None
+
+
+def _model_directory(model: str) -> str:
+    """Return the directory to load: `model` inside a run folder or a checkpoint, else as given."""
+    inner = Path(model) / "model"
+    return str(inner) if inner.is_dir() else model
