@@ -85,7 +85,8 @@ class NativeEngine(Engine):
 
     def publish(self, version: int) -> None:
         with self._changed:
-            if self._waiting or self._active:
+            # A closed session's request leaves with the next pass; nobody gets its reply.
+            if any(not request.session.is_closed for request in self._waiting + self._active):
                 raise EngineError("weights were published while replies were being sampled")
             self._version = version
 
@@ -99,6 +100,7 @@ class NativeEngine(Engine):
         self, session: NativeSession, new_ids: Sequence[int], params: SamplingParams
     ) -> Completion:
         """Queue a request and wait for its reply."""
+        assert new_ids or session.context, "a reply needs a context"
         if session.is_closed:
             raise EngineError("generate was called on a closed session")
         loop = asyncio.get_running_loop()
@@ -143,14 +145,17 @@ class NativeEngine(Engine):
             if session.slot is not None:
                 self._cache.give_back(session.slot)
         self._to_release = []
-        self._active = [
-            request for request in self._active + self._waiting if not request.session.is_closed
-        ]
-        self._waiting = []
+        self._active, self._waiting = self._active + self._waiting, []
+        closed = [request for request in self._active if request.session.is_closed]
+        self._fail(closed, EngineError("the session was closed while its reply was being sampled"))
 
     def _advance(self) -> None:
         """Run one pass; a failure ends the requests in it, never the engine."""
+        for request in self._active:
+            self._check(request)
         batch = self._choose()
+        if not batch:
+            return
         try:
             with torch.inference_mode():
                 self._compute(batch)
@@ -158,7 +163,6 @@ class NativeEngine(Engine):
             failure = EngineError(f"generation failed: {type(error).__name__}: {error}")
             failure.__cause__ = error
             self._fail(batch, failure)
-            self._drop(batch)
 
     def _choose(self) -> list[_Request]:
         """Return the requests of the next pass: all, as far as the token budget goes."""
@@ -173,8 +177,6 @@ class NativeEngine(Engine):
         return batch
 
     def _compute(self, batch: list[_Request]) -> None:
-        for request in batch:
-            self._check(request)
         spans = self._make_spans([request.session for request in batch])
         num_tokens = sum(span.length for span in spans)
         num_rows = _round_up(num_tokens)
@@ -200,14 +202,18 @@ class NativeEngine(Engine):
         )
         for request, token, logprob in zip(batch, tokens.tolist(), logprobs.tolist(), strict=True):
             self._accept(request, token, logprob)
-        self._drop([request for request in batch if self._is_finished(request)])
+        finished = [request for request in batch if self._is_finished(request)]
+        # Dropped before anyone hears of it: who publishes next must find no reply under way.
+        self._drop(finished)
+        for request in finished:
+            self._answer(request)
 
     def _check(self, request: _Request) -> None:
+        """Fail a request whose context is full; the others go on."""
         length = len(request.session.context)
         if length >= self._max_context:
-            raise EngineError(
-                f"a context of {length} tokens leaves no room in the model's {self._max_context}"
-            )
+            error = f"a context of {length} tokens leaves no room in the model's {self._max_context}"
+            self._fail([request], EngineError(error))
 
     def _make_spans(self, sessions: list[NativeSession]) -> list[CacheSpan]:
         self._cache.make_room(max(len(session.context) for session in sessions))
@@ -227,17 +233,18 @@ class NativeEngine(Engine):
         session.context.append(token)
         request.token_ids.append(token)
         request.logprobs.append(logprob)
-        if self._is_finished(request):
-            if not self._config.keep_cache:
-                session.num_cached = 0
-            completion = Completion(
-                token_ids=tuple(request.token_ids),
-                logprobs=tuple(request.logprobs),
-                is_stopped=token in self._stop_ids,
-                version=self._version,
-            )
-            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
-                request.loop.call_soon_threadsafe(_resolve, request.future, completion)
+        if self._is_finished(request) and not self._config.keep_cache:
+            session.num_cached = 0
+
+    def _answer(self, request: _Request) -> None:
+        completion = Completion(
+            token_ids=tuple(request.token_ids),
+            logprobs=tuple(request.logprobs),
+            is_stopped=request.token_ids[-1] in self._stop_ids,
+            version=self._version,
+        )
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+            request.loop.call_soon_threadsafe(_resolve, request.future, completion)
 
     def _is_finished(self, request: _Request) -> bool:
         return (
@@ -250,6 +257,7 @@ class NativeEngine(Engine):
         self._active = [request for request in self._active if id(request) not in dropped]
 
     def _fail(self, requests: list[_Request], error: EngineError) -> None:
+        self._drop(requests)
         for request in requests:
             # A loop that is closed has nobody left to tell.
             with contextlib.suppress(RuntimeError):
