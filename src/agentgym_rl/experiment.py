@@ -23,7 +23,7 @@ from agentgym_rl.evaluation.report import EvalReport, load_report
 from agentgym_rl.models.loading import TINY, Policy, load_policy, load_pretrained
 from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.rollout.limits import episode_limits
-from agentgym_rl.rollout.tasks import TaskSampler, evaluation_tasks, select_tasks
+from agentgym_rl.rollout.tasks import EpochSampler, evaluation_tasks, select_tasks
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import Metrics, RunFolder, step_of
 from agentgym_rl.training.conversations import (
@@ -237,7 +237,7 @@ class _Experiment:
                 "demonstrations come from the environment's expert, which a server does not offer; "
                 "write them with `agentgym demos` and set algorithm.data, or leave env.url empty"
             )
-        order = TaskSampler(tasks, seed=self._config.seed).take(1, len(tasks))
+        order = EpochSampler(tasks, seed=self._config.seed).take(1, len(tasks))
         demos = collect_demonstrations(
             self._config.env.name,
             order,

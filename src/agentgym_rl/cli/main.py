@@ -150,7 +150,7 @@ def check(
 def main() -> None:
     """Run the command line; an error that the user can act on is one line, not a traceback."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    # An environment given as "module:Class" is looked for where the user stands, as `python -m` does.
+    # A user's "module:Class" is looked for where the user stands, as `python -m` does.
     sys.path.insert(0, "")
     if sys.argv[1:] == ["--version"]:
         print(f"agentgym-rl {__version__}")

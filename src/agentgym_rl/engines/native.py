@@ -212,7 +212,9 @@ class NativeEngine(Engine):
         """Fail a request whose context is full; the others go on."""
         length = len(request.session.context)
         if length >= self._max_context:
-            error = f"a context of {length} tokens leaves no room in the model's {self._max_context}"
+            error = (
+                f"a context of {length} tokens leaves no room in the model's {self._max_context}"
+            )
             self._fail([request], EngineError(error))
 
     def _make_spans(self, sessions: list[NativeSession]) -> list[CacheSpan]:

@@ -4,32 +4,37 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 from agentgym_rl.config import EnvConfig
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.errors import did_you_mean
 from agentgym_rl.types import Task
 
+_Item = TypeVar("_Item")
 
-class TaskSampler:
-    """Goes through the tasks in a new random order every epoch."""
 
-    def __init__(self, tasks: Sequence[Task], *, seed: int) -> None:
-        if not tasks:
-            raise ValueError("there are no tasks to sample from")
-        self._tasks = list(tasks)
+class EpochSampler(Generic[_Item]):
+    """Goes through items (tasks, demonstrations) in a new random order every epoch."""
+
+    def __init__(self, items: Sequence[_Item], *, seed: int) -> None:
+        if not items:
+            raise ValueError("there is nothing to sample from")
+        self._items = list(items)
         self._seed = seed
 
-    def take(self, step: int, num_tasks: int) -> list[Task]:
-        """Return the tasks of training `step` (the first is 1)."""
-        first = (step - 1) * num_tasks
-        return [self._at(place) for place in range(first, first + num_tasks)]
+    def take(self, step: int, number: int) -> list[_Item]:
+        """Return the items of training `step` (the first is 1) when each step takes `number`."""
+        first, end = (step - 1) * number, step * number
+        epochs = range(first // len(self._items), (end - 1) // len(self._items) + 1)
+        orders = {epoch: self._order(epoch) for epoch in epochs}
+        places = (divmod(place, len(self._items)) for place in range(first, end))
+        return [self._items[orders[epoch][offset]] for epoch, offset in places]
 
-    def _at(self, place: int) -> Task:
-        epoch, offset = divmod(place, len(self._tasks))
-        order = list(range(len(self._tasks)))
+    def _order(self, epoch: int) -> list[int]:
+        order = list(range(len(self._items)))
         random.Random(f"{self._seed}/{epoch}").shuffle(order)
-        return self._tasks[order[offset]]
+        return order
 
 
 def select_tasks(config: EnvConfig, spec: EnvSpec, tasks: Sequence[Task]) -> list[Task]:

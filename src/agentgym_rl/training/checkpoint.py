@@ -31,11 +31,13 @@ def save_checkpoint(
     return run.complete_checkpoint(written, step, keep=keep)
 
 
-def checkpoint_step(checkpoint: Path) -> int:
-    """Return the last training step that the checkpoint includes."""
-    return int(json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["step"])
+def restore_learner(run: RunFolder, learner: Learner) -> int:
+    """Restore the optimiser from the newest checkpoint; return its step, 0 without one.
 
-
-def load_learner(checkpoint: Path, learner: Learner) -> None:
-    """Restore the optimiser; the weights are loaded with the policy."""
+    The weights are loaded with the policy.
+    """
+    checkpoint = run.latest_checkpoint()
+    if checkpoint is None:
+        return 0
     learner.load_state(torch.load(checkpoint / "learner.pt", weights_only=True))
+    return int(json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["step"])

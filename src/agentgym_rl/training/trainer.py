@@ -20,12 +20,12 @@ from agentgym_rl.rollout.collect import collect, keep_groups
 from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.statistics import rollout_metrics
-from agentgym_rl.rollout.tasks import TaskSampler
+from agentgym_rl.rollout.tasks import EpochSampler
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.training.algorithms.grpo import GRPO
-from agentgym_rl.training.checkpoint import load_learner, save_checkpoint
+from agentgym_rl.training.checkpoint import restore_learner, save_checkpoint
 from agentgym_rl.training.learner import Learner
 from agentgym_rl.training.rounds import make_scheduler
 from agentgym_rl.types import Episode, Group, Task
@@ -59,7 +59,7 @@ class RLTrainer:
     ) -> None:
         assert isinstance(config.algorithm, GRPOConfig), "an online algorithm"
         self._config, self._policy, self._run, self._actors = config, policy, run, actors
-        self._tasks = TaskSampler(tasks, seed=config.seed)
+        self._tasks = EpochSampler(tasks, seed=config.seed)
         self._rounds = make_scheduler(config.rounds)
         self._algorithm = GRPO(config.algorithm)
         self._group_size = config.algorithm.group_size
@@ -71,11 +71,7 @@ class RLTrainer:
 
     def restore(self) -> int:
         """Restore the optimiser from the newest checkpoint; return its step (0 without one)."""
-        checkpoint = self._run.latest_checkpoint()
-        if checkpoint is None:
-            return 0
-        load_learner(checkpoint, self._learner)
-        return int(checkpoint.name.removeprefix("step-"))
+        return restore_learner(self._run, self._learner)
 
     async def train(self, *, after: int = 0) -> None:
         """Run the steps after step `after`, then save the model."""
