@@ -33,7 +33,8 @@ def load_config(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
 
 def parse_config(table: TomlTable, overrides: Sequence[str] = (), *, source: str) -> RunConfig:
     """Return the configuration that a TOML table and overrides describe; `source` is for errors."""
-    for override in overrides:
+    # Types first: a change of type drops what the recipe set for the old one, never an override.
+    for override in sorted(overrides, key=lambda text: not _sets_type(text)):
         _apply_override(table, override)
     for section in _UNIONS:
         inner = table.get(section)
@@ -92,7 +93,7 @@ def _apply_override(table: TomlTable, override: str) -> None:
             raise ConfigError(f"override {override!r}: {part!r} is a value, not a section")
         target = inner
     value = parse_value(text.strip())
-    if parts[-1] == "type" and target.get("type", value) != value:
+    if parts[-1] == "type" and target.get("type") != value:
         _keep_shared_keys(parts[0], target, value)
     target[parts[-1]] = value
 
@@ -103,6 +104,10 @@ def parse_value(text: str) -> object:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+
+
+def _sets_type(override: str) -> bool:
+    return override.partition("=")[0].strip().endswith(".type")
 
 
 def _keep_shared_keys(section: str, target: TomlTable, new_type: object) -> None:

@@ -1,0 +1,336 @@
+"""Recipes and overrides: what is accepted, and what a mistake is told."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from agentgym_rl.config import (
+    FixedRoundsConfig,
+    GRPOConfig,
+    RunConfig,
+    SFTConfig,
+    StepRoundsConfig,
+    dump_config,
+    find_recipe,
+    load_config,
+    parse_config,
+    read_table,
+)
+from agentgym_rl.errors import ConfigError
+
+RECIPES = sorted((Path(__file__).parents[3] / "recipes").glob("*.toml"))
+
+STAGED = {"rounds": {"type": "scaling_inter_stepwise", "rounds": [2, 3], "steps_per_stage": 4}}
+
+
+def parse(*overrides: str, table: dict[str, object] | None = None) -> RunConfig:
+    """Return the configuration of overrides over a table (default: over nothing)."""
+    return parse_config(copy.deepcopy(table or {}), overrides, source="test.toml")
+
+
+def complaint(*overrides: str, table: dict[str, object] | None = None) -> str:
+    """Return the message of the error that overrides over a table give."""
+    with pytest.raises(ConfigError) as caught:
+        parse(*overrides, table=table)
+    return str(caught.value)
+
+
+def test_overrides_reach_every_depth_and_take_toml_values():
+    config = parse(
+        "seed=7",
+        "training.lr=1e-5",
+        "model.tiny.hidden_size=32",
+        "agent.include_instructions=false",
+        "env.levels=['GoTo', \"Open\"]",
+        "env.options.largest=3",
+        "env.options.mode=fast",
+    )
+    assert config.seed == 7
+    assert config.training.lr == 1e-5
+    assert config.model.tiny.hidden_size == 32
+    assert config.agent.include_instructions is False
+    assert config.env.levels == ("GoTo", "Open")
+    assert config.env.options == {"largest": 3, "mode": "fast"}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("tiny", "tiny"),
+        ('"tiny"', "tiny"),
+        ("models/my model", "models/my model"),
+        ("a=b", "a=b"),
+        (" org/name ", "org/name"),
+        ("", ""),
+    ],
+)
+def test_a_value_that_is_no_toml_is_a_string(text: str, value: str):
+    assert parse(f"model.path={text}").model.path == value
+
+
+def test_an_override_beats_the_recipe_and_a_later_one_an_earlier():
+    table = {"training": {"steps": 5, "lr": 1.0}}
+    config = parse("training.steps=6", "training.steps=7", table=table)
+    assert (config.training.steps, config.training.lr) == (7, 1.0)
+
+
+@pytest.mark.parametrize("override", ["training", "=3", "a..b=3", ".seed=3", "training.=3"])
+def test_an_override_that_is_no_assignment_is_refused(override: str):
+    assert complaint(override) == (
+        f"override {override!r} is not of the form key=value, e.g. training.lr=1e-5"
+    )
+
+
+def test_an_override_cannot_go_inside_a_value():
+    message = complaint("seed.x=3", table={"seed": 1})
+    assert message == "override 'seed.x=3': 'seed' is a value, not a section"
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("sead=1", "test.toml: sead: unknown key (did you mean 'seed'?); legal here: seed, env,"),
+        ("modle.path=x", "modle: unknown key (did you mean 'model'?)"),
+        ("training.step=3", "training.step: unknown key (did you mean 'steps'?); legal here:"),
+        ("model.tiny.hiden_size=32", "model.tiny.hiden_size: unknown key (did you mean 'hidden_"),
+        ("algorithm.groupsize=4", "algorithm.groupsize: unknown key (did you mean 'group_size'?)"),
+        ("rounds.round=4", "rounds.round: unknown key (did you mean 'rounds'?)"),
+        ("algorithm.xyz=4", "algorithm.xyz: unknown key; legal here: type, group_size,"),
+        ("engine.xyz.deep=4", "engine.xyz: unknown key; legal here: type, keep_cache,"),
+    ],
+)
+def test_an_unknown_key_is_named_with_the_nearest_known(override: str, told: str):
+    assert told in complaint(override)
+
+
+def test_the_legal_keys_are_those_of_the_chosen_type():
+    assert "legal here: type, data, num_demos" in complaint("algorithm.type=sft", "algorithm.x=4")
+    assert "steps_per_stage" in complaint("rounds.stages=1", table=STAGED)
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "got"),
+    [
+        ("training.steps=many", "training.steps", "'many'"),
+        ("seed=1.5", "seed", "1.5"),
+        ("seed=-1", "seed", "-1"),
+        ("training.lr=0", "training.lr", "0"),
+        ("training.lr=inf", "training.lr", "inf"),
+        ("training.lr=nan", "training.lr", "nan"),
+        ("training=3", "training", "3"),
+        ("algorithm=grpo", "algorithm", "'grpo'"),
+        ("algorithm.group_size=1", "algorithm.group_size", "1"),
+        ("env.levels=GoTo", "env.levels", "'GoTo'"),
+        ("env.name=5", "env.name", "5"),
+        ("agent.format=xml", "agent.format", "'xml'"),
+        ("model.tiny.hidden_size=40", "model.tiny.hidden_size", "40"),
+        ("rounds.rounds=[2, 3]", "rounds.rounds", "[2, 3]"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_key(override: str, key: str, got: str):
+    message = complaint(override)
+    assert message.startswith(f"test.toml: {key}: ")
+    assert message.endswith(f", got {got}")
+
+
+def test_an_unknown_type_is_told_the_known_ones():
+    message = complaint("algorithm.type=ppp")
+    assert message.startswith("test.toml: algorithm: ")
+    assert "'ppp'" in message and "'grpo', 'sft'" in message
+
+
+def test_every_mistake_is_told_at_once():
+    lines = complaint("sead=1", "training.steps=0", "algorithm.groupsize=4").splitlines()
+    keys = {line.removeprefix("test.toml: ").split(": ")[0] for line in lines}
+    assert keys == {"sead", "training.steps", "algorithm.groupsize"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told", "remedy"),
+    [
+        (["rollout.temperature=0"], "rollout.temperature=0", "set rollout.temperature=1"),
+        (
+            ["rollout.min_group_size=9"],
+            "drops every group of algorithm.group_size=8",
+            "lower min_group_size",
+        ),
+        (
+            ["training.updates_per_step=17"],
+            "training.updates_per_step=17 needs at least as many groups",
+            "training.tasks_per_step=16",
+        ),
+        (
+            ["rollout.max_tokens=64", "rollout.max_tokens_per_round=64"],
+            "leaves no room for a prompt",
+            "lower it or raise max_tokens",
+        ),
+        (
+            ["algorithm.type=sft", "warm_start.steps=5"],
+            "warm_start.steps=5 precedes reinforcement learning only",
+            "set warm_start.steps=0 and use training.steps",
+        ),
+    ],
+)
+def test_an_impossible_combination_names_the_remedy(overrides: list[str], told: str, remedy: str):
+    message = complaint(*overrides)
+    assert told in message and remedy in message
+
+
+@pytest.mark.parametrize("rounds", ["[3, 2]", "[2, 2]", "[0, 1]", "[-1]"])
+def test_stages_of_rounds_must_grow(rounds: str):
+    message = complaint(f"rounds.rounds={rounds}", table=STAGED)
+    assert f"got {rounds}" in message and "use rounds.type=fixed" in message
+
+
+def test_stages_of_rounds_need_their_settings():
+    message = complaint("rounds.type=scaling_inter_stepwise")
+    assert "rounds.rounds: Field required" in message
+    assert "rounds.steps_per_stage: Field required" in message
+
+
+def test_a_sft_recipe_may_have_settings_that_make_no_sense_online():
+    config = parse("algorithm.type=sft", "rollout.temperature=0", "training.updates_per_step=99")
+    assert isinstance(config.algorithm, SFTConfig)
+
+
+def test_another_type_drops_the_keys_it_does_not_know_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+):
+    with caplog.at_level(logging.WARNING):
+        config = parse("rounds.type=fixed", "rounds.rounds=5", table=STAGED)
+    assert config.rounds == FixedRoundsConfig(rounds=5)
+    assert "rounds.steps_per_stage of the recipe is no setting of type fixed" in caplog.text
+
+
+def test_another_type_drops_keys_where_the_recipe_left_its_type_to_the_default(
+    caplog: pytest.LogCaptureFixture,
+):
+    with caplog.at_level(logging.WARNING):
+        config = parse("algorithm.type=sft", table={"algorithm": {"group_size": 4}})
+    assert config.algorithm == SFTConfig()
+    assert "algorithm.group_size" in caplog.text
+
+
+def test_another_type_keeps_what_both_know_and_what_was_set_for_it(
+    caplog: pytest.LogCaptureFixture,
+):
+    table = {"algorithm": {"type": "grpo", "group_size": 4}}
+    config = parse("algorithm.num_demos=3", "algorithm.type=sft", table=table)
+    assert config.algorithm == SFTConfig(num_demos=3)
+    same = parse("algorithm.type=grpo", table=table)
+    assert same.algorithm == GRPOConfig(group_size=4)
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_another_type_never_drops_an_override(order: int):
+    overrides = ["algorithm.group_size=4", "algorithm.type=sft"][::order]
+    assert "algorithm.group_size: unknown key" in complaint(*overrides)
+
+
+def test_a_section_without_a_type_has_the_first():
+    assert parse(table={"rounds": {"rounds": 5}}).rounds == FixedRoundsConfig(rounds=5)
+    assert parse(table={"algorithm": {"group_size": 4}}).algorithm == GRPOConfig(group_size=4)
+
+
+def test_nothing_at_all_is_a_whole_configuration():
+    assert parse() == RunConfig()
+
+
+def test_a_configuration_is_frozen():
+    config = RunConfig()
+    with pytest.raises(ValidationError):
+        config.seed = 3  # type: ignore[misc]  # what is tested
+
+
+def test_dump_and_parse_give_the_same_configuration():
+    config = parse(
+        "seed=3",
+        "env.options.flag=true",
+        "env.options.size=2",
+        "env.options.scale=0.5",
+        "env.options.word='a \"b\" \\\\ c'",
+        "env.categories=['depth 2']",
+        "training.lr=3e-7",
+        table=STAGED,
+    )
+    text = dump_config(config)
+    assert parse(table=tomllib.loads(text)) == config
+    assert dump_config(parse(table=tomllib.loads(text))) == text
+
+
+@given(
+    seed=st.integers(0, 2**40),
+    lr=st.floats(1e-12, 1.0),
+    path=st.text(st.characters(exclude_categories=["Cs"])),
+    rounds=st.lists(st.integers(1, 99), min_size=1, unique=True).map(sorted),
+)
+def test_dump_and_parse_give_the_same_configuration_whatever_it_holds(
+    seed: int, lr: float, path: str, rounds: list[int]
+):
+    table = {
+        "seed": seed,
+        "training": {"lr": lr},
+        "model": {"path": path},
+        "rounds": {"type": "scaling_inter_stepwise", "rounds": rounds, "steps_per_stage": 1},
+    }
+    config = parse(table=table)
+    assert config.training.lr == lr and config.model.path == path
+    assert parse(table=tomllib.loads(dump_config(config))) == config
+
+
+def test_the_longest_horizon_is_that_of_the_last_stage():
+    assert parse(table=STAGED).longest_horizon == 3
+    assert parse("rounds.rounds=7").longest_horizon == 7
+    assert isinstance(parse(table=STAGED).rounds, StepRoundsConfig)
+
+
+def test_evaluation_takes_the_longest_horizon_unless_told():
+    assert parse(table=STAGED).eval_max_rounds == 3
+    assert parse("eval.max_rounds=9", table=STAGED).eval_max_rounds == 9
+
+
+@pytest.mark.parametrize("file", RECIPES, ids=lambda file: file.stem)
+def test_every_recipe_loads_by_name_and_by_path(file: Path):
+    config = load_config(file.stem)
+    assert config == load_config(str(file))
+    assert parse(table=tomllib.loads(dump_config(config))) == config
+    assert find_recipe(file.stem).samefile(file)
+
+
+def test_there_is_a_quickstart():
+    assert "quickstart" in {file.stem for file in RECIPES}
+    assert load_config("quickstart", ["seed=12"]).seed == 12
+
+
+def test_a_missing_recipe_is_named_with_the_known_ones(tmp_path: Path):
+    with pytest.raises(ConfigError, match="no recipe 'quickstrat' .did you mean 'quickstart'"):
+        load_config("quickstrat")
+    with pytest.raises(ConfigError, match="no recipe 'nothing like it'; there are: .*quickstart"):
+        load_config("nothing like it")
+    missing = tmp_path / "missing.toml"
+    with pytest.raises(ConfigError, match="no recipe file '.*missing.toml'"):
+        load_config(str(missing))
+
+
+@pytest.mark.parametrize("content", [b"seed = ", b"[env\n", b"\xff\xfe", b"seed = 1\nseed = 2"])
+def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes):
+    file = tmp_path / "bad.toml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"cannot read .*bad\.toml: "):
+        load_config(str(file))
+
+
+def test_a_folder_is_no_recipe(tmp_path: Path):
+    with pytest.raises(ConfigError, match="no recipe file"):
+        load_config(str(tmp_path))
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_table(tmp_path)
