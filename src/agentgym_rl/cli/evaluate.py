@@ -9,11 +9,12 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.progress import Progress
+from rich.progress import Progress as ProgressBar
 
 from agentgym_rl.config import RunConfig, parse_config, read_table
-from agentgym_rl.experiment import evaluate_model
+from agentgym_rl.experiment import Progress, evaluate_model
 from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.types import Episode
 
 
 def run_evaluation(
@@ -30,19 +31,27 @@ def run_evaluation(
     config = _settings(model, env, split=split, limit=limit, rounds=rounds, overrides=overrides)
     out = out or Path("eval") / f"{env}-{time.strftime('%Y%m%d-%H%M%S')}"
     console = Console()
-    with Progress(console=console) as progress:
-        bar = progress.add_task("episodes", total=None)
+    with ProgressBar(console=console) as bar:
+        display = _Display(bar)
         report = asyncio.run(
-            evaluate_model(
-                _model_directory(model),
-                config,
-                out=out,
-                on_start=lambda total: progress.update(bar, total=total),
-                on_episode=lambda _: progress.advance(bar),
-            )
+            evaluate_model(_model_directory(model), config, out=out, progress=display)
         )
     console.print(Markdown(report.to_markdown()))
     console.print(f"report and episodes in {out}", highlight=False)
+
+
+class _Display(Progress):
+    """A bar that counts episodes."""
+
+    def __init__(self, bar: ProgressBar) -> None:
+        self._bar = bar
+        self._task = bar.add_task("episodes", total=None)
+
+    def begin(self, phase: str, total: int, *, done: int = 0) -> None:
+        self._bar.update(self._task, total=total)
+
+    def on_episode(self, episode: Episode) -> None:
+        self._bar.advance(self._task)
 
 
 def _settings(

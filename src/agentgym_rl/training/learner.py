@@ -30,12 +30,9 @@ LossFunction = Callable[[TokenBatch], TokenLoss]
 class Learner:
     """AdamW on the policy's weights. Synchronous; updates in place, so the engine sees them."""
 
-    def __init__(
-        self, policy: Policy, config: TrainingConfig, *, lr: float, temperature: float
-    ) -> None:
+    def __init__(self, policy: Policy, config: TrainingConfig, *, temperature: float) -> None:
         self._model = policy.model
         self._config = config
-        self._lr = lr
         self._temperature = temperature
         self._num_updates = 0
         decayed = [p for p in self._model.parameters() if p.requires_grad and p.ndim >= 2]
@@ -45,7 +42,7 @@ class Learner:
                 {"params": decayed, "weight_decay": config.weight_decay},
                 {"params": others, "weight_decay": 0.0},
             ],
-            lr=lr,
+            lr=config.lr,
         )
 
     def update(self, samples: Sequence[TrainingSample], loss: LossFunction) -> dict[str, float]:
@@ -99,7 +96,7 @@ class Learner:
     def _step(self) -> dict[str, float]:
         """Clip and apply the gradient; one that is not finite is skipped and counted."""
         self._num_updates += 1
-        lr = self._lr * min(1.0, self._num_updates / max(1, self._config.warmup_steps))
+        lr = self._config.lr * min(1.0, self._num_updates / max(1, self._config.warmup_steps))
         for group in self._optimizer.param_groups:
             group["lr"] = lr
         norm = float(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from agentgym_rl.config import RunConfig
+from agentgym_rl.config import RunConfig, SFTConfig
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.loading import Policy
+from agentgym_rl.rollout.tasks import EpochSampler
 from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.algorithms.base import TokenBatch, TokenLoss, TrainingSample
 from agentgym_rl.training.checkpoint import restore_learner, save_checkpoint
 from agentgym_rl.training.conversations import Conversation, to_sample
 from agentgym_rl.training.learner import Learner
+from agentgym_rl.training.trainer import Evaluate, Listeners, is_due
 
 logger = logging.getLogger(__name__)
 
@@ -28,31 +30,39 @@ class SFTTrainer:
         run: RunFolder,
         conversations: Sequence[Conversation],
         *,
-        batch_size: int,
+        evaluate: Evaluate | None = None,
+        listeners: Listeners | None = None,
     ) -> None:
-        self._config, self._policy, self._run = config, policy, run
+        assert isinstance(config.algorithm, SFTConfig), "supervised"
         samples = _make_samples(conversations, policy, max_tokens=config.rollout.max_tokens)
+        self._config, self._policy, self._run = config, policy, run
         self._samples = EpochSampler(samples, seed=config.seed)
-        self._batch_size = min(batch_size, len(samples))
-        self._learner = Learner(policy, config.training, lr=config.training.lr, temperature=1.0)
+        self._batch_size = min(config.algorithm.batch_size, len(samples))
+        self._learner = Learner(policy, config.training, temperature=1.0)
+        self._evaluate = evaluate
+        self._listeners = listeners or Listeners()
 
     def restore(self) -> int:
-        """Restore the optimiser from the newest checkpoint; return its step."""
+        """Restore the optimiser from the newest checkpoint; return its step (0 without one)."""
         return restore_learner(self._run, self._learner)
 
-    def train(self, *, after: int = 0, on_step: Callable[[Metrics], None] | None = None) -> None:
+    async def train(self, *, after: int = 0) -> None:
         """Run the steps after step `after`, then save the model."""
-        for step in range(after + 1, self._config.training.steps + 1):
+        config, last = self._config, self._config.training.steps
+        for step in range(after + 1, last + 1):
             started = time.monotonic()
             batch = self._samples.take(step, self._batch_size)
             metrics: Metrics = {"step": step, **self._learner.update(batch, _negative_logprob)}
-            metrics["time/step_s"] = metrics["time/update_s"] = time.monotonic() - started
+            metrics["time/update_s"] = time.monotonic() - started
+            if self._evaluate is not None and is_due(step, config.eval.every, last=last):
+                metrics |= await self._evaluate(step)
+            metrics["time/step_s"] = time.monotonic() - started
             self._run.append_metrics(metrics)
-            if step % self._config.checkpoint.every == 0 or step == self._config.training.steps:
-                keep = self._config.checkpoint.keep
+            if is_due(step, config.checkpoint.every, last=last):
+                keep = config.checkpoint.keep
                 save_checkpoint(self._run, self._policy, self._learner, step=step, keep=keep)
-            if on_step is not None:
-                on_step(metrics)
+            if self._listeners.on_step is not None:
+                self._listeners.on_step(metrics)
         self._policy.save(self._run.model)
 
 

@@ -63,9 +63,7 @@ class RLTrainer:
         self._rounds = make_scheduler(config.rounds)
         self._algorithm = GRPO(config.algorithm)
         self._group_size = config.algorithm.group_size
-        self._learner = Learner(
-            policy, config.training, lr=config.training.lr, temperature=config.rollout.temperature
-        )
+        self._learner = Learner(policy, config.training, temperature=config.rollout.temperature)
         self._evaluate = evaluate
         self._listeners = listeners or Listeners()
 
@@ -80,7 +78,7 @@ class RLTrainer:
         self._policy.save(self._run.model)
 
     async def _step(self, step: int) -> None:
-        started = time.monotonic()
+        started, last = time.monotonic(), self._config.training.steps
         groups = await self._collect(step)
         collected = time.monotonic()
         max_rounds = self._rounds.max_rounds(step)
@@ -94,14 +92,14 @@ class RLTrainer:
         write_episodes(
             self._run.episodes, [group.episodes for group in groups], phase="train", step=step
         )
-        if self._evaluate is not None and self._is_due(step, self._config.eval.every):
+        if self._evaluate is not None and is_due(step, self._config.eval.every, last=last):
             metrics |= await self._evaluate(step)
         metrics["rollout/tokens_per_s"] = metrics["rollout/tokens"] / (collected - started)
         metrics["time/rollout_s"] = collected - started
         metrics["time/update_s"] = updated - collected
         metrics["time/step_s"] = time.monotonic() - started
         self._run.append_metrics(metrics)
-        if self._is_due(step, self._config.checkpoint.every):
+        if is_due(step, self._config.checkpoint.every, last=last):
             keep = self._config.checkpoint.keep
             save_checkpoint(self._run, self._policy, self._learner, step=step, keep=keep)
         if self._listeners.on_step is not None:
@@ -136,9 +134,6 @@ class RLTrainer:
         metrics["train/logprob_diff"] = reports[0]["train/logprob_diff"]
         return metrics
 
-    def _is_due(self, step: int, every: int) -> bool:
-        return step == self._config.training.steps or (every > 0 and step % every == 0)
-
     def _refuse_if_nothing_is_left(self, groups: Sequence[Group], kept: Sequence[Group]) -> None:
         """Stop when a whole step yields nothing to learn from: going on would only hide it."""
         if kept:
@@ -148,6 +143,11 @@ class RLTrainer:
             f"all {len(groups)} groups of a step were dropped because their episodes failed; "
             f"the first failure was: {errors[0] if errors else 'none recorded'}"
         )
+
+
+def is_due(step: int, every: int, *, last: int) -> bool:
+    """Return whether something that happens every `every` steps, and at the last, happens now."""
+    return step == last or (every > 0 and step % every == 0)
 
 
 def split_evenly(
