@@ -104,8 +104,11 @@ class RunFolder:
         link.symlink_to(final.name)
         link.replace(self.checkpoints / "latest")
         numbered = sorted(self.checkpoints.glob("step-*"), key=lambda path: step_of(path.name))
-        for old in numbered[:-keep]:
-            shutil.rmtree(old)
+        # A later one was left by a kill before `latest` pointed at it; this one takes its place.
+        kept = [path for path in numbered if step_of(path.name) <= step][-keep:]
+        for path in numbered:
+            if path not in kept:
+                shutil.rmtree(path)
         return final
 
 

@@ -312,12 +312,12 @@ def test_there_is_a_quickstart():
 
 
 def test_a_missing_recipe_is_named_with_the_known_ones(tmp_path: Path):
-    with pytest.raises(ConfigError, match="no recipe 'quickstrat' .did you mean 'quickstart'"):
+    with pytest.raises(ConfigError, match=r"no recipe 'quickstrat' .did you mean 'quickstart'"):
         load_config("quickstrat")
-    with pytest.raises(ConfigError, match="no recipe 'nothing like it'; there are: .*quickstart"):
+    with pytest.raises(ConfigError, match=r"no recipe 'nothing like it'; there are: .*quickstart"):
         load_config("nothing like it")
     missing = tmp_path / "missing.toml"
-    with pytest.raises(ConfigError, match="no recipe file '.*missing.toml'"):
+    with pytest.raises(ConfigError, match=r"no recipe file '.*missing.toml'"):
         load_config(str(missing))
 
 

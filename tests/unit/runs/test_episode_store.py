@@ -1,0 +1,127 @@
+"""The episode store: Parquet parts that give every field back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from agentgym_rl.runs.episodes import SCHEMA, write_episodes
+from agentgym_rl.types import (
+    Episode,
+    Message,
+    Round,
+    Sample,
+    Segment,
+    SegmentKind,
+    StopReason,
+    Task,
+)
+
+SAMPLE = Sample(
+    token_ids=(5, 8, 31, 2, 9, 7),
+    loss_mask=(0, 0, 1, 1, 0, 1),
+    logprobs=(0.0, 0.0, -0.5, -1.25, 0.0, -2.0),
+    rewards=(0.0, 0.0, 0.0, 0.0, 0.0, 0.75),
+    segments=(
+        Segment(SegmentKind.PROMPT, 0, 2, 0),
+        Segment(SegmentKind.ACTION, 2, 4, 0),
+        Segment(SegmentKind.OBSERVATION, 4, 5, 0),
+        Segment(SegmentKind.ACTION, 5, 6, 1),
+    ),
+    version=3,
+)
+SOLVED = Episode(
+    task=Task("babyai", "train", 44, category="GoTo", level="GoToLocal", seed=7),
+    sample_index=1,
+    stop_reason=StopReason.SUCCESS,
+    reward=0.75,
+    success=True,
+    rounds=(
+        Round("mumble", None, "No action found.", 0.0, valid_action=False),
+        Round("Action: gö", "gö", "Done. 🎉\n", 0.75, valid_action=True),
+    ),
+    messages=(Message("user", "Goal: go"), Message("assistant", "mumble")),
+    samples=(SAMPLE,),
+    seconds=1.5,
+    num_attempts=2,
+)
+FAILED = Episode(
+    task=Task("babyai", "train", 45),
+    sample_index=0,
+    stop_reason=StopReason.ENV_ERROR,
+    reward=None,
+    success=False,
+    rounds=(),
+    messages=(),
+    samples=(),
+    seconds=0.25,
+    num_attempts=3,
+    error="env babyai: step raised KeyError",
+)
+
+
+def test_every_field_of_an_episode_comes_back(tmp_path: Path):
+    path = write_episodes(tmp_path, [[SOLVED]], phase="train", step=12)
+    assert path == tmp_path / "train-000012.parquet"
+    (row,) = pq.read_table(path).to_pylist()
+    assert row == {
+        "phase": "train",
+        "step": 12,
+        "env": "babyai",
+        "split": "train",
+        "task_index": 44,
+        "task_seed": 7,
+        "category": "GoTo",
+        "level": "GoToLocal",
+        "group": 0,
+        "sample_index": 1,
+        "stop_reason": "success",
+        "success": True,
+        "reward": 0.75,
+        "num_rounds": 2,
+        "num_attempts": 2,
+        "seconds": 1.5,
+        "error": None,
+        "messages": [asdict(message) for message in SOLVED.messages],
+        "rounds": [asdict(round_) for round_ in SOLVED.rounds],
+        "samples": [as_lists(SAMPLE)],
+    }
+
+
+def test_a_failed_episode_has_no_reward_and_says_why(tmp_path: Path):
+    (row,) = pq.read_table(write_episodes(tmp_path, [[FAILED]], phase="eval", step=0)).to_pylist()
+    assert row["reward"] is None and row["success"] is False
+    assert (row["stop_reason"], row["num_attempts"]) == ("env_error", 3)
+    assert row["error"] == "env babyai: step raised KeyError"
+    assert row["samples"] == row["rounds"] == row["messages"] == []
+
+
+def test_rows_keep_the_order_of_groups_and_episodes(tmp_path: Path):
+    groups = [[FAILED, SOLVED], [SOLVED, FAILED, SOLVED]]
+    table = pq.read_table(write_episodes(tmp_path, groups, phase="train", step=1))
+    assert table["group"].to_pylist() == [0, 0, 1, 1, 1]
+    assert table["success"].to_pylist() == [False, True, True, False, True]
+
+
+def test_parts_of_all_failed_and_of_no_episodes_have_the_same_columns(tmp_path: Path):
+    for step, groups in enumerate([[[SOLVED]], [[FAILED]], []]):
+        path = write_episodes(tmp_path, groups, phase="train", step=step)
+        assert pq.read_schema(path).equals(SCHEMA)
+    assert pq.read_table(tmp_path).num_rows == 2
+
+
+def test_a_part_is_replaced_whole_and_nothing_is_left_beside(tmp_path: Path):
+    for groups in ([[SOLVED, SOLVED]], [[FAILED]]):
+        path = write_episodes(tmp_path / "episodes", groups, phase="train", step=1)
+    assert pq.read_table(path).num_rows == 1
+    assert [file.name for file in path.parent.iterdir()] == ["train-000001.parquet"]
+
+
+def as_lists(sample: Sample) -> dict[str, object]:
+    """Return the sample as Parquet gives it back: tuples are lists."""
+    fields = asdict(sample)
+    return {
+        key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()
+    }
