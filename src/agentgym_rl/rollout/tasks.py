@@ -50,12 +50,18 @@ def select_tasks(config: EnvConfig, spec: EnvSpec, tasks: Sequence[Task]) -> lis
                     f"{key}: {spec.name} has no {name!r}{did_you_mean(name, known)}; "
                     f"there are: {', '.join(known)}"
                 )
-    return [
+    selected = [
         task
         for task in tasks
         if (not config.categories or task.category in config.categories)
         and (not config.levels or task.level in config.levels)
     ]
+    if not selected:
+        raise ValueError(
+            f"no task of {spec.name} is both in env.categories={list(config.categories)} and in "
+            f"env.levels={list(config.levels)}; leave one of them empty"
+        )
+    return selected
 
 
 def evaluation_tasks(tasks: Sequence[Task], num_tasks: int, *, seed: int) -> list[Task]:

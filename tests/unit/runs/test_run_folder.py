@@ -54,7 +54,7 @@ def names(folder: Path) -> list[str]:
 
 def test_create_makes_the_folder_and_refuses_one_that_holds_a_run(run: RunFolder):
     assert run.exists and run.config_file.read_text() == "seed = 0\n"
-    with pytest.raises(RunError, match="holds a run already: add --resume .* another --run-dir"):
+    with pytest.raises(RunError, match=r"holds a run already: add --resume .* another --run-dir"):
         run.create("seed = 1\n")
     assert run.config_file.read_text() == "seed = 0\n"
 

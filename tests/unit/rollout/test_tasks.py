@@ -1,0 +1,120 @@
+"""Which tasks a step works on, and which are left of an environment's tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentgym_rl.config import EnvConfig
+from agentgym_rl.rollout.tasks import EpochSampler, evaluation_tasks, select_tasks
+from agentgym_rl.types import Task
+from fakes import CountingEnv
+
+TASKS = [
+    Task("counting", "train", index, category=category, level=level)
+    for index, (category, level) in enumerate(
+        [("small", "a"), ("small", "b"), ("large", "a"), ("large", "c"), ("small", "")]
+    )
+]
+
+
+def select(**settings: tuple[str, ...]) -> list[int]:
+    """Return the indices that the settings of `[env]` let through."""
+    return [task.index for task in select_tasks(EnvConfig(**settings), CountingEnv.spec, TASKS)]
+
+
+@given(num_items=st.integers(1, 20), number=st.integers(1, 30), seed=st.integers(0, 5))
+def test_every_epoch_has_each_item_once_however_steps_cut_it(
+    num_items: int, number: int, seed: int
+):
+    sampler = EpochSampler(list(range(num_items)), seed=seed)
+    num_steps = -(-3 * num_items // number)
+    taken = [item for step in range(1, num_steps + 1) for item in sampler.take(step, number)]
+    for epoch in range(3):
+        assert sorted(taken[epoch * num_items : (epoch + 1) * num_items]) == list(range(num_items))
+
+
+def test_what_a_step_takes_depends_on_seed_and_step_alone():
+    items = list(range(10))
+    in_order = EpochSampler(items, seed=3)
+    expected = [in_order.take(step, 4) for step in range(1, 9)]
+    backwards = EpochSampler(items, seed=3)
+    assert [backwards.take(step, 4) for step in range(8, 0, -1)] == expected[::-1]
+    assert EpochSampler(items, seed=3).take(5, 4) == expected[4]
+    assert EpochSampler(items, seed=4).take(5, 4) != expected[4]
+
+
+def test_epochs_differ_in_order():
+    sampler = EpochSampler(list(range(20)), seed=0)
+    assert sampler.take(1, 20) != sampler.take(2, 20)
+
+
+def test_a_step_may_take_more_than_there_is():
+    assert Counter(EpochSampler("ab", seed=0).take(1, 5)).keys() == {"a", "b"}
+    assert sorted(Counter(EpochSampler("ab", seed=0).take(1, 5)).values()) == [2, 3]
+
+
+def test_the_sampler_keeps_what_it_was_given():
+    items = [1, 2, 3]
+    sampler = EpochSampler(items, seed=0)
+    items.clear()
+    assert sorted(sampler.take(1, 3)) == [1, 2, 3]
+
+
+def test_nothing_to_sample_from_is_refused():
+    with pytest.raises(ValueError, match="nothing to sample from"):
+        EpochSampler([], seed=0)
+
+
+def test_all_tasks_pass_without_a_filter():
+    assert select() == [0, 1, 2, 3, 4]
+
+
+def test_categories_and_levels_both_filter():
+    assert select(categories=("large",)) == [2, 3]
+    assert select(levels=("a", "b")) == [0, 1, 2]
+    assert select(categories=("small",), levels=("a", "c")) == [0]
+    assert select(categories=("large", "small"), levels=("c",)) == [3]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (
+            {"categories": ("smal",)},
+            r"env.categories: counting has no 'smal' \(did you mean 'small'\?\); "
+            "there are: small, large",
+        ),
+        ({"levels": ("z",)}, "env.levels: counting has no 'z'; there are: a, b, c"),
+        ({"categories": ("small",), "levels": ("a", "z")}, "env.levels: counting has no 'z'"),
+    ],
+)
+def test_a_name_that_no_task_has_is_refused_with_the_known_ones(
+    settings: dict[str, tuple[str, ...]], told: str
+):
+    with pytest.raises(ValueError, match=told):
+        select(**settings)
+
+
+def test_filters_that_leave_nothing_are_refused():
+    with pytest.raises(ValueError, match=r"env\.categories.*env\.levels"):
+        select(categories=("small",), levels=("c",))
+
+
+def test_evaluation_draws_without_replacement_and_in_order():
+    tasks = list(CountingEnv.tasks("test"))
+    drawn = evaluation_tasks(tasks, 4, seed=1)
+    assert len({task.index for task in drawn}) == 4
+    assert drawn == sorted(drawn, key=lambda task: task.index)
+    assert drawn == evaluation_tasks(tasks, 4, seed=1)
+    others = [evaluation_tasks(tasks, 4, seed=seed) for seed in range(2, 6)]
+    assert any(other != drawn for other in others)
+
+
+@pytest.mark.parametrize("number", [10, 11, 1000])
+def test_evaluation_takes_all_tasks_when_there_are_no_more(number: int):
+    tasks = list(CountingEnv.tasks("test"))
+    assert evaluation_tasks(tasks, number, seed=1) == tasks
