@@ -12,4 +12,6 @@ def wilson_interval(successes: int, total: int, *, z: float = 1.959964) -> tuple
     rate = successes / total
     spread = z * math.sqrt(rate * (1 - rate) / total + z * z / (4 * total * total))
     center, scale = rate + z * z / (2 * total), 1 + z * z / total
-    return max(0.0, (center - spread) / scale), min(1.0, (center + spread) / scale)
+    # Rounding must put neither end beyond 0, 1 or the rate, which at 0 and 1 is itself an end.
+    low, high = (center - spread) / scale, (center + spread) / scale
+    return max(0.0, min(rate, low)), min(1.0, max(rate, high))
