@@ -57,7 +57,8 @@ def to_json_line(conversation: Conversation) -> str:
 def read_conversations(path: Path) -> Iterator[Conversation]:
     """Yield the conversations of a JSON-lines file; a bad line is an error that names it."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines: a JSON string may hold U+2028 and other characters that end its lines.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read demonstrations from {str(path)!r}: {error}") from error
     for number, line in enumerate(lines, start=1):
