@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from agentgym_rl.config.base import BaseConfig
 
@@ -59,6 +59,15 @@ class TinyModelConfig(BaseConfig):
 
     max_context: int = Field(default=2048, ge=64)
     """Longest sequence the model accepts."""
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> TinyModelConfig:
+        if self.num_heads % self.num_kv_heads or self.hidden_size % (2 * self.num_heads):
+            raise ValueError(
+                f"num_heads={self.num_heads} must be a multiple of num_kv_heads="
+                f"{self.num_kv_heads}, and hidden_size={self.hidden_size} of 2 * num_heads"
+            )
+        return self
 
 
 class ModelConfig(BaseConfig):

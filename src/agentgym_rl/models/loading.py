@@ -67,9 +67,10 @@ def load_pretrained(path: str | Path) -> Policy:
             path, dtype=torch.float32, attn_implementation=ATTENTION
         )
     except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())  # transformers' messages have several lines
         raise ConfigError(
-            f"cannot load a causal language model from {str(path)!r}: {error}\n"
-            'model.path takes a directory written by save_pretrained, a hub name, or "tiny"'
+            f"cannot load a causal language model from {str(path)!r}: {reason} - model.path takes "
+            'a directory written by save_pretrained, a hub name, or "tiny"'
         ) from error
     assert isinstance(tokenizer, PreTrainedTokenizerBase), "from_pretrained found one"
     return _policy(model, tokenizer)

@@ -173,6 +173,16 @@ def test_every_mistake_is_told_at_once():
             "lower it or raise max_tokens",
         ),
         (
+            ["model.tiny.num_heads=4", "model.tiny.num_kv_heads=3"],
+            "model.tiny: num_heads=4",
+            "must be a multiple of num_kv_heads=3",
+        ),
+        (
+            ["model.tiny.num_heads=16", "model.tiny.hidden_size=48"],
+            "hidden_size=48",
+            "of 2 * num_heads",
+        ),
+        (
             ["algorithm.type=sft", "warm_start.steps=5"],
             "warm_start.steps=5 precedes reinforcement learning only",
             "set warm_start.steps=0 and use training.steps",

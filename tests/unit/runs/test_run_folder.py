@@ -208,6 +208,16 @@ def test_the_lock_can_be_taken_again(run: RunFolder):
             pass
 
 
+def test_a_place_that_cannot_be_a_folder_is_named(tmp_path: Path):
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "inside"):
+        with (
+            pytest.raises(RunError, match=r"file.* cannot be a run folder"),
+            RunFolder(path).locked(),
+        ):
+            pytest.fail("a file was locked as a folder")
+
+
 def test_the_lock_alone_is_no_run(tmp_path: Path):
     run = RunFolder(tmp_path / "new")
     with run.locked():
