@@ -18,7 +18,7 @@ from agentgym_rl.config import (
     read_table,
 )
 from agentgym_rl.errors import ConfigError, RunError
-from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.runs.folder import RunFolder, write_atomically
 
 _DEFAULT_RECIPE = "quickstart"
 # What may change when a run goes on: how long it runs and what it keeps, not what it learns.
@@ -61,6 +61,8 @@ def _train(config: RunConfig, run: RunFolder, *, is_new: bool, title: str) -> No
     with run.locked():
         if is_new:
             run.create(dump_config(config))
+        else:
+            write_atomically(run.config_file, dump_config(config))
         started = time.monotonic()
         with TrainingDisplay(console, title=title) as display:
             try:

@@ -41,8 +41,9 @@ class EvalReport:
     stop_reasons: dict[str, int]
 
     def save(self, folder: Path, name: str) -> None:
-        write_atomically(folder / f"{name}.json", json.dumps(asdict(self), indent=2) + "\n")
+        # JSON last: a run that goes on takes it as the sign that the report is whole.
         write_atomically(folder / f"{name}.md", self.to_markdown())
+        write_atomically(folder / f"{name}.json", json.dumps(asdict(self), indent=2) + "\n")
 
     def to_markdown(self) -> str:
         lines = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -63,6 +64,7 @@ class SFTTrainer:
                 save_checkpoint(self._run, self._policy, self._learner, step=step, keep=keep)
             if self._listeners.on_step is not None:
                 self._listeners.on_step(metrics)
+            await asyncio.sleep(0)  # nothing above waits, and Ctrl-C is heard only where we do
         self._policy.save(self._run.model)
 
 

@@ -1,0 +1,238 @@
+"""Training runs for tests: `agentgym train` in processes that can be killed, and comparisons.
+
+A command runs in a process of its own, forked from one that has imported torch already, so that
+a test can afford many.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import re
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from agentgym_rl.cli.main import main
+from agentgym_rl.envs.babyai.env import BabyAI
+from agentgym_rl.runs.folder import Metrics, read_json_lines
+from agentgym_rl.types import StepResult, Task
+
+RECIPE = """
+seed = 0
+
+[env]
+name = "babyai"
+levels = ["GoToRedBallNoDists"]
+
+[model]
+path = "tiny"
+tiny = { vocab_size = 320, hidden_size = 32, num_layers = 1, num_heads = 2, num_kv_heads = 1, \
+intermediate_size = 64, max_context = 512 }
+
+[agent]
+format = "direct"
+include_instructions = false
+
+[rollout]
+max_tokens_per_round = 12
+max_tokens = 512
+
+[warm_start]
+steps = 20
+num_demos = 24
+batch_size = 16
+lr = 1e-2
+
+[algorithm]
+type = "grpo"
+group_size = 4
+
+[rounds]
+type = "scaling_inter_stepwise"
+rounds = [2, 3]
+steps_per_stage = 4
+
+[training]
+steps = 8
+tasks_per_step = 2
+lr = 5e-4
+
+[checkpoint]
+every = 2
+
+[eval]
+every = 4
+tasks = 4
+"""
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(
+    [__name__, "agentgym_rl.cli.progress", "agentgym_rl.evaluation.curve", "minigrid"]
+)
+_WRITES = {"open", "os.rename", "os.remove", "os.symlink", "os.mkdir", "shutil.rmtree"}
+
+
+class FlakyBabyAI(BabyAI):
+    """Two of five objects break at some point of their episode, each in its own way."""
+
+    _lock, _rng = threading.Lock(), random.Random(0)
+
+    def __init__(self) -> None:
+        super().__init__()
+        with self._lock:
+            self._trouble = self._rng.choice(["raise", "hang", "exit", "reset", *["none"] * 6])
+            self._round = self._rng.randrange(2)
+
+    def reset(self, task: Task) -> str:
+        if self._trouble == "reset":
+            raise OSError("the world is closed")
+        return super().reset(task)
+
+    def step(self, action: str) -> StepResult:
+        self._round -= 1
+        if self._round < 0 and self._trouble != "none":
+            if self._trouble == "hang":
+                time.sleep(3600)
+            raise SystemExit(3) if self._trouble == "exit" else KeyError("the world is broken")
+        return super().step(action)
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Die, as by kill -9, right before the `number`-th change of a file that `pattern` matches."""
+
+    pattern: str
+    number: int = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    status: int | None
+    output: str
+
+
+class Command:
+    """One `agentgym train` in a process of its own; standard output and errors are kept."""
+
+    def __init__(self, *arguments: object, kill: Kill | None = None) -> None:
+        words = ("train", *map(str, arguments))
+        file, name = tempfile.mkstemp(suffix=".txt")
+        os.close(file)
+        self._output = Path(name)
+        self.process: BaseProcess = _FORKS.Process(
+            target=_run_command, args=(words, str(self._output), kill)
+        )
+        self.process.start()
+
+    def wait(self, timeout_s: float = 60.0) -> Outcome:
+        """Return how the command ended; one that does not end fails the test."""
+        self.process.join(timeout_s)
+        is_stuck = self.process.is_alive()
+        self.process.kill()
+        self.process.join()
+        output = self._output.read_text(encoding="utf-8")
+        self._output.unlink()
+        assert not is_stuck, f"the command did not end:\n{output}"
+        return Outcome(self.process.exitcode, output)
+
+
+def _run_command(words: tuple[str, ...], output: str, kill: Kill | None) -> None:
+    """What the process does."""
+    file = os.open(output, os.O_WRONLY | os.O_TRUNC)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    if kill is not None:
+        _arm(kill)
+    sys.argv = ["agentgym", *words]
+    main()
+
+
+def _arm(kill: Kill) -> None:
+    pattern, left = re.compile(kill.pattern), kill.number
+
+    def watch(event: str, args: tuple[object, ...]) -> None:
+        nonlocal left
+        if event not in _WRITES or not isinstance(args[0], str | os.PathLike):
+            return
+        is_reading = event == "open" and not int(str(args[2])) & (os.O_WRONLY | os.O_RDWR)
+        if not is_reading and pattern.search(f"{event} {os.fspath(args[0])}"):
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
+
+
+def train(*arguments: object, kill: Kill | None = None) -> Outcome:
+    return Command(*arguments, kill=kill).wait()
+
+
+def go_on(path: Path, *arguments: object, kill: Kill | None = None) -> Outcome:
+    return train("--run-dir", path, "--resume", *arguments, kill=kill)
+
+
+def succeeded(outcome: Outcome) -> bool:
+    assert outcome.status == 0, outcome.output
+    return True
+
+
+def refused(outcome: Outcome, *told: str) -> bool:
+    """Whether the command ended with status 2 and one line that says what is wrong."""
+    assert outcome.status == 2, outcome.output
+    assert "Traceback" not in outcome.output
+    errors = [line for line in outcome.output.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1 and outcome.output.rstrip().endswith(errors[0]), outcome.output
+    assert all(text in errors[0] for text in told), errors[0]
+    return True
+
+
+def wait_until(is_so: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not is_so():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.005)
+
+
+def metrics_of(path: Path, *, without: tuple[str, ...] = ()) -> list[Metrics]:
+    """Return the metrics of a run without what the clock says, and without some keys."""
+    clock = ("time/", "rollout/tokens_per_s", *without)
+    lines = read_json_lines(path / "metrics.jsonl")
+    return [{k: v for k, v in line.items() if not k.startswith(clock)} for line in lines]
+
+
+def episodes_of(path: Path) -> list[dict[str, object]]:
+    """Return every episode of a run without how long it took."""
+    rows: list[dict[str, object]] = []
+    for file in sorted((path / "episodes").glob("*.parquet")):
+        rows += pq.read_table(file).drop_columns("seconds").to_pylist()
+    return rows
+
+
+def visible_files(path: Path) -> set[str]:
+    files = (file.relative_to(path) for file in path.rglob("*"))
+    return {str(file) for file in files if not any(part.startswith(".") for part in file.parts)}
+
+
+def is_the_same_run(path: Path, other: Path) -> bool:
+    """Whether two folders hold the same run, to the last bit."""
+    assert metrics_of(path) == metrics_of(other)
+    assert metrics_of(path / "warm_start") == metrics_of(other / "warm_start")
+    assert episodes_of(path) == episodes_of(other)
+    assert visible_files(path) == visible_files(other)
+    for file in ("model/model.safetensors", "model/tokenizer.json", "config.toml"):
+        assert (path / file).read_bytes() == (other / file).read_bytes(), file
+    for name in visible_files(path / "eval"):
+        assert (path / "eval" / name).read_text() == (other / "eval" / name).read_text(), name
+    return True

@@ -1,0 +1,163 @@
+"""`agentgym train` before anything is trained: --dry-run, and what a resumed run may change."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from agentgym_rl.cli.main import main
+from agentgym_rl.cli.train import changed_keys
+from agentgym_rl.config import dump_config, load_config, parse_config
+from agentgym_rl.runs.folder import RunFolder
+
+_WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = sys.modules["transformers"] = None  # importing either fails
+from agentgym_rl.cli.main import main
+main()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the command line adds to it
+
+
+@pytest.fixture
+def agentgym(monkeypatch: pytest.MonkeyPatch):
+    """Return a function that runs a command line and gives its status."""
+
+    def run(*words: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["agentgym", *words])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        code = caught.value.code
+        return code if isinstance(code, int) else 0
+
+    return run
+
+
+def make_run(path: Path, *overrides: str) -> RunFolder:
+    run = RunFolder(path)
+    run.create(dump_config(load_config("quickstart", overrides)))
+    return run
+
+
+def test_a_dry_run_prints_the_resolved_recipe_without_torch(tmp_path: Path):
+    words = ["train", "quickstart", "seed=3", "algorithm.group_size=4", "--dry-run"]
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_TORCH, *words], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    expected = load_config("quickstart", ["seed=3", "algorithm.group_size=4"])
+    assert done.stdout == dump_config(expected)
+    assert parse_config(tomllib.loads(done.stdout), source="printed") == expected
+    assert list(tmp_path.iterdir()) == [], "nothing is left behind"
+
+
+@pytest.mark.parametrize(
+    ("words", "overrides"),
+    [
+        ([], []),
+        (["quickstart"], []),
+        (["seed=5"], ["seed=5"]),
+        (["seed=5", "quickstart", "training.steps=7"], ["seed=5", "training.steps=7"]),
+    ],
+)
+def test_the_recipe_may_be_left_out_or_stand_anywhere(
+    agentgym, capsys: pytest.CaptureFixture[str], words: list[str], overrides: list[str]
+):
+    assert agentgym("train", *words, "--dry-run") == 0
+    assert capsys.readouterr().out == dump_config(load_config("quickstart", overrides))
+
+
+def test_a_recipe_may_be_a_file(agentgym, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    (tmp_path / "mine.toml").write_text("seed = 9\n")
+    assert agentgym("train", "mine.toml", "--dry-run") == 0
+    assert tomllib.loads(capsys.readouterr().out)["seed"] == 9
+
+
+def test_two_recipes_are_refused(agentgym, capsys: pytest.CaptureFixture[str]):
+    assert agentgym("train", "quickstart", "another", "--dry-run") == 2
+    assert "quickstart, another" in capsys.readouterr().err
+
+
+def test_a_mistake_is_one_line_and_status_2(agentgym, capsys: pytest.CaptureFixture[str]):
+    assert agentgym("train", "algorithm.groupsize=4", "--dry-run") == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: quickstart: algorithm.groupsize: unknown key (did you")
+    assert captured.err.count("\n") == 1
+
+
+def test_a_resumed_dry_run_prints_the_recipe_of_the_run(
+    agentgym, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    make_run(tmp_path / "one", "seed=4")
+    words = ("train", "--run-dir", "one", "--resume", "--dry-run", "training.steps=999")
+    assert agentgym(*words) == 0
+    printed = parse_config(tomllib.loads(capsys.readouterr().out), source="printed")
+    assert printed == load_config("quickstart", ["seed=4", "training.steps=999"])
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "training.steps=999",
+        "checkpoint.every=3",
+        "checkpoint.keep=9",
+        "eval.every=7",
+        "env.timeout_s=5",
+        "env.url=http://127.0.0.1:1",
+        "env.token_file=secret",
+    ],
+)
+def test_what_does_not_change_what_is_learned_may_change(agentgym, tmp_path: Path, override: str):
+    make_run(tmp_path / "one")
+    assert agentgym("train", "--run-dir", "one", "--resume", "--dry-run", override) == 0
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("seed=99", "seed"),
+        ("training.lr=1", "training.lr"),
+        ("eval.tasks=3", "eval.tasks"),
+        ("algorithm.group_size=3", "algorithm.group_size"),
+        ("env.options.show_actions=true", "env.options.show_actions"),
+        ("model.path=other", "model.path"),
+    ],
+)
+def test_what_changes_what_is_learned_may_not(
+    agentgym, capsys: pytest.CaptureFixture[str], tmp_path: Path, override: str, key: str
+):
+    make_run(tmp_path / "one")
+    assert agentgym("train", "--run-dir", "one", "--resume", "--dry-run", override) == 2
+    assert capsys.readouterr().err.startswith(f"error: {key} differ from the run in one;")
+
+
+def test_a_recipe_given_with_resume_is_compared_with_that_of_the_run(
+    agentgym, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    make_run(tmp_path / "one", "seed=4")
+    words = ("train", "quickstart", "--run-dir", "one", "--resume", "--dry-run")
+    assert agentgym(*words, "seed=4") == 0
+    assert agentgym(*words) == 2
+    assert "error: seed differ" in capsys.readouterr().err
+
+
+def test_changed_keys_are_named_to_their_depth():
+    old = load_config("quickstart", ["env.options.a=1"])
+    new = load_config("quickstart", ["env.options.b=1", "model.tiny.num_layers=7", "seed=99"])
+    assert changed_keys(old, old) == []
+    assert changed_keys(old, new) == [
+        "env.options.a",
+        "env.options.b",
+        "model.tiny.num_layers",
+        "seed",
+    ]
