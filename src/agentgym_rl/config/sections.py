@@ -129,7 +129,7 @@ class RolloutConfig(BaseConfig):
     max_attempts: int = Field(default=3, ge=1)
     """How often an episode is started when the infrastructure fails."""
 
-    min_group_size: int = Field(default=2, ge=1)
+    min_group_size: int = Field(default=2, ge=2)
     """A group with fewer completed episodes than this is dropped whole."""
 
 

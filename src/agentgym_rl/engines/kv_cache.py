@@ -4,8 +4,8 @@ Every session has a slot, a row of the buffers. A batch packs the new tokens of 
 after another; sessions with one new token (decoding) are computed together over all slots, those
 with more (a prompt or an observation) one by one.
 
-What a session gets does not depend on which others are in the batch: rows are computed apart, and
-the padding of keys to a multiple of 64 adds exact zeros to sums whose order it does not change.
+What attention gives a session does not depend on the others in the batch: rows are computed
+apart, and padding keys to a multiple of 64 adds exact zeros to sums whose order it keeps.
 
 Shape legend: S slots, H heads, L cached tokens, T packed new tokens, D head size.
 """

@@ -26,7 +26,9 @@ from agentgym_rl.models.loading import Policy
 from agentgym_rl.types import Completion, SamplingParams
 
 # Matrix products of fewer rows, or of a number of rows that is no multiple of this, take other code
-# paths in the CPU's libraries, whose rounding differs: a batch is filled up with idle rows.
+# paths in the CPU's libraries, whose rounding differs: a batch is filled up with idle rows. That
+# makes results independent of the batch for matrices as narrow as the tiny model's; in wider ones
+# the last bit may still differ.
 _ROWS_STEP = 16
 
 
@@ -67,7 +69,7 @@ class NativeEngine(Engine):
         self._model = policy.model
         self._config = config
         self._max_context = policy.max_context
-        self._stop_ids = frozenset(policy.renderer.stop_token_ids)
+        self._stop_ids = policy.stop_token_ids
         self._cache = KeyValueCache(
             policy.model.config, dtype=policy.model.dtype, device=policy.model.device
         )
@@ -145,7 +147,8 @@ class NativeEngine(Engine):
             if session.slot is not None:
                 self._cache.give_back(session.slot)
         self._to_release = []
-        self._active, self._waiting = self._active + self._waiting, []
+        self._active += self._waiting
+        self._waiting = []
         closed = [request for request in self._active if request.session.is_closed]
         self._fail(closed, EngineError("the session was closed while its reply was being sampled"))
 
@@ -165,13 +168,16 @@ class NativeEngine(Engine):
             self._fail(batch, failure)
 
     def _choose(self) -> list[_Request]:
-        """Return the requests of the next pass: all, as far as the token budget goes."""
-        batch: list[_Request] = []
+        """Return the requests of the next pass: replies under way, then new ones as they came.
+
+        The token budget limits the new ones, but the oldest always goes: none waits for ever.
+        """
+        batch = [request for request in self._active if _num_pending(request.session) == 1]
+        arrived = [request for request in self._active if _num_pending(request.session) > 1]
         budget = self._config.max_batch_tokens
-        # Replies under way first: they need one token each.
-        for request in sorted(self._active, key=lambda request: _num_pending(request.session)):
+        for request in arrived:
             budget -= _num_pending(request.session)
-            if batch and budget < 0:
+            if budget < 0 and request is not arrived[0]:
                 break
             batch.append(request)
         return batch
@@ -200,6 +206,8 @@ class NativeEngine(Engine):
             [request.params.temperature for request in batch],
             [uniform(request.session.key, len(request.session.context)) for request in batch],
         )
+        if not torch.isfinite(logprobs).all():
+            raise EngineError("the model's probabilities are not finite; its weights may be broken")
         for request, token, logprob in zip(batch, tokens.tolist(), logprobs.tolist(), strict=True):
             self._accept(request, token, logprob)
         finished = [request for request in batch if self._is_finished(request)]

@@ -12,9 +12,12 @@ Text that an environment sends is encoded as plain text: it cannot forge the tem
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase
+
+logger = logging.getLogger(__name__)
 
 _REPLY, _OBSERVATION = "[[reply-text]]", "[[observation-text]]"
 
@@ -34,6 +37,7 @@ class ChatRenderer:
         self._before_first, self._after_first = _split_once(first, _OBSERVATION)
         self._close_reply, self._before_next, self._after_next = self._split_turn()
         self.stop_token_ids = self._find_stop_tokens()
+        self._warn_unless_faithful()
 
     def prompt(self, text: str) -> list[int]:
         """Return the ids from the start up to where the first reply begins."""
@@ -102,6 +106,19 @@ class ChatRenderer:
         return (
             [end_of_turn] if not isinstance(eos, int) or eos == end_of_turn else [end_of_turn, eos]
         )
+
+    def _warn_unless_faithful(self) -> None:
+        """Compare a small conversation in pieces with the template's own rendering of it."""
+        first, reply, second = "a question", "an answer", "one more"
+        messages = [_user(first), {"role": "assistant", "content": reply}, _user(second)]
+        pieces = [*self.prompt(first), *self.reply(reply)]
+        pieces += self.turn(second, reply_ids=pieces)
+        if pieces != self._encode_marks(self._template(messages)):
+            logger.warning(
+                "%s encodes a message apart from its surroundings differently than with them; "
+                "training is consistent, but prompts differ a little from the template's",
+                self._tokenizer.name_or_path,
+            )
 
     def _encode_marks(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False)

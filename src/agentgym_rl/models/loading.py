@@ -40,6 +40,13 @@ class Policy:
         """The longest sequence the model accepts."""
         return int(self.model.config.max_position_embeddings)
 
+    @property
+    def stop_token_ids(self) -> frozenset[int]:
+        """Tokens that end a reply: the chat template's, and those that the model declares."""
+        declared = getattr(self.model.generation_config, "eos_token_id", None)  # may be missing
+        ids = declared if isinstance(declared, list) else [declared]
+        return frozenset(self.renderer.stop_token_ids) | {id_ for id_ in ids if id_ is not None}
+
     def save(self, folder: Path) -> None:
         """Write a directory for transformers' `from_pretrained`; it appears only when whole."""
         writing = folder.with_name(f".{folder.name}.writing")

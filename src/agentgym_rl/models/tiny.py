@@ -49,7 +49,7 @@ def build_tiny_model(
 ) -> PreTrainedModel:
     """Return a decoder with random weights that depend on `seed` alone."""
     hf_config = Qwen3Config(
-        vocab_size=_round_up(len(tokenizer), 64),
+        vocab_size=len(tokenizer),
         hidden_size=config.hidden_size,
         intermediate_size=config.intermediate_size,
         num_hidden_layers=config.num_layers,
@@ -69,7 +69,3 @@ def build_tiny_model(
         model = Qwen3ForCausalLM(hf_config)
     model.set_attn_implementation(ATTENTION)
     return model
-
-
-def _round_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple

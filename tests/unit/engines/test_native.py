@@ -45,6 +45,8 @@ def policy() -> Policy:
         max_context=MAX_CONTEXT,
     )
     model = build_tiny_model(config, tokenizer, seed=0).eval()
+    with torch.no_grad():  # a stop token of logit 0 is never the most likely: greedy replies go on
+        model.get_input_embeddings().weight[tokenizer.eos_token_id].zero_()
     return Policy(model, tokenizer, ChatRenderer(tokenizer))
 
 
@@ -58,7 +60,7 @@ def running(policy: Policy, **config: bool | int | float) -> Iterator[NativeEngi
 
 
 async def play(
-    engine: NativeEngine, key: int, *, temperature: float = 1.0, vocab_size: int = 300
+    engine: NativeEngine, key: int, *, temperature: float = 1.0, vocab_size: int = 270
 ) -> tuple[Sample, list[Completion]]:
     """Play an episode whose prompt, observations and limits depend on `key` alone."""
     rng = random.Random(key)
