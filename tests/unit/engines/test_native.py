@@ -184,7 +184,7 @@ async def test_a_stop_token_or_the_limit_ends_a_reply(policy: Policy):
     stops = policy.renderer.stop_token_ids
     with running(policy) as engine:
         replies = await asyncio.gather(
-            *(engine.session(key).generate(PROMPT, SamplingParams(1.0, 40)) for key in range(48))
+            *(engine.session(key).generate(PROMPT, SamplingParams(30.0, 40)) for key in range(48))
         )
     assert {reply.is_stopped for reply in replies} == {True, False}
     for reply in replies:
