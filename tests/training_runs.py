@@ -75,6 +75,8 @@ every = 4
 tasks = 4
 """
 
+# The processes inherit it: threads only get in each other's way on a model of this size.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     [__name__, "agentgym_rl.cli.progress", "agentgym_rl.evaluation.curve", "minigrid"]
