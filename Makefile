@@ -24,7 +24,7 @@ test: check
 check: setup
 	$(BIN)/ruff format --check src tests examples
 	$(BIN)/ruff check src tests examples
-	$(BIN)/pyrefly check --summarize-errors=false
+	$(BIN)/pyrefly check
 
 format: setup
 	$(BIN)/ruff format src tests examples

@@ -6,6 +6,7 @@ anything that the recipe does not say.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -230,8 +231,7 @@ class _Experiment:
     ) -> None:
         """Learn from demonstrations, in a run folder of its own; an interrupted one begins anew."""
         config = supervised_config(self._config)
-        warm_start.metrics_file.unlink(missing_ok=True)
-        warm_start.config_file.unlink(missing_ok=True)
+        shutil.rmtree(warm_start.path, ignore_errors=True)
         warm_start.create(dump_config(config))
         self._progress.begin("warm start", config.training.steps)
         await SFTTrainer(config, policy, warm_start, demos, listeners=self._listeners).train()

@@ -48,20 +48,6 @@ MAX_CONFIG_LEAVES = 150
 MAX_PUBLIC_NAMES = 40
 MAX_HELP_S = 1.0
 
-SELF_EXPLAINING = {
-    "model.tiny.hidden_size",
-    "model.tiny.num_layers",
-    "model.tiny.num_heads",
-    "model.tiny.num_kv_heads",
-    "model.tiny.intermediate_size",
-    "training.weight_decay",
-    "warm_start.num_demos",
-    "warm_start.batch_size",
-    "warm_start.lr",
-    "eval.temperature",
-}
-"""Settings that need no docstring. It may shrink; a new setting says what it does."""
-
 HELP = [sys.executable, "-c", f"from {PACKAGE}.cli.main import main; main()", "--help"]
 
 
@@ -239,8 +225,7 @@ def test_every_setting_says_what_it_does():
         for key, field in config_fields(RunConfig)
         if not field.description and not key.endswith(".type")
     }
-    assert silent - SELF_EXPLAINING == set()
-    assert SELF_EXPLAINING - silent == set(), "these have a docstring now: take them off the list"
+    assert silent == set()
 
 
 def test_every_section_says_what_it_is():

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.progress import Progress as ProgressBar
 
+from agentgym_rl.cli.progress import quiet_transformers
 from agentgym_rl.config import RunConfig, parse_config, read_table
 from agentgym_rl.experiment import Progress, evaluate_model
 from agentgym_rl.runs.folder import RunFolder
@@ -30,6 +31,7 @@ def run_evaluation(
     """Evaluate, print the report and keep it with all episodes."""
     config = _settings(model, env, split=split, limit=limit, rounds=rounds, overrides=overrides)
     out = out or Path("eval") / f"{env}-{time.strftime('%Y%m%d-%H%M%S')}"
+    quiet_transformers()
     console = Console()
     with ProgressBar(console=console) as bar:
         display = _Display(bar)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+import transformers
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
@@ -92,7 +93,7 @@ class TrainingDisplay(Progress):
 
     def _print(self, line: str) -> None:
         if not self._console.is_terminal:
-            self._console.print(line, highlight=False, markup=False)
+            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _line(self, metrics: Metrics) -> str:
         return (
@@ -141,6 +142,11 @@ class TrainingDisplay(Progress):
             f"{metrics['rollout/episodes_failed']:.0f} failed",
         )
         return table
+
+
+def quiet_transformers() -> None:
+    """Keep transformers' own progress bars from breaking into ours."""
+    transformers.utils.logging.disable_progress_bar()
 
 
 def sparkline(values: Sequence[float]) -> str:

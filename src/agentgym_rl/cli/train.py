@@ -54,9 +54,10 @@ def run_training(
 
 def _train(config: RunConfig, run: RunFolder, *, is_new: bool, title: str) -> None:
     # Imported here because --dry-run must not wait for torch.
-    from agentgym_rl.cli.progress import TrainingDisplay
+    from agentgym_rl.cli.progress import TrainingDisplay, quiet_transformers
     from agentgym_rl.experiment import train
 
+    quiet_transformers()
     console = Console()
     with run.locked():
         if is_new:
@@ -110,7 +111,7 @@ def _resumed(
     changed = [key for key in changed_keys(saved, config) if not key.startswith(_MAY_CHANGE)]
     if changed:
         raise ConfigError(
-            f"{', '.join(changed)} differ from the run in {run_dir}; a run goes on with the "
+            f"changed against the run in {run_dir}: {', '.join(changed)}; a run goes on with the "
             f"settings it began with (only {', '.join(_MAY_CHANGE)} may change): start a "
             "new run instead"
         )

@@ -52,10 +52,19 @@ class TinyModelConfig(BaseConfig):
     """Size of the tokenizer trained on the environment's own text."""
 
     hidden_size: int = Field(default=128, ge=16, multiple_of=16)
+    """Width of the model."""
+
     num_layers: int = Field(default=2, ge=1)
+    """Transformer blocks."""
+
     num_heads: int = Field(default=4, ge=1)
+    """Attention heads; they share the width."""
+
     num_kv_heads: int = Field(default=2, ge=1)
+    """Heads of keys and values, each shared by several attention heads."""
+
     intermediate_size: int = Field(default=384, ge=16)
+    """Width of the feed-forward layers."""
 
     max_context: int = Field(default=2048, ge=64)
     """Longest sequence the model accepts."""
@@ -217,6 +226,7 @@ class TrainingConfig(BaseConfig):
     """Updates over which the learning rate rises linearly to `lr`."""
 
     weight_decay: float = Field(default=0.01, ge=0)
+    """Weight decay of AdamW, on matrices only."""
 
     max_grad_norm: float = Field(default=1.0, gt=0)
     """Gradients are scaled down to this norm."""
@@ -235,8 +245,13 @@ class WarmStartConfig(BaseConfig):
     """Updates of the warm start; 0 for none."""
 
     num_demos: int = Field(default=256, ge=1)
+    """Demonstrations to learn from; the tiny model's tokenizer learns from them too."""
+
     batch_size: int = Field(default=16, ge=1)
+    """Demonstrations in one update."""
+
     lr: float = Field(default=1e-3, gt=0)
+    """Learning rate of the warm start."""
 
 
 class CheckpointConfig(BaseConfig):
@@ -259,6 +274,7 @@ class EvalConfig(BaseConfig):
     """Number of tasks, drawn with the run's seed; 0 evaluates never."""
 
     temperature: float = Field(default=1.0, ge=0)
+    """Temperature of sampling; 0 takes the most likely token."""
 
     max_rounds: int = Field(default=0, ge=0)
     """Limit on rounds; 0 takes the longest that training uses."""

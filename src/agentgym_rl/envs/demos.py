@@ -57,7 +57,11 @@ def collect_demonstrations(
         for task in tasks:
             if num_found == num_demos:
                 break
-            demo = demonstrate(env, task, max_rounds=max_rounds)
+            try:
+                demo = demonstrate(env, task, max_rounds=max_rounds)
+            except Exception as error:  # noqa: BLE001 - one broken task must not end a run
+                logger.warning("%s: the demonstration failed: %r", task.id, error)
+                demo = None
             if demo is None:
                 num_failed += 1
             else:

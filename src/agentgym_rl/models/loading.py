@@ -68,6 +68,10 @@ def load_policy(config: ModelConfig, *, seed: int, texts: Callable[[], Iterable[
 
 def load_pretrained(path: str | Path) -> Policy:
     """Return the policy saved in a directory or published under a hub name."""
+    text = str(path)
+    is_local = text.startswith((".", "/", "~")) or text.count("/") > 1
+    if is_local and not Path(path).is_dir():
+        raise ConfigError(f"model.path: there is no directory {text!r}")
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
         model = AutoModelForCausalLM.from_pretrained(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -70,7 +69,7 @@ def write_episodes(
     ]
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{phase}-{step:06d}.parquet"
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.writing")
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), temporary, compression="zstd")
     temporary.replace(path)
     return path

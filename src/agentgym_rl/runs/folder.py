@@ -44,9 +44,15 @@ class RunFolder:
     def exists(self) -> bool:
         return self.config_file.exists()
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether there is anything to lose; a run that failed at its start left its recipe."""
+        traces = (self.metrics_file, self.warm_start, self.checkpoints, self.eval, self.model)
+        return self.exists and any(trace.exists() for trace in traces)
+
     def create(self, config_text: str) -> None:
         """Make the folder of a new run; refuses one that holds a run already."""
-        if self.exists:
+        if self.is_begun:
             raise RunError(
                 f"{self.path} holds a run already: add --resume to go on with it, or choose "
                 "another --run-dir"
@@ -124,7 +130,7 @@ def step_of(name: str) -> int:
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file so that a reader sees the old or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.name}.writing")  # one process writes a folder at a time
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()

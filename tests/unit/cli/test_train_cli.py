@@ -138,7 +138,7 @@ def test_what_changes_what_is_learned_may_not(
 ):
     make_run(tmp_path / "one")
     assert agentgym("train", "--run-dir", "one", "--resume", "--dry-run", override) == 2
-    assert capsys.readouterr().err.startswith(f"error: {key} differ from the run in one;")
+    assert capsys.readouterr().err.startswith(f"error: changed against the run in one: {key};")
 
 
 def test_a_recipe_given_with_resume_is_compared_with_that_of_the_run(
@@ -148,7 +148,7 @@ def test_a_recipe_given_with_resume_is_compared_with_that_of_the_run(
     words = ("train", "quickstart", "--run-dir", "one", "--resume", "--dry-run")
     assert agentgym(*words, "seed=4") == 0
     assert agentgym(*words) == 2
-    assert "error: seed differ" in capsys.readouterr().err
+    assert "changed against the run in one: seed;" in capsys.readouterr().err
 
 
 def test_changed_keys_are_named_to_their_depth():

@@ -54,9 +54,16 @@ def names(folder: Path) -> list[str]:
 
 def test_create_makes_the_folder_and_refuses_one_that_holds_a_run(run: RunFolder):
     assert run.exists and run.config_file.read_text() == "seed = 0\n"
+    run.append_metrics({"step": 1})
     with pytest.raises(RunError, match=r"holds a run already: add --resume .* another --run-dir"):
         run.create("seed = 1\n")
     assert run.config_file.read_text() == "seed = 0\n"
+
+
+def test_create_takes_the_folder_of_a_run_that_failed_at_its_start(run: RunFolder):
+    assert run.exists and not run.is_begun
+    run.create("seed = 1\n")
+    assert run.config_file.read_text() == "seed = 1\n"
 
 
 def test_create_accepts_a_folder_without_a_run(tmp_path: Path):
