@@ -17,6 +17,9 @@ from agentgym_rl.experiment import Progress, evaluate_model
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.types import Episode
 
+_ALL = 10**9
+"""More tasks than any environment has."""
+
 
 def run_evaluation(
     model: str,
@@ -62,11 +65,8 @@ def _settings(
     """Return the settings: those of the run that the model comes from, if it comes from one."""
     run = _run_of(model)
     table = read_table(run.config_file) if run is not None else {}
-    forced = [f"env.name={env}", f"env.eval_split={split}"]
-    if limit:
-        forced.append(f"eval.tasks={limit}")
-    if rounds:
-        forced.append(f"eval.max_rounds={rounds}")
+    forced = [f"env.name={env}", f"env.eval_split={split}", f"eval.max_rounds={rounds}"]
+    forced.append(f"eval.tasks={limit or _ALL}")
     return parse_config(table, [*forced, *overrides], source=model)
 
 
