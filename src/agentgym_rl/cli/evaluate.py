@@ -65,6 +65,9 @@ def _settings(
     """Return the settings: those of the run that the model comes from, if it comes from one."""
     run = _run_of(model)
     table = read_table(run.config_file) if run is not None else {}
+    trained_on = table.get("env")
+    if isinstance(trained_on, dict) and trained_on.get("name") != env:
+        del table["env"]  # levels, options and address belong to the environment of the run
     forced = [f"env.name={env}", f"env.eval_split={split}", f"eval.max_rounds={rounds}"]
     forced.append(f"eval.tasks={limit or _ALL}")
     return parse_config(table, [*forced, *overrides], source=model)

@@ -1,0 +1,136 @@
+"""The commands beside `train`, as a user types them: real processes, real output."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from agentgym_rl.config import TinyModelConfig
+from agentgym_rl.models.chat import ChatRenderer
+from agentgym_rl.models.loading import Policy
+from agentgym_rl.models.tiny import build_tiny_model, train_tokenizer
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+AGENTGYM = [sys.executable, "-c", "from agentgym_rl.cli.main import main; main()"]
+GUESS = "examples.guess_number:GuessNumber"
+
+
+def agentgym(*words: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*AGENTGYM, *map(str, words)],
+        cwd=ROOT,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def is_refused(result: subprocess.CompletedProcess[str], *told: str) -> bool:
+    """Whether the command ended with one line of error that tells all of `told`."""
+    lines = result.stderr.strip().splitlines()
+    return (
+        result.returncode == 2
+        and len(lines) == 1
+        and lines[0].startswith("error: ")
+        and all(word in lines[0] for word in told)
+    )
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that knows nothing, saved as a directory."""
+    folder = tmp_path_factory.mktemp("models") / "model"
+    tokenizer = train_tokenizer(["go to the red ball 1", "turn left"], vocab_size=300)
+    config = TinyModelConfig(hidden_size=32, num_layers=1)
+    policy = Policy(build_tiny_model(config, tokenizer, seed=0), tokenizer, ChatRenderer(tokenizer))
+    policy.save(folder)
+    return folder
+
+
+def test_envs_lists_what_runs_here():
+    result = agentgym("envs")
+    assert result.returncode == 0
+    assert "textcraft" in result.stdout and "babyai" in result.stdout and "yes" in result.stdout
+
+
+def test_check_passes_the_example_environment():
+    result = agentgym("check", GUESS, "--tasks", 4)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "the expert solves 100.0%" in result.stdout
+    assert "the contract holds" in result.stdout
+
+
+def test_check_says_in_words_what_is_wrong():
+    result = agentgym("check", "tests.fakes:BrokenResetEnv", "--tasks", 2)
+    assert result.returncode == 1
+    assert "\n- " in result.stdout and "Traceback" not in result.stderr
+
+
+def test_demos_writes_conversations_that_parse(tmp_path: Path):
+    file = tmp_path / "demos.jsonl"
+    assert agentgym("demos", "textcraft", "-n", 3, "-o", file).returncode == 0
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(rows) == 3
+    assert all(row["messages"][-1]["content"].count("Action:") == 1 for row in rows)
+
+
+def test_play_acts_asks_the_expert_and_leaves():
+    result = agentgym("play", GUESS, stdin="?\nnonsense\n\n")
+    assert result.returncode == 0
+    assert "31" in result.stdout and "That is no number" in result.stdout
+
+
+def test_eval_reports_a_saved_model(model: Path, tmp_path: Path):
+    out = tmp_path / "report"
+    words = ("eval", model, "--env", "babyai", "--limit", 3, "--rounds", 2, "--out", out)
+    result = agentgym(*words, "rollout.max_tokens_per_round=8")
+    assert result.returncode == 0, result.stderr
+    report = json.loads((out / "report.json").read_text())
+    assert report["overall"]["episodes"] == 3 and report["max_rounds"] == 2
+    assert (out / "report.md").exists() and (out / "eval-000000.parquet").exists()
+
+
+def test_serve_answers_and_stops_on_sigterm():
+    server = subprocess.Popen(
+        [*AGENTGYM, "serve", "textcraft", "--port", "0"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        url = server.stdout.readline().split(" at ")[1].split()[0]
+        with urllib.request.urlopen(f"{url}/health", timeout=10) as answer:
+            assert answer.status == 200
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(timeout=20) in (0, -signal.SIGTERM)
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("play", "babyia"), ("babyia", "babyai")),
+        (("play", "babyai", "--task", "99999999"), ("99999999",)),
+        (("check", "no.such:Env"), ("no",)),
+        (("demos", "babyai", "-n", "1", "-o", "/dev/null", "--split", "x"), ("'x'", "train")),
+        (("demos", "babyai", "-n", "1", "-o", "x", "--format", "poem"), ("poem", "react")),
+        (("serve", "textcraft", "--host", "0.0.0.0"), ("0.0.0.0", "token")),
+        (("serve", "textcraft", "depth=3"), ("depth", "num_distractors")),
+        (("eval", "./nowhere", "--env", "babyai"), ("./nowhere",)),
+    ],
+)
+def test_a_mistake_is_one_line_that_names_it(words: tuple[str, ...], told: tuple[str, ...]):
+    result = agentgym(*words)
+    assert is_refused(result, *told), result.stderr
