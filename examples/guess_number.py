@@ -1,8 +1,8 @@
 """An environment of one's own in one class: guess a hidden number from "higher" and "lower".
 
-    agentgym check examples.guess_number:GuessNumber
-    agentgym play examples.guess_number:GuessNumber
-    agentgym train quickstart env.name=examples.guess_number:GuessNumber 'env.levels=[]'
+agentgym check examples.guess_number:GuessNumber
+agentgym play examples.guess_number:GuessNumber
+agentgym train quickstart env.name=examples.guess_number:GuessNumber 'env.levels=[]'
 """
 
 from __future__ import annotations
