@@ -71,7 +71,10 @@ def load_pretrained(path: str | Path) -> Policy:
     text = str(path)
     is_local = text.startswith((".", "/", "~")) or text.count("/") > 1
     if is_local and not Path(path).is_dir():
-        raise ConfigError(f"model.path: there is no directory {text!r}")
+        raise ConfigError(
+            f"there is no model directory {text!r}; model.path takes a directory written by "
+            'save_pretrained, a hub name, or "tiny"'
+        )
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
         model = AutoModelForCausalLM.from_pretrained(
