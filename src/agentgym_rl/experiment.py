@@ -59,7 +59,13 @@ async def train(config: RunConfig, run: RunFolder, *, progress: Progress | None 
     The folder holds the recipe already (`RunFolder.create`).
     """
     async with make_source(config.env) as source:
-        experiment = _Experiment(config, run, source, await source.spec(), progress or Progress())
+        spec = await source.spec()
+        if config.env.url and ":" not in config.env.name and config.env.name != spec.name:
+            raise ConfigError(
+                f"the server at {config.env.url} serves {spec.name!r}, not {config.env.name!r}: "
+                f"set env.name={spec.name}, or env.url to another server"
+            )
+        experiment = _Experiment(config, run, source, spec, progress or Progress())
         await experiment.train()
 
 
@@ -262,7 +268,9 @@ class _Experiment:
         if not conversations:
             raise ConfigError(
                 f"{self._spec.name} has no expert that solves a task within "
-                f"{config.longest_horizon} rounds; set algorithm.data to a file of conversations"
+                f"{config.longest_horizon} rounds, and a warm start or a tiny model needs one: set "
+                "warm_start.steps=0 and model.path to a model, or with algorithm.type=sft "
+                "algorithm.data to a file of conversations"
             )
         return conversations
 

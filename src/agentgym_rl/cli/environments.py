@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -53,11 +54,13 @@ def list_environments() -> None:
 def play_environment(env: str, *, index: int, split: str) -> None:
     """Let the user act; an empty line lists actions, `?` asks the expert, `q` leaves."""
     cls = registry.env_class(env)
-    task = _find_task(cls, index, split)
-    playing = registry.make(env, {})
+    with boundary(f"environment {env!r}"):
+        task = _find_task(cls, index, split)
+        playing = registry.make(env, {})
+        first = playing.reset(task)
     print(f"{cls.spec.instructions}\n\n[{task.id}: {task.category} {task.level}]")
     print("[an empty line lists actions, ? asks the expert, q leaves]\n")
-    print(playing.reset(task))
+    print(first)
     try:
         while (action := _ask()) is not None:
             if action == "":
@@ -66,7 +69,8 @@ def play_environment(env: str, *, index: int, split: str) -> None:
             if action == "?":
                 print(f"  {playing.expert_action() or '(no expert)'}")
                 continue
-            result = playing.step(action)
+            with boundary(f"step of {env!r}"):
+                result = playing.step(action)
             print(result.observation)
             if result.is_last:
                 print(f"[{'success' if result.success else 'over'}, reward {result.reward:.3f}]")
@@ -87,6 +91,8 @@ def write_demonstrations(
     from agentgym_rl.training.conversations import from_demonstration, to_json_line
 
     make_format(format_name)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.open("a").close()  # a file that cannot be written is found out before the work
     cls = registry.env_class(env)
     _check_split(cls, split)
     agent = Agent(AgentConfig.model_validate({"format": format_name}), cls.spec)
@@ -96,7 +102,6 @@ def write_demonstrations(
     lines = [to_json_line(from_demonstration(demo, agent)) + "\n" for demo in demos]
     if not lines:
         raise EnvError(f"{env} has no expert that solves a task of split {split!r}")
-    output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text("".join(lines), encoding="utf-8")
     print(f"{len(lines)} demonstrations of {env} ({split}) in {output}")
 
@@ -114,6 +119,17 @@ def check_environment(env: str, *, num_tasks: int) -> None:
     if not report.is_ok:
         raise SystemExit(1)
     print("the contract holds")
+
+
+@contextmanager
+def boundary(what: str) -> Iterator[None]:
+    """Turn whatever an environment raises into one line for the user."""
+    try:
+        yield
+    except (AgentGymError, ValueError):
+        raise
+    except Exception as error:
+        raise EnvError(f"{what} raised {type(error).__name__}: {error}") from error
 
 
 def _parse_options(words: Sequence[str]) -> dict[str, object]:

@@ -34,6 +34,7 @@ def run_evaluation(
     """Evaluate, print the report and keep it with all episodes."""
     config = _settings(model, env, split=split, limit=limit, rounds=rounds, overrides=overrides)
     out = out or Path("eval") / f"{env}-{time.strftime('%Y%m%d-%H%M%S')}"
+    out.mkdir(parents=True, exist_ok=True)  # found out before the work, if it cannot be written
     quiet_transformers()
     console = Console()
     with ProgressBar(console=console) as bar:
@@ -82,6 +83,8 @@ def _run_of(model: str) -> RunFolder | None:
 
 
 def _model_directory(model: str) -> str:
-    """Return the directory to load: `model` inside a run folder or a checkpoint, else as given."""
-    inner = Path(model) / "model"
-    return str(inner) if inner.is_dir() else model
+    """Return the directory to load: the model of a run folder or a checkpoint, else as given."""
+    for inner in ("model", "checkpoints/latest/model", "latest/model"):
+        if (Path(model) / inner).is_dir():
+            return str(Path(model) / inner)
+    return model

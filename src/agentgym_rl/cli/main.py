@@ -157,6 +157,6 @@ def main() -> None:
         return
     try:
         app()
-    except (AgentGymError, ValueError) as error:
+    except (AgentGymError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -41,6 +41,8 @@ def run_training(
     dry_run: bool,
 ) -> None:
     """Train, with progress on the terminal and a closing table."""
+    if run_dir == Path():
+        raise ConfigError("--run-dir is empty or the present folder; name a folder of its own")
     if resume:
         config, run = _resumed(recipe, overrides, run_dir)
     else:

@@ -30,7 +30,7 @@ RoundsConfig = Annotated[FixedRoundsConfig | StepRoundsConfig, Field(discriminat
 class RunConfig(BaseConfig):
     """Everything that decides a run, together with the code and the machine's arithmetic."""
 
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
     """Decides the order of tasks, the noise of sampling and the weights of a new model."""
 
     env: EnvConfig = EnvConfig()

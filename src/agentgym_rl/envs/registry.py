@@ -43,6 +43,8 @@ def env_class(name: str) -> type[Environment]:
     loaded = _import_class(_target(name), name)
     if not (isinstance(loaded, type) and issubclass(loaded, Environment)):
         raise ValueError(f"environment {name!r} is not a subclass of Environment: {loaded!r}")
+    if not hasattr(loaded, "spec"):
+        raise ValueError(f"environment {name!r} has no `spec`; give the class an EnvSpec")
     return loaded
 
 
@@ -100,6 +102,11 @@ def _import_class(target: str, name: str) -> object:
         raise ValueError(
             f"environment {name!r}: there is no module {missing!r}; check the spelling, and that "
             "it is installed or on PYTHONPATH"
+        ) from error
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise EnvError(
+            f"environment {name!r}: importing {module_name!r} failed: {reason}"
         ) from error
     for part in class_name.split("."):
         if not hasattr(loaded, part):

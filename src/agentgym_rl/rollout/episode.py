@@ -131,7 +131,8 @@ class _EpisodeRun:
         if len(new_ids) >= self._limits.max_tokens:
             raise EnvError(
                 f"the prompt of {self._request.task.id} has {len(new_ids)} tokens, which leaves no "
-                f"room for a reply in rollout.max_tokens={self._limits.max_tokens}; raise it"
+                f"room for a reply within {self._limits.max_tokens} (rollout.max_tokens, or the "
+                "model's context)"
             )
         handler.append_prompt(new_ids, text)
         while True:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from agentgym_rl.errors import RunError
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.training.learner import Learner
@@ -39,5 +40,11 @@ def restore_learner(run: RunFolder, learner: Learner) -> int:
     checkpoint = run.latest_checkpoint()
     if checkpoint is None:
         return 0
-    learner.load_state(torch.load(checkpoint / "learner.pt", weights_only=True))
-    return int(json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["step"])
+    try:
+        learner.load_state(torch.load(checkpoint / "learner.pt", weights_only=True))
+        return int(json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["step"])
+    except Exception as error:
+        raise RunError(
+            f"the checkpoint {checkpoint} is damaged ({type(error).__name__}: {error}); point "
+            f"{run.checkpoints / 'latest'} at an older one, or start a new run"
+        ) from error

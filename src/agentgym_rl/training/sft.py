@@ -54,6 +54,8 @@ class SFTTrainer:
             started = time.monotonic()
             batch = self._samples.take(step, self._batch_size)
             metrics: Metrics = {"step": step, **self._learner.update(batch, _negative_logprob)}
+            for name in ("train/kl", "train/logprob_diff"):
+                del metrics[name]  # demonstrations were not sampled, so there is nothing to compare
             metrics["time/update_s"] = time.monotonic() - started
             if self._evaluate is not None and is_due(step, config.eval.every, last=last):
                 metrics |= await self._evaluate(step)

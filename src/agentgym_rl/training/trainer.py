@@ -7,6 +7,7 @@ writes the metrics of one that never stopped.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import time
@@ -31,6 +32,9 @@ from agentgym_rl.training.rounds import make_scheduler
 from agentgym_rl.types import Episode, Group, Task
 
 logger = logging.getLogger(__name__)
+
+_PAUSES_S = (3.0, 15.0)
+"""Waits before a step whose episodes all failed is tried again."""
 
 Evaluate = Callable[[int], Awaitable[Metrics]]
 
@@ -79,12 +83,10 @@ class RLTrainer:
 
     async def _step(self, step: int) -> None:
         started, last = time.monotonic(), self._config.training.steps
-        groups = await self._collect(step)
+        groups, kept = await self._collect_enough(step)
         collected = time.monotonic()
         max_rounds = self._rounds.max_rounds(step)
         metrics: Metrics = {"step": step, **rollout_metrics(groups, max_rounds=max_rounds)}
-        kept = keep_groups(groups, min_size=self._config.rollout.min_group_size)
-        self._refuse_if_nothing_is_left(groups, kept)
         metrics["rollout/groups_dropped"] = float(len(groups) - len(kept))
         metrics |= self._update(kept)
         updated = time.monotonic()
@@ -104,6 +106,26 @@ class RLTrainer:
             save_checkpoint(self._run, self._policy, self._learner, step=step, keep=keep)
         if self._listeners.on_step is not None:
             self._listeners.on_step(metrics)
+
+    async def _collect_enough(self, step: int) -> tuple[list[Group], list[Group]]:
+        """Return all groups of a step and those to learn from.
+
+        A step in which everything fails is tried again after a while, because a server may be
+        starting anew; then the run stops, since going on would only hide it.
+        """
+        for pause_s in (*_PAUSES_S, None):
+            groups = await self._collect(step)
+            kept = keep_groups(groups, min_size=self._config.rollout.min_group_size)
+            if kept:
+                return groups, kept
+            if pause_s is not None:
+                logger.warning("every group of step %d failed; again in %g s", step, pause_s)
+                await asyncio.sleep(pause_s)
+        errors = [episode.error for group in groups for episode in group.episodes if episode.error]
+        raise RunError(
+            f"every group of step {step} failed, {len(_PAUSES_S) + 1} times; the first failure: "
+            f"{errors[0] if errors else 'none recorded'}. Mend it and go on with --resume"
+        )
 
     async def _collect(self, step: int) -> list[Group]:
         config = self._config
@@ -133,16 +155,6 @@ class RLTrainer:
         # Before the first update engine and learner have the same weights: only rounding differs.
         metrics["train/logprob_diff"] = reports[0]["train/logprob_diff"]
         return metrics
-
-    def _refuse_if_nothing_is_left(self, groups: Sequence[Group], kept: Sequence[Group]) -> None:
-        """Stop when a whole step yields nothing to learn from: going on would only hide it."""
-        if kept:
-            return
-        errors = [episode.error for group in groups for episode in group.episodes if episode.error]
-        raise RunError(
-            f"all {len(groups)} groups of a step were dropped because their episodes failed; "
-            f"the first failure was: {errors[0] if errors else 'none recorded'}"
-        )
 
 
 def is_due(step: int, every: int, *, last: int) -> bool:
