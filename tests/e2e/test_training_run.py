@@ -296,7 +296,9 @@ def test_a_run_in_which_every_episode_fails_stops_and_says_why(
 ):
     overrides = ("env.name=fakes:BrokenResetEnv", "env.levels=[]", "eval.tasks=0")
     outcome = train(recipe, *from_model, *overrides, "--run-dir", tmp_path / "broken")
-    assert refused(outcome, "every group of step 1 failed, 3 times", "reset raised OSError: no data")
+    assert refused(
+        outcome, "every group of step 1 failed, 3 times", "reset raised OSError: no data"
+    )
 
 
 def test_a_resumed_run_keeps_its_settings(recipe: Path, whole_run: Path):

@@ -36,8 +36,8 @@ def test_index_gives_level_and_seed():
 def test_splits_have_separate_seeds():
     test, train = tasks_of("test"), tasks_of("train")
     assert (len(test), len(train)) == (4000, 40_000)
-    assert {seed_of(task.index) for task in test} == set(range(10))
-    assert {seed_of(task.index) for task in train} == set(range(10, 110))
+    assert {seed_of(task.index) for task in test} == set(range(100))
+    assert {seed_of(task.index) for task in train} == set(range(100, 1100))
     assert test[44] == Task("babyai", "test", 44, category="GoTo", level="GoToLocalS8N7")
 
 
@@ -52,7 +52,8 @@ def test_categories_are_the_groups_of_the_paper():
     assert numbers["Pickup"] == list(range(17, 22))
     assert [numbers[name] for name in CATEGORIES[2:6]] == [[30], [31], [33], [36]]
     counts = Counter(task.category for task in tasks_of("test"))
-    assert counts == {"GoTo": 110, "Pickup": 50, "Other": 200} | dict.fromkeys(CATEGORIES[2:6], 10)
+    others = dict.fromkeys(CATEGORIES[2:6], 100)
+    assert counts == {"GoTo": 1100, "Pickup": 500, "Other": 2000} | others
     assert BabyAI.spec.categories == CATEGORIES
 
 
