@@ -219,7 +219,7 @@ async def test_success_on_the_last_token_is_success():
 async def test_a_prompt_without_room_for_a_reply_is_an_error_with_the_remedy():
     episode = await play_script("add 1", max_tokens=4)
     assert is_a_failure(episode, StopReason.ENV_ERROR)
-    assert "no room for a reply in rollout.max_tokens=4; raise it" in (episode.error or "")
+    assert "no room for a reply within 4; raise rollout.max_tokens" in (episode.error or "")
 
 
 async def test_invalid_actions_in_a_row_end_an_episode():
