@@ -131,8 +131,8 @@ class _EpisodeRun:
         if len(new_ids) >= self._limits.max_tokens:
             raise EnvError(
                 f"the prompt of {self._request.task.id} has {len(new_ids)} tokens, which leaves no "
-                f"room for a reply within {self._limits.max_tokens}; raise rollout.max_tokens, or use "
-                "a model with a longer context"
+                f"room for a reply within {self._limits.max_tokens}; raise rollout.max_tokens, or "
+                "use a model with a longer context"
             )
         handler.append_prompt(new_ids, text)
         while True:
