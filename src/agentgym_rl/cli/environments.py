@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,7 +53,7 @@ def list_environments() -> None:
 def play_environment(env: str, *, index: int, split: str) -> None:
     """Let the user act; an empty line lists actions, `?` asks the expert, `q` leaves."""
     cls = registry.env_class(env)
-    with boundary(f"environment {env!r}"):
+    with _boundary(f"environment {env!r}"):
         task = _find_task(cls, index, split)
         playing = registry.make(env, {})
         first = playing.reset(task)
@@ -69,7 +68,7 @@ def play_environment(env: str, *, index: int, split: str) -> None:
             if action == "?":
                 print(f"  {playing.expert_action() or '(no expert)'}")
                 continue
-            with boundary(f"step of {env!r}"):
+            with _boundary(f"step of {env!r}"):
                 result = playing.step(action)
             print(result.observation)
             if result.is_last:
@@ -122,7 +121,7 @@ def check_environment(env: str, *, num_tasks: int) -> None:
 
 
 @contextmanager
-def boundary(what: str) -> Iterator[None]:
+def _boundary(what: str) -> Iterator[None]:
     """Turn whatever an environment raises into one line for the user."""
     try:
         yield
@@ -161,7 +160,6 @@ def _find_task(cls: type[Environment], index: int, split: str) -> Task:
 
 def _ask() -> str | None:
     """Return what the user types, None when they leave."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         answer = input("> ").strip()
     except (EOFError, KeyboardInterrupt):

@@ -83,13 +83,10 @@ class KeyValueCache:
 class CachedBatch:
     """The layout (models/attention.py) of a packed batch of new tokens whose past is cached."""
 
-    def __init__(
-        self, cache: KeyValueCache, spans: Sequence[CacheSpan], *, num_tokens: int
-    ) -> None:
+    def __init__(self, cache: KeyValueCache, spans: Sequence[CacheSpan]) -> None:
         self._cache = cache
         self._decoding = [span for span in spans if span.length == 1]
         self._prefilling = [span for span in spans if span.length > 1]
-        self._num_tokens = num_tokens
         slots = [span.slot for span in spans for _ in range(span.length)]
         places = [span.past + offset for span in spans for offset in range(span.length)]
         self._slots_T, self._places_T = torch.tensor(slots), torch.tensor(places)

@@ -184,8 +184,7 @@ class NativeEngine(Engine):
 
     def _compute(self, batch: list[_Request]) -> None:
         spans = self._make_spans([request.session for request in batch])
-        num_tokens = sum(span.length for span in spans)
-        num_rows = _round_up(num_tokens)
+        num_rows = _round_up(sum(span.length for span in spans))
         ids, positions = [0] * num_rows, [0] * num_rows
         for request, span in zip(batch, spans, strict=True):
             end = span.start + span.length
@@ -193,7 +192,7 @@ class NativeEngine(Engine):
             positions[span.start : end] = range(span.past, span.past + span.length)
         last = [span.start + span.length - 1 for span in spans]
         keep = last + [0] * (_round_up(len(last)) - len(last))
-        layout = CachedBatch(self._cache, spans, num_tokens=num_tokens)
+        layout = CachedBatch(self._cache, spans)
         logits = packed_logits(
             self._model,
             torch.tensor(ids),
