@@ -15,11 +15,16 @@ Laws, which `envs/checker.py` tests:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from agentgym_rl.types import StepResult, Task
+
+
+JsonValue = (
+    None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,11 @@ class Environment(ABC):
 
     spec: ClassVar[EnvSpec]
 
+    shares_thread: ClassVar[bool] = False
+    """Whether a server may run all episodes of a worker process on one thread, one call after
+    another. Right where every call only computes (a thread more would not make it faster), wrong
+    where a call waits for something else, such as a browser or another server."""
+
     @classmethod
     @abstractmethod
     def tasks(cls, split: str) -> Sequence[Task]:
@@ -72,6 +82,17 @@ class Environment(ABC):
 
     def expert_action(self) -> str | None:
         """Return what an expert would do now; None where there is no expert."""
+        return None
+
+    def details(self) -> Mapping[str, JsonValue]:
+        """Return facts about the present state beyond the observation, for people and viewers.
+
+        Never shown to the agent, and not part of the contract of `step`; may be slow.
+        """
+        return {}
+
+    def render(self) -> bytes | None:
+        """Return a picture of the present state as PNG; None where there is none."""
         return None
 
     def close(self) -> None:  # noqa: B027 - most environments hold nothing

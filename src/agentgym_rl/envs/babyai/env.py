@@ -7,6 +7,7 @@ view.py, what an action means in actions.py, the expert in expert.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
@@ -61,6 +62,8 @@ class BabyAI(Environment):
         max_rounds=60,
         success="the simulator confirms that the mission is fulfilled",
     )
+
+    shares_thread: ClassVar[bool] = True
 
     def __init__(self, *, repeat_goal: bool = False, show_actions: bool = False) -> None:
         """Create an environment without an episode.

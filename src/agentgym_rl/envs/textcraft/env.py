@@ -63,6 +63,8 @@ class TextCraft(Environment):
         success="the goal item is crafted",
     )
 
+    shares_thread: ClassVar[bool] = True
+
     def __init__(self, *, num_distractors: int = 10) -> None:
         """Show `num_distractors` commands that the goal does not need."""
         if num_distractors < 0:
