@@ -324,3 +324,19 @@ def test_close_can_be_repeated():
     env.close()
     with pytest.raises(RuntimeError, match="reset"):
         env.step("turn left")
+
+
+def test_details_and_picture_follow_the_episode():
+    env = BabyAI()
+    assert env.details() == {} and env.render() is None
+    env.reset(Task("babyai", "test", 18))  # PickupLoc, seed 0
+    before, first = env.details(), env.render()
+    assert before["level"] == "PickupLoc" and before["seed"] == 0
+    assert str(before["mission"]).startswith("pick up")
+    assert (before["steps"], before["max_steps"], before["carrying"]) == (0, 64, "")
+    assert first is not None and first.startswith(b"\x89PNG")
+    env.step("turn left")
+    assert env.details()["steps"] == 1
+    assert env.render() not in (None, first)
+    env.close()
+    assert env.render() is None

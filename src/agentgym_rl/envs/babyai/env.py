@@ -6,10 +6,12 @@ view.py, what an action means in actions.py, the expert in expert.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
+from PIL import Image
 
 from agentgym_rl.envs.babyai.actions import Refusal, Scene, Steps
 from agentgym_rl.envs.babyai.expert import Expert
@@ -22,9 +24,11 @@ from agentgym_rl.envs.babyai.levels import (
     tasks_of,
 )
 from agentgym_rl.envs.babyai.simulator import make_simulator
-from agentgym_rl.envs.babyai.view import describe, look
-from agentgym_rl.envs.base import Environment, EnvSpec
+from agentgym_rl.envs.babyai.view import describe, look, name_of
+from agentgym_rl.envs.base import Environment, EnvSpec, JsonValue
 from agentgym_rl.types import StepResult, Task
+
+_TILE_PIXELS = 24
 
 _INSTRUCTIONS = """\
 You are in a grid of rooms and look in one direction. You see the things before you, named by \
@@ -78,6 +82,7 @@ class BabyAI(Environment):
         self._scene: Scene | None = None
         self._seen: set[tuple[int, int]] = set()
         self._expert = Expert()
+        self._index = 0
 
     @classmethod
     def tasks(cls, split: str) -> Sequence[Task]:
@@ -86,6 +91,7 @@ class BabyAI(Environment):
     def reset(self, task: Task) -> str:
         if task.index < 0:
             raise ValueError(f"the index of a babyai task starts at 0, got {task.index}")
+        self._index = task.index
         self._simulator = make_simulator(level_of(task.index), seed_of(task.index))
         self._seen = set()
         self._expert = Expert()
@@ -106,6 +112,28 @@ class BabyAI(Environment):
     def expert_action(self) -> str | None:
         simulator, scene = self._running()
         return self._expert.advise(simulator, scene, self._seen)
+
+    def details(self) -> Mapping[str, JsonValue]:
+        """Return the mission, where the task comes from, what is carried and the steps used."""
+        if self._simulator is None:
+            return {}
+        carried = self._simulator.carrying
+        return {
+            "mission": str(self._simulator.mission),
+            "level": level_of(self._index).name,
+            "seed": seed_of(self._index),
+            "carrying": name_of(carried) if carried else "",
+            "steps": int(self._simulator.step_count),
+            "max_steps": int(self._simulator.max_steps),
+        }
+
+    def render(self) -> bytes | None:
+        """Return the whole grid from above, with what the agent sees made lighter."""
+        if self._simulator is None:
+            return None
+        png = io.BytesIO()
+        Image.fromarray(self._simulator.get_frame(tile_size=_TILE_PIXELS)).save(png, format="PNG")
+        return png.getvalue()
 
     def close(self) -> None:
         self._simulator = self._scene = None
