@@ -275,3 +275,17 @@ def test_any_actions_keep_the_contract(actions: list[str]):
         if result.terminated:
             break
     assert total in (0.0, 1.0)
+
+
+def test_details_tell_goal_commands_and_inventory():
+    env = TextCraft(num_distractors=0)
+    assert env.details() == {}
+    env.reset(task_for("chest"))
+    play(env, "get 2 oak log", "craft 4 oak planks using 1 oak log")
+    details = env.details()
+    assert (details["goal"], details["depth"]) == ("chest", 2)
+    assert sorted(details["commands"]) == [
+        "craft 1 chest using 8 planks",
+        "craft 4 oak planks using 1 oak logs",
+    ]
+    assert details["inventory"] == {"oak log": 1, "oak planks": 4}

@@ -5,8 +5,7 @@ from collections import Counter
 
 import pytest
 
-from agentgym_rl.envs.textcraft.env import TextCraft
-from agentgym_rl.envs.textcraft.expert import load_planner
+from agentgym_rl.envs.textcraft.env import TextCraft, load_world
 from agentgym_rl.envs.textcraft.minecraft import load_book
 from agentgym_rl.types import Task
 
@@ -26,7 +25,7 @@ def num_rounds_of_expert(env: TextCraft) -> int:
 
 
 def plan_texts(goal: str, **held: int) -> list[str]:
-    return [action.text for action in load_planner().plan(goal, held)]
+    return [action.text for action in load_world().planner.plan(goal, held)]
 
 
 def test_expert_solves_every_task_with_the_plan_it_began_with():
@@ -35,7 +34,7 @@ def test_expert_solves_every_task_with_the_plan_it_began_with():
     for task in all_tasks():
         env.reset(task)
         num_rounds = num_rounds_of_expert(env)
-        assert num_rounds == len(load_planner().plan(task.level, {})), task.level
+        assert num_rounds == len(load_world().planner.plan(task.level, {})), task.level
         longest[task.category] = max(longest[task.category], num_rounds)
     assert longest == {"depth 1": 4, "depth 2": 6, "depth 3": 9, "depth 4": 11}
 
@@ -82,5 +81,5 @@ def test_plan_uses_what_is_held():
 
 def test_planning_does_not_change_what_is_held():
     held = {"oak_log": 1}
-    load_planner().plan("chest", held)
+    load_world().planner.plan("chest", held)
     assert held == {"oak_log": 1}

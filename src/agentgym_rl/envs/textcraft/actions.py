@@ -1,6 +1,6 @@
 """What an agent can say: `get`, `craft` and `inventory`, as text and as values.
 
-`parse` knows the grammar only; whether an item exists or a recipe fits is for `env.py` to say.
+`parse` knows the grammar only; whether an item exists or a recipe fits is for `crafting.py` to say.
 
     get        := "get" INT NAME
     craft      := "craft" [INT] NAME "using" INT NAME { "," INT NAME }
@@ -19,7 +19,7 @@ from typing import TypeAlias
 from agentgym_rl.envs.textcraft.recipes import shown
 
 MAX_COUNT = 999
-"""Greatest number in an action. No goal needs more than 81 of anything."""
+"""Greatest number in an action. No goal needs more than 99 of anything."""
 
 _MAX_CHARS = 2000
 _MAX_ECHO_CHARS = 60
@@ -72,19 +72,29 @@ class Mistake:
     reply: str
 
 
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """One action of each kind, for replies to an agent that got the form wrong."""
+
+    get: str = "get 2 oak log"
+    craft: str = "craft 8 oak planks using 2 oak log"
+
+
+MINECRAFT_EXAMPLES = Examples()
+
 Action: TypeAlias = Get | Craft | Inventory
 
 
-def parse(text: str) -> Action | Mistake:
+def parse(text: str, examples: Examples = MINECRAFT_EXAMPLES) -> Action | Mistake:
     """Read any text; items come back as ids, but need not exist."""
     if len(text) > _MAX_CHARS:
         return Mistake(f"The action is too long: at most {_MAX_CHARS} characters.")
     plain = " ".join(text.lower().split()).rstrip(" .")
     verb = plain.partition(" ")[0]
     if verb == "get":
-        return _parse_get(plain)
+        return _parse_get(plain, examples)
     if verb == "craft":
-        return _parse_craft(plain)
+        return _parse_craft(plain, examples)
     if plain == "inventory":
         return Inventory()
     return Mistake(f'"{echo(plain)}" is not an action. Use get, craft or inventory.')
@@ -96,20 +106,18 @@ def echo(text: str) -> str:
     return head if len(text) <= _MAX_ECHO_CHARS else head + "..."
 
 
-def _parse_get(plain: str) -> Get | Mistake:
+def _parse_get(plain: str, examples: Examples) -> Get | Mistake:
     match = _GET.fullmatch(plain)
     if match is None:
-        return Mistake('Say how many of what to get, for example "get 2 oak log".')
+        return Mistake(f'Say how many of what to get, for example "{examples.get}".')
     count = _read_count(match[1])
     return count if isinstance(count, Mistake) else Get(_item_id(match[2]), count)
 
 
-def _parse_craft(plain: str) -> Craft | Mistake:
+def _parse_craft(plain: str, examples: Examples) -> Craft | Mistake:
     match = _CRAFT.fullmatch(plain)
     if match is None:
-        return Mistake(
-            'Say what to craft and from what, for example "craft 8 oak planks using 2 oak log".'
-        )
+        return Mistake(f'Say what to craft and from what, for example "{examples.craft}".')
     makes = None if match[1] is None else _read_count(match[1])
     if isinstance(makes, Mistake):
         return makes

@@ -1,32 +1,22 @@
 """TextCraft: craft a Minecraft item from base items, by text commands.
 
-One object holds an inventory and a goal; the recipe book and the planner are shared and immutable.
-The idea and the layout of texts follow TextCraft (ADaPT, arXiv:2311.05772) as used by AgentGym.
-
-Rules:
-- `get` fetches base items, whose supply is unlimited; everything else must be crafted.
-- `craft` takes any recipe of the book, shown or not. The ingredients must be the recipe's or one
-  multiple of all its counts, and a number before the item, if any, must be what that makes.
-- A generic slot is filled by one kind alone: 8 planks are 8 oak planks, never 5 oak and 3 birch.
+The recipes are those of the game (`minecraft.py`), a goal is any item that can be crafted, and how
+an episode goes is in `crafting.py`.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from functools import cache
 from typing import ClassVar
 
-from agentgym_rl.envs.base import Environment, EnvSpec
-from agentgym_rl.envs.textcraft.actions import Craft, Get, Inventory, echo, parse
-from agentgym_rl.envs.textcraft.commands import draw_commands
-from agentgym_rl.envs.textcraft.expert import Planner, load_planner
+from agentgym_rl.envs.base import EnvSpec
+from agentgym_rl.envs.textcraft.actions import MINECRAFT_EXAMPLES, Examples
+from agentgym_rl.envs.textcraft.crafting import CraftingEnvironment
 from agentgym_rl.envs.textcraft.minecraft import load_book
-from agentgym_rl.envs.textcraft.recipes import Recipe, RecipeBook, shown
 from agentgym_rl.envs.textcraft.splits import split_of_goals
-from agentgym_rl.types import StepResult, Task
-
-_MAX_KINDS_TOLD = 16
+from agentgym_rl.envs.textcraft.world import World, build_world
+from agentgym_rl.types import Task
 
 _INSTRUCTIONS = """\
 You are a crafter in a world of Minecraft items. You start with empty hands and have to make one \
@@ -49,7 +39,7 @@ each with one kind that fits, under its own name (oak planks, oak log, coal), an
 in one ingredient."""
 
 
-class TextCraft(Environment):
+class TextCraft(CraftingEnvironment):
     """Craft the goal item. Reward 1 when it is made, else 0."""
 
     spec: ClassVar[EnvSpec] = EnvSpec(
@@ -63,18 +53,12 @@ class TextCraft(Environment):
         success="the goal item is crafted",
     )
 
-    shares_thread: ClassVar[bool] = True
+    examples: ClassVar[Examples] = MINECRAFT_EXAMPLES
 
     def __init__(self, *, num_distractors: int = 10) -> None:
         """Show `num_distractors` commands that the goal does not need."""
-        if num_distractors < 0:
-            raise ValueError(f"num_distractors must be 0 or more, got {num_distractors}")
-        self._num_distractors = num_distractors
-        self._book: RecipeBook = load_book()
-        self._planner: Planner = load_planner()
-        self._goal = ""
-        self._commands: tuple[Recipe, ...] = ()
-        self._held: dict[str, int] = {}
+        super().__init__(num_distractors=num_distractors)
+        load_world()  # a missing package is found out before the first episode
 
     @classmethod
     def tasks(cls, split: str) -> Sequence[Task]:
@@ -85,117 +69,20 @@ class TextCraft(Environment):
 
     def reset(self, task: Task) -> str:
         """Start with empty hands. The task's seed decides the distractors and the order."""
-        goals = self._book.goals
+        world = load_world()
+        goals = world.book.goals
         if not 0 <= task.index < len(goals):
             raise ValueError(f"TextCraft has tasks 0 to {len(goals) - 1}, not {task.index}")
-        self._goal = goals[task.index]
-        if task.level not in ("", self._goal):
-            raise ValueError(f"task {task.index} is {self._goal!r}, not {task.level!r}")
-        rng = random.Random(f"textcraft {task.index} {task.seed}")
-        self._commands = draw_commands(self._goal, num_distractors=self._num_distractors, rng=rng)
-        self._held = {}
-        lines = "\n".join(recipe.text for recipe in self._commands)
-        return f"Crafting commands:\n{lines}\n\nGoal: craft {shown(self._goal)}."
+        goal = goals[task.index]
+        if task.level not in ("", goal):
+            raise ValueError(f"task {task.index} is {goal!r}, not {task.level!r}")
+        return self._begin(world, goal, f"textcraft {task.index} {task.seed}")
 
-    def step(self, action: str) -> StepResult:
-        """Do one action; whatever is wrong with it is told in the observation."""
-        assert self._goal, "reset before the first step"
-        command = parse(action)
-        if isinstance(command, Get):
-            return self._get(command)
-        if isinstance(command, Craft):
-            return self._craft(command)
-        if isinstance(command, Inventory):
-            return StepResult(self._describe_inventory())
-        return _refuse(command.reply)
 
-    def available_actions(self) -> tuple[str, ...]:
-        """Return gets for what the shown commands use, then the shown crafts possible now.
-
-        Each at the counts of its command; `inventory` comes last.
-        """
-        gets = [
-            Get(slot.kinds[0], slot.count).text
-            for recipe in self._commands
-            for slot in recipe.slots
-            if self._book.is_base(slot.kinds[0])
-        ]
-        crafts = [craft.text for recipe in self._commands if (craft := self._ready(recipe))]
-        return (*dict.fromkeys(gets), *crafts, "inventory")
-
-    def expert_action(self) -> str:
-        """Return the next action of a short plan from the present inventory."""
-        return self._planner.plan(self._goal, self._held)[0].text
-
-    def _get(self, command: Get) -> StepResult:
-        if problem := self._find_item_problem(command.item):
-            return _refuse(problem)
-        name = shown(command.item)
-        if not self._book.is_base(command.item):
-            return _refuse(f"You cannot get {name}: it has to be crafted.")
-        self._add(command.item, command.count)
-        return StepResult(f"Got {command.count} {name}.")
-
-    def _craft(self, command: Craft) -> StepResult:
-        ingredients = dict(command.ingredients)
-        for item in (command.item, *ingredients):
-            if problem := self._find_item_problem(item):
-                return _refuse(problem)
-        name = shown(command.item)
-        if self._book.is_base(command.item):
-            return _refuse(f"There is no recipe for {name}: get it instead.")
-        match = self._book.match(command.item, ingredients)
-        if match is None:
-            return _refuse(f"No recipe for {name} uses exactly these ingredients and counts.")
-        recipe, times = match
-        makes = recipe.makes * times
-        if command.count not in (None, makes):
-            return _refuse(f"These ingredients make {makes} {name}, not {command.count}.")
-        for item, count in ingredients.items():
-            held = self._held.get(item, 0)
-            if held < count:
-                return _refuse(f"Not enough {shown(item)}: you need {count} and have {held}.")
-        for item, count in ingredients.items():
-            self._add(item, -count)
-        self._add(command.item, makes)
-        return self._crafted(command.item, makes)
-
-    def _crafted(self, item: str, count: int) -> StepResult:
-        reply = f"Crafted {count} {shown(item)}."
-        if item != self._goal:
-            return StepResult(reply)
-        return StepResult(f"{reply} The goal is reached.", 1.0, terminated=True, success=True)
-
-    def _find_item_problem(self, item: str) -> str | None:
-        """Return why the name is no item of the book, None when it is one."""
-        if item in self._book.depths:
-            return None
-        kinds = self._book.generics.get(item)
-        if kinds is None:
-            return f'There is no item called "{echo(shown(item))}".'
-        told = ", ".join(shown(kind) for kind in kinds[:_MAX_KINDS_TOLD])
-        rest = ", and others" if len(kinds) > _MAX_KINDS_TOLD else ""
-        return f'"{shown(item)}" is a general name. Use one of its kinds: {told}{rest}.'
-
-    def _ready(self, recipe: Recipe) -> Craft | None:
-        """Return the recipe done once with what is held, None where something is missing."""
-        ingredients = []
-        for slot in recipe.slots:
-            kind = next((k for k in slot.kinds if self._held.get(k, 0) >= slot.count), None)
-            if kind is None:
-                return None
-            ingredients.append((kind, slot.count))
-        return Craft(recipe.output, recipe.makes, tuple(ingredients))
-
-    def _describe_inventory(self) -> str:
-        held = ", ".join(f"{count} {shown(item)}" for item, count in self._held.items())
-        return f"Inventory: {held or 'empty'}."
-
-    def _add(self, item: str, count: int) -> None:
-        """Change what is held; an item of which none is left is not held at all."""
-        self._held[item] = self._held.get(item, 0) + count
-        if not self._held[item]:
-            del self._held[item]
+@cache
+def load_world() -> World:
+    """Return the world of the game's recipes; built once per process."""
+    return build_world(load_book())
 
 
 @cache
@@ -206,7 +93,3 @@ def _tasks(split: str) -> tuple[Task, ...]:
         for index, (goal, side) in enumerate(zip(book.goals, split_of_goals(), strict=True))
         if side == split
     )
-
-
-def _refuse(reply: str) -> StepResult:
-    return StepResult(reply, valid_action=False)

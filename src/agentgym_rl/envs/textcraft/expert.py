@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from graphlib import TopologicalSorter
 from types import MappingProxyType
 
 from agentgym_rl.envs.textcraft.actions import MAX_COUNT, Craft, Get
-from agentgym_rl.envs.textcraft.minecraft import load_book
 from agentgym_rl.envs.textcraft.recipes import Recipe, RecipeBook, Slot
 
 
@@ -102,12 +100,6 @@ class Planner:
         best = min(self._options[item], key=cost_of_recipe)
         kinds = (min(s.kinds, key=lambda k, n=s.count: cost(k, n)) for s in best.slots)
         return Choice(best, tuple(kinds))
-
-
-@cache
-def load_planner() -> Planner:
-    """Return the planner over the game's book; built once per process."""
-    return Planner(load_book())
 
 
 def _options(book: RecipeBook, item: str) -> tuple[Recipe, ...]:

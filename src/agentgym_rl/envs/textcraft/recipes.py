@@ -1,16 +1,16 @@
 """The recipe book: which items exist, how each is made, and how deep it lies.
 
-The book is built once per process and never changes, so all episodes share it. Where the recipes
-come from and how they are merged is in `minecraft.py`; counts and inventories belong to `env.py`.
+A book is built once per process and never changes, so all episodes share it. Where recipes come
+from is for `minecraft.py` and `generator.py` to say; inventories belong to `crafting.py`.
 
-An item is named by its game id without the namespace ("oak_planks") and shown with blanks
+An item is named by an id without blanks ("oak_planks", as in the game) and shown with blanks
 ("oak planks"). A base item has no recipe; its depth is 0 and its supply unlimited.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 
@@ -24,7 +24,7 @@ class Slot:
     name: str
     """As shown to the agent: the item, or the name of the set where several kinds will do."""
     kinds: tuple[str, ...]
-    """Shallowest first, then in the order in which the game numbers its items."""
+    """Shallowest first, then in an order of the book's own (the game's numbers, the alphabet)."""
     count: int
 
 
@@ -35,12 +35,14 @@ class Recipe:
     output: str
     makes: int
     slots: tuple[Slot, ...]
+    text: str = field(init=False, repr=False, compare=False)
+    """The command that agents are shown, e.g. "craft 4 stick using 2 planks"."""
 
-    @property
-    def text(self) -> str:
-        """The command that agents are shown, e.g. "craft 4 stick using 2 planks"."""
+    def __post_init__(self) -> None:
+        # Kept rather than computed on demand: a list of commands is written at every reset.
         parts = ", ".join(f"{slot.count} {slot.name}" for slot in self.slots)
-        return f"craft {self.makes} {shown(self.output)} using {parts}"
+        text = f"craft {self.makes} {shown(self.output)} using {parts}"
+        object.__setattr__(self, "text", text)
 
 
 @dataclass(frozen=True, slots=True)
