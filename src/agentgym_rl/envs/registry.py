@@ -24,10 +24,12 @@ ENTRY_POINT_GROUP = "agentgym_rl.envs"
 BUILTIN: Mapping[str, str] = MappingProxyType(
     {
         "textcraft": "agentgym_rl.envs.textcraft.env:TextCraft",
+        "textcraft_generated": "agentgym_rl.envs.textcraft.generated_env:GeneratedTextCraft",
         "babyai": "agentgym_rl.envs.babyai.env:BabyAI",
     }
 )
-"""Name -> "module:Class". The extra that an environment needs has the environment's name."""
+"""Name -> "module:Class". The extra that an environment needs, if any, has the environment's
+name."""
 
 
 def names() -> tuple[str, ...]:
