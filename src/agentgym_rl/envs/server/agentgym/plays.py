@@ -44,7 +44,7 @@ class Play:
     score: float = 0
     """Since the reset."""
     is_done: bool = False
-    facts: Mapping[str, JsonValue] = NO_FACTS
+    facts: Mapping[str, JsonValue] = field(default_factory=lambda: NO_FACTS)
     """What the scenario keeps from the reset."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
