@@ -1,0 +1,245 @@
+"""The way to an OpenEnv server: its HTTP routes, and sockets that answer each message in order.
+
+Every call has a deadline. A server that cannot be reached yet, or is full, is asked again until
+then; a message is never sent twice, because a socket that was lost took its episode along.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
+from typing import TypeVar
+
+import aiohttp
+import orjson
+
+from agentgym_rl.envs import protocol
+from agentgym_rl.envs.openenv_protocol import ErrorCode
+from agentgym_rl.envs.protocol import Object, ProtocolError
+from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
+
+_T = TypeVar("_T")
+_MAX_REPEATS = 5
+_FIRST_PAUSE_S = 0.1
+"""Doubled with each repeat: five of them take three to five seconds."""
+_BUSY_PAUSE_S = 1.0
+_CONNECT_TIMEOUT_S = 5.0
+_CLOSE_TIMEOUT_S = 5.0
+_CLOSE_HANDSHAKE_S = 1.0
+"""What a server that no longer answers may cost beyond the deadline."""
+_MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+_NOT_OFFERED = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED)
+
+
+class ErrorFrame(Exception):  # noqa: N818 - an answer, which may or may not be an error to us
+    """The server answered with an error."""
+
+    def __init__(self, data: Object) -> None:
+        super().__init__(str(data.get("message", "no message")))
+        self.code = str(data.get("code", ""))
+        self.kind: str | None = data.get("kind")
+        """Our own kind of the failure; None on servers of others."""
+        self.details = _findings(data.get("errors"))
+        """What a validation found, in words: "row: Field required; col: Field required"."""
+
+
+class OpenEnvSocket:
+    """One session. Messages are answered in order, so the answers to calls that were cancelled
+    are counted and thrown away. A task of its own reads, because pings must be answered also
+    while nobody waits for a message.
+    """
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self._socket = socket
+        self._answers: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._num_unanswered = 0
+        self._reading = asyncio.create_task(self._read())
+
+    async def exchange(self, kind: str, data: Object | None = None) -> Object:
+        """Send a message and return the data of its answer.
+
+        Raises ErrorFrame, ProtocolError (an answer that cannot be understood) or EnvGoneError.
+        """
+        message = {"type": kind} if data is None else {"type": kind, "data": data}
+        self._num_unanswered += 1
+        # A server that refused the session and closed it has left its reason among the answers.
+        with suppress(aiohttp.ClientError, OSError):
+            await self._socket.send_str(orjson.dumps(message).decode())
+        while True:
+            answer = await self._answers.get()
+            if answer is None:
+                self._answers.put_nowait(None)
+                raise EnvGoneError(f"the connection was lost (code {self._socket.close_code})")
+            self._num_unanswered -= 1
+            if self._num_unanswered == 0:
+                return _data_of(answer)
+
+    async def close(self) -> None:
+        """End the session and wait for the server to have ended it, but not for long."""
+        try:
+            async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+                if self._num_unanswered == 0 and not self._reading.done():
+                    await self._socket.send_str('{"type":"close"}')
+                    await asyncio.shield(self._reading)
+                await self._socket.close()
+        except (TimeoutError, aiohttp.ClientError, OSError):
+            pass  # the server notices by itself
+        finally:
+            self._reading.cancel()
+
+    async def _read(self) -> None:
+        try:
+            async for message in self._socket:
+                if message.type not in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+                    break
+                content = message.data
+                self._answers.put_nowait(content.encode() if isinstance(content, str) else content)
+        finally:
+            self._answers.put_nowait(None)
+
+
+class OpenEnvTransport:
+    """Reaches one server. Belongs to the event loop of its first call."""
+
+    def __init__(self, url: str, *, token: str | None, timeout_s: float) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(
+                f"the address of a server starts with http:// or https://, got {url!r}"
+            )
+        self.url = url.rstrip("/")
+        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._timeout_s = timeout_s
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def fetch(self, path: str, body: Object | None = None) -> object | None:
+        """Return the JSON of a GET, or with a body of a POST; None where there is no such route."""
+        async with self.calling("env server", path):
+            return await self._patiently(lambda: self._request(path, body))
+
+    async def open(self, where: str) -> OpenEnvSocket:
+        """Return a session that the server has given a place. Waits for one as long as it may."""
+        async with self.calling(where, "create") as deadline:
+            while True:
+                socket = OpenEnvSocket(await self._patiently(self._connect))
+                try:
+                    await _confirm(socket)
+                except EnvBusyError:
+                    await socket.close()
+                    if asyncio.get_running_loop().time() + 1.5 * _BUSY_PAUSE_S > deadline:
+                        raise
+                except BaseException:
+                    await socket.close()
+                    raise
+                else:
+                    return socket
+                await asyncio.sleep(_BUSY_PAUSE_S * random.uniform(1.0, 1.5))
+
+    @asynccontextmanager
+    async def calling(self, where: str, what: str) -> AsyncIterator[float]:
+        """Put a deadline on a call, and its place and its server into the words of a failure."""
+        deadline = asyncio.get_running_loop().time() + self._timeout_s
+        place = f"{where}: {what} at {self.url}"
+        try:
+            async with asyncio.timeout_at(deadline):
+                yield deadline
+        except TimeoutError:
+            message = f"{place}: passed its deadline of {self._timeout_s:g} s"
+            raise EnvTimeoutError(message) from None
+        except ProtocolError as error:
+            raise EnvError(f"{place}: unexpected answer: {error}") from error
+        except EnvError as error:
+            if str(error).startswith(where):  # the environment's own failure, told in full
+                raise
+            raise type(error)(f"{place}: {error}") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise EnvError(f"{place}: {type(error).__name__}: {error}") from error
+
+    async def aclose(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
+        """Try again while the server cannot be reached: it may be about to start."""
+        for num_repeats in range(_MAX_REPEATS):
+            try:
+                return await attempt()
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
+                await asyncio.sleep(_FIRST_PAUSE_S * 2**num_repeats * random.uniform(1.0, 1.5))
+        return await attempt()
+
+    async def _request(self, path: str, body: Object | None) -> object | None:
+        method = "GET" if body is None else "POST"
+        data = None if body is None else orjson.dumps(body)
+        async with self._open_session().request(method, self.url + path, data=data) as response:
+            content = await response.read()
+            if response.status in _NOT_OFFERED:
+                return None
+            if response.status >= HTTPStatus.MULTIPLE_CHOICES:
+                text = content[:200].decode(errors="replace")
+                raise EnvError(f"HTTP {response.status}: {text}")
+        try:
+            return orjson.loads(content)
+        except orjson.JSONDecodeError as error:
+            raise EnvError(f"unexpected answer: not JSON: {error}") from None
+
+    async def _connect(self) -> aiohttp.ClientWebSocketResponse:
+        try:
+            return await self._open_session().ws_connect(
+                f"{self.url}/ws",
+                max_msg_size=_MAX_MESSAGE_BYTES,
+                timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_HANDSHAKE_S),
+            )
+        except aiohttp.WSServerHandshakeError as error:
+            raise EnvError(f"HTTP {error.status} instead of a WebSocket at /ws") from error
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        if self._session is None:
+            self._loop = loop
+            self._session = aiohttp.ClientSession(
+                headers={"Content-Type": "application/json", **self._headers},
+                connector=aiohttp.TCPConnector(limit=0),  # each episode holds a connection
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        if self._loop is not loop:
+            raise RuntimeError(
+                f"the source of {self.url} belongs to another event loop: make one for each loop"
+            )
+        return self._session
+
+
+async def _confirm(socket: OpenEnvSocket) -> None:
+    """Ask for the state, whose answer tells a session that was given from one that was refused."""
+    try:
+        await socket.exchange("state")
+    except ErrorFrame as frame:
+        if frame.code == ErrorCode.CAPACITY_REACHED:
+            raise EnvBusyError(str(frame)) from frame
+        if frame.code in (ErrorCode.FACTORY_ERROR, ErrorCode.SESSION_ERROR):
+            raise EnvError(str(frame)) from frame
+        # Another server may have no state before the reset; the session is there all the same.
+
+
+def _findings(errors: object) -> str:
+    """Return the findings of pydantic, which is what these servers validate with, as one line."""
+    findings = [e for e in errors if isinstance(e, dict)] if isinstance(errors, list) else []
+    return "; ".join(
+        f"{'.'.join(map(str, finding.get('loc', ())))}: {finding.get('msg', '')}"
+        for finding in findings
+    )
+
+
+def _data_of(answer: bytes) -> Object:
+    message = protocol.load(answer)
+    data = message.get("data")
+    if not isinstance(data, dict):
+        raise ProtocolError(protocol.ErrorKind.WRONG_TYPE, "'data' must be an object")
+    if message.get("type") == "error":
+        raise ErrorFrame(data)
+    return data
