@@ -13,25 +13,40 @@ from pathlib import Path
 
 import aiohttp
 
-from agentgym_rl.envs.server.serve import EnvServer
-from agentgym_rl.envs.server.sessions import ServerLimits
+from agentgym_rl.envs.server.backend import ServerLimits
+from agentgym_rl.envs.server.serve import Address, EnvServer
 
 _PROGRAM = """
 import json, sys
-from agentgym_rl.envs.server.serve import serve
-from agentgym_rl.envs.server.sessions import ServerLimits
+from agentgym_rl.envs.server.serve import Address, EnvServer
+from agentgym_rl.envs.server.backend import ServerLimits
 limits = ServerLimits(**json.loads(sys.argv[2]))
-serve(sys.argv[1], port=0, limits=limits, on_ready=lambda url: print(url, flush=True))
+num_workers = int(sys.argv[3])
+tell = lambda url: print(url, flush=True)
+port = int(sys.argv[4])
+EnvServer(
+    sys.argv[1], Address(port=port), limits=limits, num_workers=num_workers, on_ready=tell
+).run()
 """
 
 
 @contextmanager
 def server_thread(
-    env: str, *, limits: ServerLimits | None = None, token: str | None = None
+    env: str,
+    *,
+    limits: ServerLimits | None = None,
+    token: str | None = None,
+    num_workers: int = 0,
 ) -> Iterator[str]:
     """Serve `env` from a thread of this process; give the address."""
     ready = threading.Event()
-    server = EnvServer(env, port=0, limits=limits, token=token, on_ready=lambda url: ready.set())
+    server = EnvServer(
+        env,
+        Address(port=0, token=token),
+        limits=limits,
+        num_workers=num_workers,
+        on_ready=lambda url: ready.set(),
+    )
     thread = threading.Thread(target=server.run, name="test-env-server")
     thread.start()
     try:
@@ -45,12 +60,12 @@ def server_thread(
 
 @contextmanager
 def server_process(
-    env: str, *, hash_seed: int = 0, **limits: float
+    env: str, *, hash_seed: int = 0, num_workers: int = 0, port: int = 0, **limits: float
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Serve `env` from a process of its own; give the address and the process."""
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, env, json.dumps(limits)],
+        [sys.executable, "-c", _PROGRAM, env, json.dumps(limits), str(num_workers), str(port)],
         env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": str(hash_seed)},
         stdout=subprocess.PIPE,
         text=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -16,21 +17,30 @@ from agentgym_rl.envs.checker import check
 from agentgym_rl.errors import AgentGymError, ConfigError, EnvError
 from agentgym_rl.types import Task
 
+if TYPE_CHECKING:  # only `serve` needs the HTTP stack
+    from agentgym_rl.envs.server.backend import ServerLimits
+    from agentgym_rl.envs.server.serve import Address
+
 
 def run_server(
-    env: str, *, host: str, port: int, token: str | None, options: Sequence[str]
+    env: str, address: Address, limits: ServerLimits, *, num_workers: int, options: Sequence[str]
 ) -> None:
     """Serve until interrupted."""
-    from agentgym_rl.envs.server.serve import serve  # only this command needs the HTTP stack
+    from agentgym_rl.envs.server.serve import EnvServer  # only this command needs the HTTP stack
 
-    serve(
+    def tell(url: str) -> None:
+        print(f"{env} at {url} (Ctrl-C stops)", flush=True)
+        if address.is_open and not address.token:
+            print("WARNING: whoever reaches this address can use it; see --token", flush=True)
+
+    EnvServer(
         env,
+        address,
         options=_parse_options(options),
-        host=host,
-        port=port,
-        token=token,
-        on_ready=lambda url: print(f"{env} at {url} (Ctrl-C stops)", flush=True),
-    )
+        num_workers=num_workers,
+        limits=limits,
+        on_ready=tell,
+    ).run()
 
 
 def list_environments() -> None:

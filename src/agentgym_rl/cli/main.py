@@ -83,19 +83,39 @@ def eval_(
 
 
 @app.command()
-def serve(
+def serve(  # noqa: PLR0913 - an option is an argument
     env: EnvName,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 picks a free one.", min=0, max=65535)] = 8000,
+    workers: Annotated[
+        int, typer.Option(help="Processes that hold the episodes; 0 uses the server's own.", min=0)
+    ] = 1,
     token: Annotated[str | None, typer.Option(help="Bearer token that clients must send.")] = None,
+    is_open: Annotated[
+        bool, typer.Option("--open", help="Allow an address that others reach without a token.")
+    ] = False,
+    capacity: Annotated[int, typer.Option(help="Episodes that can be open at a time.")] = 1024,
+    call_timeout: Annotated[float, typer.Option(help="Deadline of a call, in seconds.")] = 60.0,
+    lease: Annotated[
+        float, typer.Option(help="Seconds without a call after which an episode is closed.")
+    ] = 600.0,
     options: Annotated[
         list[str] | None, typer.Argument(help="key=value options of the environment")
     ] = None,
 ) -> None:
     """Serve an environment over HTTP."""
-    from agentgym_rl.cli.environments import run_server  # start-up time
+    # Start-up time: no other command needs these.
+    from agentgym_rl.cli.environments import run_server
+    from agentgym_rl.envs.server.backend import ServerLimits
+    from agentgym_rl.envs.server.serve import Address
 
-    run_server(env, host=host, port=port, token=token, options=options or [])
+    run_server(
+        env,
+        Address(host, port, token, is_open),
+        ServerLimits(capacity=capacity, call_timeout_s=call_timeout, lease_s=lease),
+        num_workers=workers,
+        options=options or [],
+    )
 
 
 @app.command()

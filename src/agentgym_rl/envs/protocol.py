@@ -3,16 +3,27 @@
     GET    /health                                              -> Health
     GET    /spec                                                -> EnvSpec
     GET    /tasks?split=train                                   -> {"tasks": [Task, ...]}
-    POST   /episodes                                            -> 201 {"episode": "kX3..."}
+    POST   /episodes                                            -> 201 {"episode": "1.kX3..."}
     POST   /episodes/{id}/reset    {"task": Task}               -> {"observation": "..."}
     POST   /episodes/{id}/step     {"round": 0, "action": "…"}  -> StepResult
     GET    /episodes/{id}/observation                           -> {"observation": "..."}
     GET    /episodes/{id}/actions                               -> {"actions": ["...", ...]}
+    GET    /episodes/{id}/details                               -> {"details": {...}}
+    GET    /episodes/{id}/image                                 -> {"image": base64 of a PNG, null}
     DELETE /episodes/{id}                                       -> 204, known or not
+    POST   /batch                  {"calls": [Call, ...]}       -> an Answer a line, when ready
 
 Rounds count from 0 after each reset. Repeating the latest round with the same action gives the
 same answer and does nothing; any other round than the next is refused. A failure has a status of
 its own (`ErrorKind`) and the body {"error": {"type": "gone", "message": "..."}}.
+
+A batch holds calls of many episodes, each with a number of the client's choice:
+
+    {"call": 7, "op": "step", "episode": "1.kX3...", "round": 0, "action": "look"}
+    {"call": 7, "status": 200, "body": {"observation": ...}}
+
+The other ops are create, reset (with a task), observation, actions, details, image and close. The
+answers come in the order in which they are ready; calls of one episode are done in their order.
 
 Bodies are decoded with orjson and checked by hand, because a step is the hot path and a validating
 framework costs several times the step itself. Routes and leases are in envs/server, retries in
@@ -21,15 +32,16 @@ envs/client/http.py.
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, StrEnum
 from types import MappingProxyType
 from typing import Any
 
 import orjson
 
-from agentgym_rl.envs.base import EnvSpec
+from agentgym_rl.envs.base import EnvSpec, JsonValue
 from agentgym_rl.types import StepResult, Task
 
 
@@ -63,12 +75,54 @@ class ProtocolError(Exception):
         self.kind = kind
 
 
+class Op(StrEnum):
+    """What can be asked of an episode."""
+
+    CREATE = "create"
+    RESET = "reset"
+    STEP = "step"
+    OBSERVATION = "observation"
+    ACTIONS = "actions"
+    DETAILS = "details"
+    IMAGE = "image"
+    CLOSE = "close"
+
+
+SUCCESS_STATUS: Mapping[Op, int] = MappingProxyType(
+    dict.fromkeys(Op, 200) | {Op.CREATE: 201, Op.CLOSE: 204}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to one episode; `number` is the client's, and comes back with the answer."""
+
+    number: int
+    op: Op
+    episode: str = ""
+    """Empty for a create."""
+    task: Task | None = None
+    """Of a reset."""
+    round_index: int = 0
+    """Of a step, as is the action."""
+    action: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to one call."""
+
+    number: int
+    status: int
+    body: Object
+
+
 @dataclass(frozen=True, slots=True)
 class Health:
     """The state of a server."""
 
     status: str
-    """ "ok", or "degraded" while calls hang."""
+    """ "ok"; "degraded" while calls hang or a worker is missing; "draining" before the end."""
     env: str
     num_episodes: int
     """Episodes that have a place now."""
@@ -79,15 +133,26 @@ class Health:
     """Episodes opened since the start; the next two count their ends."""
     num_failed: int
     num_reaped: int
+    num_steps: int
+    num_workers: int
+    """Worker processes that run; 0 where the episodes are in the server's own process."""
+    num_restarts: int
+    """Worker processes that were replaced since the start."""
     uptime_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class StepRequest:
-    """The body of a step."""
+Object = dict[str, Any]  # what JSON holds has no static type; `_checked` looks at the real one
 
-    round_index: int
-    action: str
+
+def load(body: bytes) -> Object:
+    """Return the JSON object that a body holds. Raises ProtocolError where it holds none."""
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ProtocolError(ErrorKind.MALFORMED, f"not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ProtocolError(ErrorKind.MALFORMED, "not a JSON object")
+    return value
 
 
 def encode(message: object) -> bytes:
@@ -95,52 +160,106 @@ def encode(message: object) -> bytes:
     return orjson.dumps(message)
 
 
-def encode_step_request(round_index: int, action: str) -> bytes:
-    return orjson.dumps({"round": round_index, "action": action})
+def encode_answer(number: int, status: int, body: object) -> bytes:
+    """Return one line of the answer to a batch."""
+    return orjson.dumps(
+        {"call": number, "status": status, "body": body}, option=orjson.OPT_APPEND_NEWLINE
+    )
 
 
-def encode_error(kind: ErrorKind, message: str) -> bytes:
-    return orjson.dumps({"error": {"type": kind.type, "message": message}})
+def error_body(kind: ErrorKind, message: str) -> Object:
+    return {"error": {"type": kind.type, "message": message}}
 
 
-def decode_step_request(body: bytes) -> StepRequest:
-    fields = _checked(_object(body), _STEP_REQUEST, "step")
-    return StepRequest(fields["round"], fields["action"])
+def call_fields(call: Call) -> Object:
+    """Return a call as it travels."""
+    fields: Object = {"call": call.number, "op": call.op.value}
+    if call.op is not Op.CREATE:
+        fields["episode"] = call.episode
+    if call.op is Op.RESET:
+        fields["task"] = call.task
+    elif call.op is Op.STEP:
+        fields["round"] = call.round_index
+        fields["action"] = call.action
+    return fields
 
 
-def decode_reset_request(body: bytes) -> Task:
-    fields = _checked(_object(body), {"task": (dict,)}, "reset")
-    return _task(fields["task"])
+def decode_call(fields: Object) -> Call:
+    """Return the call that an object of a batch describes."""
+    op = fields.get("op")
+    types = _CALLS.get(op) if isinstance(op, str) else None
+    if types is None:
+        known = ", ".join(_CALLS)
+        raise ProtocolError(ErrorKind.WRONG_TYPE, f"call: 'op' must be one of {known}, not {op!r}")
+    _checked(fields, types, types.name)
+    if op == Op.STEP:
+        number, episode = fields["call"], fields["episode"]
+        return Call(number, Op.STEP, episode, None, fields["round"], fields["action"])
+    task = decode_task(fields["task"]) if op == Op.RESET else None
+    return Call(fields["call"], Op(op), fields.get("episode", ""), task)
 
 
-def decode_empty_request(body: bytes) -> None:
-    """Refuse a body that is neither absent nor an empty object."""
-    if body:
-        _checked(_object(body), {}, "create")
+def decode_batch(body: bytes) -> list[Object]:
+    """Return the calls of a batch, each with a number and otherwise unchecked."""
+    calls = _checked(load(body), {"calls": (list,)}, "batch")["calls"]
+    numbers = [call.get("call") if isinstance(call, dict) else None for call in calls]
+    if not all(type(number) is int for number in numbers):
+        message = "batch: every one of 'calls' must be an object with an int 'call'"
+        raise ProtocolError(ErrorKind.WRONG_TYPE, message)
+    if len(set(numbers)) < len(numbers):
+        message = "batch: the numbers 'call' of the calls must differ"
+        raise ProtocolError(ErrorKind.WRONG_TYPE, message)
+    return calls
 
 
-def decode_step_result(body: bytes) -> StepResult:
-    fields = _checked(_object(body), _STEP_RESULT, "step result")
-    fields["reward"] = float(fields["reward"])
-    return StepResult(**fields)
+def decode_answer(line: bytes) -> Answer:
+    """Return the answer that a line of a batch's answer holds."""
+    fields = _checked(load(line), _ANSWER, "answer")
+    body = fields["body"]
+    return Answer(fields["call"], fields["status"], body if body is not None else {})
 
 
-def decode_text(body: bytes, key: str) -> str:
-    """Return the string under `key` of an answer that holds only it."""
-    return _checked(_object(body), {key: (str,)}, "answer")[key]
+def decode_step_result(fields: Object) -> StepResult:
+    _checked(fields, _STEP_RESULT, "step result")
+    return StepResult(
+        fields["observation"],
+        float(fields["reward"]),
+        fields["terminated"],
+        fields["truncated"],
+        fields["success"],
+        fields["valid_action"],
+    )
 
 
-def decode_actions(body: bytes) -> tuple[str, ...]:
-    return _texts(_checked(_object(body), {"actions": (list,)}, "answer")["actions"], "actions")
+def decode_observation(fields: Object) -> str:
+    return _checked(fields, {"observation": (str,)}, "answer")["observation"]
 
 
-def decode_tasks(body: bytes) -> tuple[Task, ...]:
-    tasks = _checked(_object(body), {"tasks": (list,)}, "answer")["tasks"]
-    return tuple(_task(task) for task in tasks)
+def decode_episode(fields: Object) -> str:
+    """Return the id that a create answers with."""
+    return _checked(fields, {"episode": (str,)}, "answer")["episode"]
 
 
-def decode_spec(body: bytes) -> EnvSpec:
-    fields = _checked(_object(body), _SPEC, "spec")
+def decode_actions(fields: Object) -> tuple[str, ...]:
+    return _texts(_checked(fields, {"actions": (list,)}, "answer")["actions"], "actions")
+
+
+def decode_details(fields: Object) -> Mapping[str, JsonValue]:
+    return _checked(fields, {"details": (dict,)}, "answer")["details"]
+
+
+def decode_image(fields: Object) -> bytes | None:
+    image = _checked(fields, {"image": (str, type(None))}, "answer")["image"]
+    return None if image is None else b64decode(image)
+
+
+def decode_tasks(fields: Object) -> tuple[Task, ...]:
+    tasks = _checked(fields, {"tasks": (list,)}, "answer")["tasks"]
+    return tuple(decode_task(task) for task in tasks)
+
+
+def decode_spec(fields: Object) -> EnvSpec:
+    fields = dict(_checked(fields, _SPEC, "spec"))
     bounds = fields["reward_range"]
     if len(bounds) != 2 or not all(type(bound) in (int, float) for bound in bounds):
         raise ProtocolError(ErrorKind.WRONG_TYPE, "spec: 'reward_range' must be two numbers")
@@ -150,22 +269,53 @@ def decode_spec(body: bytes) -> EnvSpec:
     return EnvSpec(**fields)
 
 
-def decode_health(body: bytes) -> Health:
-    return Health(**_checked(_object(body), _HEALTH, "health"))
+def decode_health(fields: Object) -> Health:
+    return Health(**_checked(fields, _HEALTH, "health"))
 
 
-def decode_error(body: bytes) -> str:
+def decode_error(body: Object) -> str:
     """Return the message of an error answer; the body itself where it is not one of ours."""
     try:
-        return str(_object(body)["error"]["message"])
-    except (ProtocolError, KeyError, TypeError):
-        return body[:200].decode(errors="replace")
+        return str(body["error"]["message"])
+    except (KeyError, TypeError):
+        return str(body)[:200]
+
+
+def decode_task(value: object) -> Task:
+    if not isinstance(value, dict):
+        raise ProtocolError(ErrorKind.WRONG_TYPE, "a task must be an object")
+    return Task(**_checked({**_TASK_DEFAULTS, **value}, _TASK, "task"))
 
 
 _Types = tuple[type, ...]
-_Object = dict[str, Any]  # what JSON holds has no static type; `_checked` looks at the real one
 
-_STEP_REQUEST: Mapping[str, _Types] = MappingProxyType({"round": (int,), "action": (str,)})
+
+class _Fields(dict[str, _Types]):
+    """The names and types of an object's fields, and what the object is called in messages."""
+
+    def __init__(self, name: str, **types: _Types) -> None:
+        super().__init__(types)
+        self.name = name
+
+
+def _call(name: str, **types: _Types) -> _Fields:
+    return _Fields(name, call=(int,), op=(str,), **types)
+
+
+_CALLS: Mapping[str, _Fields] = MappingProxyType(
+    {
+        Op.CREATE: _call("create"),
+        Op.RESET: _call("reset", episode=(str,), task=(dict,)),
+        Op.STEP: _call("step", episode=(str,), round=(int,), action=(str,)),
+        **{
+            op: _call(op, episode=(str,))
+            for op in (Op.OBSERVATION, Op.ACTIONS, Op.DETAILS, Op.IMAGE, Op.CLOSE)
+        },
+    }
+)
+_ANSWER: Mapping[str, _Types] = MappingProxyType(
+    {"call": (int,), "status": (int,), "body": (dict, type(None))}
+)
 _STEP_RESULT: Mapping[str, _Types] = MappingProxyType(
     {
         "observation": (str,),
@@ -210,22 +360,15 @@ _HEALTH: Mapping[str, _Types] = MappingProxyType(
         "num_opened": (int,),
         "num_failed": (int,),
         "num_reaped": (int,),
+        "num_steps": (int,),
+        "num_workers": (int,),
+        "num_restarts": (int,),
         "uptime_s": (float, int),
     }
 )
 
 
-def _object(body: bytes) -> _Object:
-    try:
-        value = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise ProtocolError(ErrorKind.MALFORMED, f"not JSON: {error}") from None
-    if not isinstance(value, dict):
-        raise ProtocolError(ErrorKind.MALFORMED, "not a JSON object")
-    return value
-
-
-def _checked(fields: _Object, types: Mapping[str, _Types], what: str) -> _Object:
+def _checked(fields: Object, types: Mapping[str, _Types], what: str) -> Object:
     """Return `fields` when it has exactly the names of `types` with values of these types.
 
     Types are compared exactly: JSON has no subclasses, and a bool must not pass for an int.
@@ -243,12 +386,6 @@ def _checked(fields: _Object, types: Mapping[str, _Types], what: str) -> _Object
         unknown = ", ".join(repr(name) for name in fields if name not in types)
         raise ProtocolError(ErrorKind.WRONG_TYPE, f"{what}: unknown fields: {unknown}")
     return fields
-
-
-def _task(value: object) -> Task:
-    if not isinstance(value, dict):
-        raise ProtocolError(ErrorKind.WRONG_TYPE, "a task must be an object")
-    return Task(**_checked({**_TASK_DEFAULTS, **value}, _TASK, "task"))
 
 
 def _texts(values: list[object], name: str) -> tuple[str, ...]:

@@ -10,9 +10,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 import pytest_asyncio
 
-from agentgym_rl.envs.client.base import EnvSource, EpisodeStateError
+from agentgym_rl.envs.client.base import EnvSource
 from agentgym_rl.envs.client.http import HttpEnvSource
 from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.episode import EpisodeStateError
 from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import StepResult, Task
 from env_servers import server_thread

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agentgym_rl.envs.client.http import HttpEnvSource
-from agentgym_rl.envs.server.sessions import ServerLimits
+from agentgym_rl.envs.server.backend import ServerLimits
 from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import Task
 from env_servers import server_process, server_thread

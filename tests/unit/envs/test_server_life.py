@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from agentgym_rl.envs.server.app import create_app
-from agentgym_rl.envs.server.serve import EnvServer, is_loopback, serve
-from agentgym_rl.envs.server.sessions import ServerLimits
+from agentgym_rl.envs.server.app import EnvApp
+from agentgym_rl.envs.server.backend import ServerLimits
+from agentgym_rl.envs.server.serve import Address, EnvServer, is_loopback
 from env_servers import RawClient, raw_client, server_process, server_thread
 from fakes import HANG_OVER
 
@@ -170,7 +170,10 @@ async def test_a_token_is_asked_for_everywhere_but_health():
 
 
 async def test_sigterm_ends_a_server_with_status_0_even_with_a_hung_call():
-    with server_process("fakes:TroubleEnv", call_timeout_s=0.3) as (url, process):
+    with server_process("fakes:TroubleEnv", call_timeout_s=0.3, drain_s=0.5) as (
+        url,
+        process,
+    ):
         async with raw_client(url) as api:
             path = await api.start()
             await api("POST", f"{path}/step", {"round": 0, "action": "hang"})
@@ -182,7 +185,7 @@ async def test_sigterm_ends_a_server_with_status_0_even_with_a_hung_call():
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "example.org"])
 def test_a_reachable_host_needs_a_token(host: str):
     with pytest.raises(ValueError, match="set a token"):
-        serve("fakes:CountingEnv", host=host, port=0)
+        Address(host, port=0)
 
 
 def test_loopback_is_told_from_the_rest():
@@ -195,13 +198,13 @@ def test_a_port_in_use_is_refused_in_words():
         server_thread("fakes:CountingEnv") as url,
         pytest.raises(ValueError, match="cannot listen"),
     ):
-        EnvServer("fakes:CountingEnv", port=int(url.rpartition(":")[2]))
+        EnvServer("fakes:CountingEnv", Address(port=int(url.rpartition(":")[2])))
 
 
 def test_wrong_settings_are_refused_before_the_server_starts():
     with pytest.raises(ValueError, match="unknown environment"):
-        create_app("chess")
+        EnvApp("chess")
     with pytest.raises(ValueError, match="no option 'size'"):
-        create_app("fakes:CountingEnv", {"size": 3})
+        EnvApp("fakes:CountingEnv", {"size": 3})
     with pytest.raises(ValueError, match="capacity must be above 0"):
         ServerLimits(capacity=0)

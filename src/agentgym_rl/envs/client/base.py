@@ -21,19 +21,16 @@ What a call raises:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum, auto
 from types import TracebackType
 from typing import Self
 
-from agentgym_rl.envs.base import EnvSpec
+from agentgym_rl.envs.base import EnvSpec, JsonValue
+from agentgym_rl.envs.episode import EpisodeStateError, where, without_surrogates
 from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError
 from agentgym_rl.types import StepResult, Task
-
-
-class EpisodeStateError(RuntimeError):
-    """A call that the present state of the episode does not allow; a bug of the caller."""
 
 
 class _Phase(Enum):
@@ -125,6 +122,12 @@ class EnvClient(ABC):
         with self._calling("available_actions"):
             return await self._do_available_actions()
 
+    async def details(self) -> Mapping[str, JsonValue]:
+        """Return the environment's facts beyond the observation, for people and viewers."""
+        self._refuse_unless_started("details")
+        with self._calling("details"):
+            return await self._do_details()
+
     async def close(self) -> None:
         """Give the place back. Safe at any time and to repeat; never raises `EnvError`."""
         if self._phase is _Phase.CLOSED:
@@ -153,9 +156,7 @@ class EnvClient(ABC):
     @property
     def where(self) -> str:
         """Where the episode stands, for messages: "env babyai, task babyai/44, round 3"."""
-        if self._task is None:
-            return f"env {self._env}"
-        return f"env {self._env}, task {self._task.id}, round {self._num_rounds}"
+        return where(self._env, self._task, self._num_rounds)
 
     @abstractmethod
     async def _do_create(self) -> None: ...
@@ -171,6 +172,9 @@ class EnvClient(ABC):
 
     @abstractmethod
     async def _do_available_actions(self) -> tuple[str, ...]: ...
+
+    async def _do_details(self) -> Mapping[str, JsonValue]:
+        return {}
 
     @abstractmethod
     async def _do_close(self) -> None:
@@ -260,12 +264,3 @@ class EnvSource(ABC):
 
     @abstractmethod
     async def _do_tasks(self, split: str) -> tuple[Task, ...]: ...
-
-
-def without_surrogates(text: str) -> str:
-    """Return `text` with lone surrogates (which UTF-8 cannot carry) replaced by "?"."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode(errors="replace").decode()
-    return text

@@ -1,206 +1,261 @@
-"""The routes of an environment server (listed in envs/protocol.py) as a Starlette application.
+"""An environment server as an ASGI application: our routes (envs/protocol.py) and two dialects.
 
-A handler decodes, calls the session store, encodes; every failure is raised and becomes a status
-in one place. No handler calls an environment on the event loop: the store's clients have threads.
+    token, size of bodies, timing        Gate
+    POST /batch                          _answer_batch, as plain ASGI: the hot path
+    everything else                      Starlette: our routes, AgentGym's, OpenEnv's
+
+A handler turns a request into a call, asks the backend and turns the answer back; every failure
+becomes a status in one place. No handler calls an environment itself.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
-import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentgym_rl.envs import protocol
-from agentgym_rl.envs.client.base import EpisodeStateError
 from agentgym_rl.envs.client.local import LocalEnvSource
-from agentgym_rl.envs.protocol import ErrorKind, Health, ProtocolError
-from agentgym_rl.envs.server.sessions import ServerLimits, SessionStore
-from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
-
-logger = logging.getLogger(__name__)
+from agentgym_rl.envs.protocol import ErrorKind, Health, Object, Op, ProtocolError
+from agentgym_rl.envs.server import agentgym, openenv
+from agentgym_rl.envs.server.backend import Backend, ServerLimits
+from agentgym_rl.envs.server.backend_service import BackendService, ask
+from agentgym_rl.envs.server.gate import Gate
+from agentgym_rl.envs.server.metrics import ServerMetrics
+from agentgym_rl.envs.server.openapi import describe
+from agentgym_rl.envs.server.pool import WorkerPool
+from agentgym_rl.envs.server.sessions import SessionStore
 
 _RETRY_AFTER_S = "1"
+_Handler = Callable[[Request], Awaitable[Response]]
 
 
-def create_app(
-    env: str,
-    options: Mapping[str, object] | None = None,
-    limits: ServerLimits | None = None,
-    *,
-    token: str | None = None,
-) -> Starlette:
-    """Return the application that serves `env` (a name, or "module:Class").
+class EnvApp:
+    """Serves `env` (a name, or "module:Class") from `num_workers` processes; 0 uses this one.
 
     With a token, every route but /health wants `Authorization: Bearer TOKEN`. Raises ValueError
     for an unknown environment or option.
     """
-    limits = limits or ServerLimits()
-    source = LocalEnvSource(env, options=options, timeout_s=limits.call_timeout_s)
-    api = _Api(source, limits)
-    return Starlette(
-        routes=api.routes(),
-        lifespan=api.lifespan,
-        middleware=[Middleware(_TokenGate, token=token)] if token is not None else [],
-        exception_handlers=dict.fromkeys((*_KINDS, ProtocolError, HTTPException), _refuse)
-        | {Exception: _apologise},
-    )
 
-
-class _Api:
-    """The handlers and what they share."""
-
-    def __init__(self, source: LocalEnvSource, limits: ServerLimits) -> None:
-        self._source = source
-        self._limits = limits
-        self._store = SessionStore(source, limits)
+    def __init__(
+        self,
+        env: str,
+        options: Mapping[str, object] | None = None,
+        limits: ServerLimits | None = None,
+        *,
+        token: str | None = None,
+        num_workers: int = 0,
+    ) -> None:
+        self._limits = limits or ServerLimits()
+        self._source = LocalEnvSource(env, options=options, timeout_s=self._limits.call_timeout_s)
+        self._spec = self._source.env_class.spec
+        self._backend: Backend
+        if num_workers:
+            self._backend = WorkerPool(env, options or {}, self._limits, num_workers=num_workers)
+        else:
+            self._backend = SessionStore(self._source.env_class, options or {}, self._limits)
         self._started = time.monotonic()
+        self._metrics = ServerMetrics(self._spec.name)
+        self.is_draining = False
+        """Whether new episodes are refused because the server is about to stop."""
+        self._app: ASGIApp = Gate(
+            self._serve,
+            token=token,
+            max_body_bytes=self._limits.max_body_bytes,
+            on_request=self._metrics.observe,
+        )
+        self._starlette = Starlette(
+            routes=self._routes(),
+            lifespan=self._lifespan,
+            exception_handlers={
+                ProtocolError: _refuse,
+                HTTPException: _refuse,
+                Exception: _apologise,
+            },
+        )
 
-    def routes(self) -> list[Route]:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app(scope, receive, send)
+
+    async def num_episodes(self) -> int:
+        """Return how many episodes are open."""
+        return (await self._backend.stats()).num_episodes
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] == "/batch" and scope["method"] == "POST":
+            await self._answer_batch(scope, receive, send)
+        else:
+            await self._starlette(scope, receive, send)
+
+    def _routes(self) -> list[BaseRoute]:
         """Return the routes, the most used first: they are matched in order."""
+        service = BackendService(self._spec, self._source, self._backend)
+        posts = {Op.STEP: "step", Op.RESET: "reset"}
+        gets = {
+            Op.OBSERVATION: "observation",
+            Op.ACTIONS: "actions",
+            Op.DETAILS: "details",
+            Op.IMAGE: "image",
+        }
         return [
-            Route("/episodes/{id}/step", self.step, methods=["POST"]),
-            Route("/episodes/{id}/reset", self.reset, methods=["POST"]),
-            Route("/episodes/{id}/observation", self.observation, methods=["GET"]),
-            Route("/episodes/{id}/actions", self.actions, methods=["GET"]),
-            Route("/episodes/{id}", self.close, methods=["DELETE"]),
-            Route("/episodes", self.create, methods=["POST"]),
-            Route("/health", self.health, methods=["GET"]),
-            Route("/spec", self.spec, methods=["GET"]),
-            Route("/tasks", self.tasks, methods=["GET"]),
+            *(
+                Route(f"/episodes/{{id}}/{name}", partial(self._post, op), methods=["POST"])
+                for op, name in posts.items()
+            ),
+            *(
+                Route(f"/episodes/{{id}}/{name}", partial(self._get, op), methods=["GET"])
+                for op, name in gets.items()
+            ),
+            Route("/episodes/{id}", partial(self._get, Op.CLOSE), methods=["DELETE"]),
+            Route("/episodes", self._create, methods=["POST"]),
+            Route("/health", self._health, methods=["GET"]),
+            Route("/spec", self._describe, methods=["GET"]),
+            Route("/tasks", self._tasks, methods=["GET"]),
+            Route("/metrics", self._count, methods=["GET"]),
+            Route("/openapi.json", self._openapi, methods=["GET"]),
+            *agentgym.routes(service),
+            Mount("/openenv", routes=openenv.routes(service)),
         ]
 
     @asynccontextmanager
-    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        """Reap while the server runs, and close every episode when it stops."""
-        reaper = asyncio.create_task(self._store.reap_forever())
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        await self._backend.start()
         try:
             yield
         finally:
-            reaper.cancel()
-            await self._store.aclose()
+            await self._backend.aclose()
 
-    async def step(self, request: Request) -> Response:
-        step = protocol.decode_step_request(await self._body(request))
-        async with self._store.use(request.path_params["id"]) as session:
-            return _json(await session.step(step.round_index, step.action))
+    async def _answer_batch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            calls = protocol.decode_batch(await Request(scope, receive).body())
+        except ProtocolError as error:
+            await _error(error.kind, str(error))(scope, receive, send)
+            return
+        lines = _Lines(len(calls))
+        if self.is_draining:
+            for call in calls:
+                if call.get("op") == Op.CREATE:
+                    body = protocol.error_body(ErrorKind.BUSY, _DRAINING)
+                    lines.add(protocol.encode_answer(call["call"], ErrorKind.BUSY.status, body))
+            calls = [call for call in calls if call.get("op") != Op.CREATE]
+        self._backend.submit(calls, lines)
+        headers = [(b"content-type", b"application/x-ndjson")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        is_open = True
+        while is_open:
+            chunk, is_open = await lines.take()
+            await send({"type": "http.response.body", "body": chunk, "more_body": is_open})
 
-    async def reset(self, request: Request) -> Response:
-        task = protocol.decode_reset_request(await self._body(request))
-        spec = await self._source.spec()
-        if task.env != spec.name:
-            message = (
-                f"task {task.id} is of environment {task.env!r}, this server has {spec.name!r}"
-            )
-            raise ProtocolError(ErrorKind.WRONG_TYPE, message)
-        async with self._store.use(request.path_params["id"]) as session:
-            return _json({"observation": await session.reset(task)})
+    async def _create(self, request: Request) -> Response:
+        body = await request.body()
+        fields = _own_fields(protocol.load(body)) if body else {}
+        if self.is_draining:
+            return _error(ErrorKind.BUSY, _DRAINING)
+        return await self._ask({**fields, "op": Op.CREATE.value})
 
-    async def observation(self, request: Request) -> Response:
-        async with self._store.use(request.path_params["id"]) as session:
-            return _json({"observation": await session.client.observation()})
+    async def _post(self, op: Op, request: Request) -> Response:
+        fields = _own_fields(protocol.load(await request.body()))
+        return await self._ask({**fields, "op": op.value, "episode": request.path_params["id"]})
 
-    async def actions(self, request: Request) -> Response:
-        async with self._store.use(request.path_params["id"]) as session:
-            return _json({"actions": await session.client.available_actions()})
+    async def _get(self, op: Op, request: Request) -> Response:
+        return await self._ask({"op": op.value, "episode": request.path_params["id"]})
 
-    async def create(self, request: Request) -> Response:
-        protocol.decode_empty_request(await self._body(request))
-        session = await self._store.create()
-        return _json({"episode": session.id}, status=201)
+    async def _ask(self, fields: Object) -> Response:
+        answer = await ask(self._backend, fields)
+        if answer.status == 204:
+            return Response(status_code=204)
+        return _json(answer.body, answer.status)
 
-    async def close(self, request: Request) -> Response:
-        await self._store.close(request.path_params["id"])
-        return Response(status_code=204)
-
-    async def health(self, request: Request) -> Response:
-        store = self._store
+    async def _health(self, request: Request) -> Response:
+        stats = await self._backend.stats()
+        status = "degraded" if stats.num_abandoned or stats.num_missing else "ok"
         return _json(
             Health(
-                status="degraded" if store.num_abandoned else "ok",
-                env=(await self._source.spec()).name,
-                num_episodes=store.num_episodes,
-                num_abandoned=store.num_abandoned,
+                status="draining" if self.is_draining else status,
+                env=self._spec.name,
+                num_episodes=stats.num_episodes,
+                num_abandoned=stats.num_abandoned,
                 capacity=self._limits.capacity,
-                num_opened=store.num_opened,
-                num_failed=store.num_failed,
-                num_reaped=store.num_reaped,
+                num_opened=stats.num_opened,
+                num_failed=stats.num_failed,
+                num_reaped=stats.num_reaped,
+                num_steps=stats.num_steps,
+                num_workers=stats.num_workers,
+                num_restarts=stats.num_restarts,
                 uptime_s=time.monotonic() - self._started,
             )
         )
 
-    async def spec(self, request: Request) -> Response:
-        return _json(await self._source.spec())
+    async def _describe(self, request: Request) -> Response:
+        return _json(self._spec)
 
-    async def tasks(self, request: Request) -> Response:
+    async def _tasks(self, request: Request) -> Response:
         split = request.query_params.get("split", "")
         try:
             return _json({"tasks": await self._source.tasks(split)})
         except ValueError as error:
-            raise ProtocolError(ErrorKind.WRONG_TYPE, str(error)) from error
+            raise ProtocolError(ErrorKind.WRONG_TYPE, str(error)) from None
 
-    async def _body(self, request: Request) -> bytes:
-        """Return the body, refusing a large one before it is read whole."""
-        limit = self._limits.max_body_bytes
-        chunks: list[bytes] = []
-        size = int(request.headers.get("content-length", 0))
-        if size <= limit:
-            size = 0
-            async for chunk in request.stream():
-                chunks.append(chunk)
-                size += len(chunk)
-                if size > limit:
-                    break
-        if size > limit:
-            raise ProtocolError(ErrorKind.TOO_LARGE, f"the body is larger than {limit} bytes")
-        return b"".join(chunks)
+    async def _count(self, request: Request) -> Response:
+        text = self._metrics.render(await self._backend.stats(), self._limits.capacity)
+        return Response(text, media_type=ServerMetrics.MEDIA_TYPE)
+
+    async def _openapi(self, request: Request) -> Response:
+        return _json(describe(self._spec))
 
 
-class _TokenGate:
-    """Lets a request through when it carries the token; /health needs none."""
+class _Lines:
+    """The sink of a batch: collects lines until somebody takes them."""
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app = app
-        self._expected = f"Bearer {token}".encode()
+    def __init__(self, num_calls: int) -> None:
+        self._num_left = num_calls
+        self._lines: list[bytes] = []
+        self._is_filled = asyncio.Event()
+        if not num_calls:
+            self._is_filled.set()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] != "/health":
-            given = dict(scope["headers"]).get(b"authorization", b"")
-            if not hmac.compare_digest(given, self._expected):
-                answer = _error(ErrorKind.UNAUTHORIZED, "the bearer token is missing or wrong")
-                await answer(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+    def add(self, lines: bytes, num_answers: int = 1) -> None:
+        self._lines.append(lines)
+        self._num_left -= num_answers
+        self._is_filled.set()
+
+    async def take(self) -> tuple[bytes, bool]:
+        """Wait for lines and return them, and whether more will come."""
+        await self._is_filled.wait()
+        self._is_filled.clear()
+        chunk = b"".join(self._lines)
+        self._lines.clear()
+        return chunk, self._num_left > 0
 
 
-_KINDS: Mapping[type[Exception], ErrorKind] = {
-    EpisodeStateError: ErrorKind.WRONG_STATE,
-    EnvBusyError: ErrorKind.BUSY,
-    EnvGoneError: ErrorKind.GONE,
-    EnvTimeoutError: ErrorKind.TIMEOUT,
-    EnvError: ErrorKind.ENV_FAILED,
-}
+_DRAINING = "the server is about to stop and takes no new episodes"
+
+
+def _own_fields(fields: Object) -> Object:
+    """Return the fields of a body, refusing those that the route itself decides."""
+    for name in ("call", "op", "episode"):
+        if name in fields:
+            raise ProtocolError(ErrorKind.WRONG_TYPE, f"unknown fields: {name!r}")
+    return fields
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
     """Turn a failure that has a status into its answer."""
-    if isinstance(error, HTTPException):
-        route = f"{request.method} {request.url.path}"
-        if error.status_code == ErrorKind.WRONG_METHOD.status:
-            return _error(ErrorKind.WRONG_METHOD, f"no such method: {route}")
-        return _error(ErrorKind.UNKNOWN_ROUTE, f"no such route: {route}")
-    kind = error.kind if isinstance(error, ProtocolError) else _KINDS[type(error)]
-    return _error(kind, str(error))
+    if isinstance(error, ProtocolError):
+        return _error(error.kind, str(error))
+    route = f"{request.method} {request.url.path}"
+    if isinstance(error, HTTPException) and error.status_code == ErrorKind.WRONG_METHOD.status:
+        return _error(ErrorKind.WRONG_METHOD, f"no such method: {route}")
+    return _error(ErrorKind.UNKNOWN_ROUTE, f"no such route: {route}")
 
 
 async def _apologise(request: Request, error: Exception) -> Response:
@@ -209,14 +264,14 @@ async def _apologise(request: Request, error: Exception) -> Response:
 
 
 def _error(kind: ErrorKind, message: str) -> Response:
-    headers = {"retry-after": _RETRY_AFTER_S} if kind is ErrorKind.BUSY else None
-    return Response(
-        protocol.encode_error(kind, message),
-        status_code=kind.status,
-        headers=headers,
-        media_type="application/json",
-    )
+    return _json(protocol.error_body(kind, message), kind.status)
 
 
 def _json(message: object, status: int = 200) -> Response:
-    return Response(protocol.encode(message), status_code=status, media_type="application/json")
+    headers = {"retry-after": _RETRY_AFTER_S} if status == ErrorKind.BUSY.status else None
+    return Response(
+        protocol.encode(message),
+        status_code=status,
+        headers=headers,
+        media_type="application/json",
+    )

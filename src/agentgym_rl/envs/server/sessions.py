@@ -1,7 +1,10 @@
-"""The episodes of a server: places, leases, idempotent steps, and what happens when one fails.
+"""The episodes of one process: places, leases, deadlines, idempotent steps, and their ends.
 
-Each session holds a `LocalEnvClient`, which runs the environment on its own thread with a deadline
-and guards the order of calls. HTTP is in app.py.
+    submit(calls, sink)   every call gets exactly one answer in the sink, when it is ready
+
+A session plays its environment on a lane (lanes.py): one lane for all sessions where the
+environment says that it only computes (`shares_thread`), else one each. Sessions are known by ids
+that cannot be guessed. HTTP is in app.py, processes are in pool.py and worker.py.
 """
 
 from __future__ import annotations
@@ -11,14 +14,16 @@ import logging
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-from agentgym_rl.envs.client.local import LocalEnvClient, LocalEnvSource
-from agentgym_rl.envs.protocol import ErrorKind, ProtocolError
-from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError
-from agentgym_rl.types import StepResult, Task
+from agentgym_rl.envs import protocol, registry
+from agentgym_rl.envs.base import Environment
+from agentgym_rl.envs.episode import EnvEpisode
+from agentgym_rl.envs.protocol import Call, ErrorKind, Op, ProtocolError
+from agentgym_rl.envs.server.backend import Backend, ServerLimits, Sink, Stats
+from agentgym_rl.envs.server.errands import CallErrand, CloseErrand, Session, gone_message
+from agentgym_rl.envs.server.lanes import Errand, Lane
 
 logger = logging.getLogger(__name__)
 
@@ -26,193 +31,243 @@ _NUM_REMEMBERED = 1024
 """How many ended sessions are remembered, to say why they are gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLimits:
-    """What a server allows."""
+class SessionStore(Backend):
+    """Every session of a process. Belongs to the event loop that calls `start`.
 
-    capacity: int = 256
-    """Episodes that can be open at a time."""
-    call_timeout_s: float = 60.0
-    """Deadline of one call to an environment."""
-    lease_s: float = 600.0
-    """An episode without a call for so long is closed."""
-    max_body_bytes: int = 4 * 1024 * 1024
+    The ids of its sessions start with `prefix`.
+    """
 
-    def __post_init__(self) -> None:
-        for name in ("capacity", "call_timeout_s", "lease_s", "max_body_bytes"):
-            value = getattr(self, name)  # one rule for all four
-            if value <= 0:
-                raise ValueError(f"{name} must be above 0, got {value}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """The latest step, kept so that a repeat of it is answered without doing it again."""
-
-    round_index: int
-    action: str
-    result: StepResult
-
-
-class Session:
-    """One place of a server. Its calls are made one at a time, inside `SessionStore.use`."""
-
-    def __init__(self, client: LocalEnvClient) -> None:
-        self.id = secrets.token_urlsafe(16)
-        self.client = client
-        self.lock = asyncio.Lock()
-        self.num_users = 0
-        """Requests that are running or waiting; a session in use is never idle."""
-        self.last_used = time.monotonic()
-        self._latest: _Answer | None = None
-
-    async def reset(self, task: Task) -> str:
-        self._latest = None
-        return await self.client.reset(task)
-
-    async def step(self, round_index: int, action: str) -> StepResult:
-        """Do the next round, or answer the latest one again. Refuses every other round."""
-        latest = self._latest
-        if latest is not None and round_index == latest.round_index:
-            if action != latest.action:
-                raise ProtocolError(
-                    ErrorKind.WRONG_ROUND,
-                    f"round {round_index} was played with another action; "
-                    f"the next is round {self.client.num_rounds}",
-                )
-            return latest.result
-        if round_index != self.client.num_rounds:
-            raise ProtocolError(
-                ErrorKind.WRONG_ROUND,
-                f"got round {round_index}, expected round {self.client.num_rounds}",
-            )
-        result = await self.client.step(action)
-        self._latest = _Answer(round_index, action, result)
-        return result
-
-
-class SessionStore:
-    """Every session of a server."""
-
-    def __init__(self, source: LocalEnvSource, limits: ServerLimits) -> None:
-        self._source = source
+    def __init__(
+        self,
+        cls: type[Environment],
+        options: Mapping[str, object],
+        limits: ServerLimits,
+        *,
+        prefix: str = "",
+    ) -> None:
+        self._class = cls
+        self._factory: Callable[[], Environment] = partial(registry.construct, cls, options)
         self._limits = limits
+        self._prefix = prefix
         self._sessions: dict[str, Session] = {}
         self._gone: OrderedDict[str, str] = OrderedDict()
-        self._left_behind: list[LocalEnvClient] = []
-        self._num_opening = 0
-        self.num_opened = 0
-        self.num_failed = 0
-        self.num_reaped = 0
+        self._shared_lane: Lane | None = None
+        self._closing: dict[Lane, float] = {}
+        """Lanes that close their environment, and since when."""
+        self._left_behind: list[Lane] = []
+        self._keeper: asyncio.Task[None] | None = None
+        self._num_opened = self._num_failed = self._num_reaped = self._num_steps = 0
 
     @property
     def num_episodes(self) -> int:
         """How many episodes have a place."""
-        return len(self._sessions) + self._num_opening
+        return len(self._sessions)
 
     @property
-    def num_abandoned(self) -> int:
-        """How many threads are inside a call that nobody waits for any more."""
-        self._left_behind = [client for client in self._left_behind if client.is_left_behind]
-        return len(self._left_behind)
+    def is_closing(self) -> bool:
+        """Whether environments of ended sessions are still being closed."""
+        shared = self._shared_lane
+        is_busy = shared is not None and shared.is_busy
+        return is_busy or any(lane.is_alive for lane in self._closing)
 
-    async def create(self) -> Session:
-        """Open an episode. Raises EnvBusyError when no place is free.
+    async def start(self) -> None:
+        self._keeper = asyncio.create_task(self._keep_order())
 
-        An abandoned call keeps its place, so that hanging environments cannot pile up threads
-        beyond the capacity.
-        """
-        if self.num_episodes + self.num_abandoned >= self._limits.capacity:
-            raise EnvBusyError(
-                f"all {self._limits.capacity} places are taken ({self.num_abandoned} of them by "
-                "calls that passed their deadline)"
-            )
-        client = self._source.new_client()
-        self._num_opening += 1
-        try:
-            await client.create()
-        except EnvError:
-            self.num_failed += 1
-            await self._retire(client)
-            raise
-        finally:
-            self._num_opening -= 1
-        session = Session(client)
-        self._sessions[session.id] = session
-        self.num_opened += 1
-        return session
+    async def aclose(self) -> None:
+        """End every session. Calls that still run are left behind."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+        for session in list(self._sessions.values()):
+            self._end(session, "the server stopped")
+        if self._shared_lane is not None:
+            self._shared_lane.stop()
 
-    @asynccontextmanager
-    async def use(self, session_id: str) -> AsyncIterator[Session]:
-        """Give one request the session to itself and renew its lease.
+    async def stats(self) -> Stats:
+        return self.counts()
 
-        Raises EnvGoneError when there is none. A failure of the environment ends the session.
-        """
-        session = self._find(session_id)
-        session.num_users += 1
-        try:
-            async with session.lock:
-                self._find(session_id)  # it may have ended while this request waited
-                try:
-                    yield session
-                except EnvError as error:
-                    self.num_failed += session_id in self._sessions
-                    await self._end(session, f"the environment failed: {error}")
-                    raise
-        finally:
-            session.num_users -= 1
-            session.last_used = time.monotonic()
+    def counts(self) -> Stats:
+        """Return the present counts."""
+        self._left_behind = [lane for lane in self._left_behind if lane.is_alive]
+        return Stats(
+            num_episodes=len(self._sessions),
+            num_abandoned=len(self._left_behind),
+            num_opened=self._num_opened,
+            num_failed=self._num_failed,
+            num_reaped=self._num_reaped,
+            num_steps=self._num_steps,
+        )
 
-    async def close(self, session_id: str) -> None:
-        """End a session, also in the middle of a call; does nothing for an unknown one."""
-        session = self._sessions.get(session_id)
-        if session is not None:
-            await self._end(session, "it was closed")
+    def submit(self, calls: Sequence[protocol.Object], sink: Sink) -> None:
+        by_lane: dict[Lane, list[CallErrand]] = {}
+        for fields in calls:
+            try:
+                call = protocol.decode_call(fields)
+                session = self._session_for(call)
+            except ProtocolError as error:
+                body = protocol.error_body(error.kind, str(error))
+                sink.add(protocol.encode_answer(fields["call"], error.kind.status, body))
+                continue
+            if session is None:
+                sink.add(protocol.encode_answer(call.number, 204, None))
+                continue
+            session.num_waiting += 1
+            errand = CallErrand(call, session, sink, self._on_finished)
+            by_lane.setdefault(session.lane, []).append(errand)
+        for lane, errands in by_lane.items():
+            lane.put(errands)
 
-    async def reap(self) -> None:
+    def reap(self) -> None:
         """End every session whose lease has run out."""
         oldest = time.monotonic() - self._limits.lease_s
-        idle = [s for s in self._sessions.values() if s.num_users == 0 and s.last_used < oldest]
+        idle = [s for s in self._sessions.values() if s.num_waiting == 0 and s.last_used < oldest]
         if idle:
             logger.info(
                 "closing %d episodes without a call for %g s", len(idle), self._limits.lease_s
             )
-            self.num_reaped += len(idle)
-            reason = f"it had no call for {self._limits.lease_s:g} s"
-            await asyncio.gather(*(self._end(session, reason) for session in idle))
+            self._num_reaped += len(idle)
+            for session in idle:
+                self._end(session, f"it had no call for {self._limits.lease_s:g} s")
 
-    async def reap_forever(self) -> None:
-        """Reap until cancelled."""
+    def enforce_deadlines(self) -> None:
+        """Give up on every call that has run for too long, and end its session."""
+        timeout_s = self._limits.call_timeout_s
+        busy = {session.lane for session in self._sessions.values() if session.num_waiting}
+        if self._shared_lane is not None:
+            busy.add(self._shared_lane)
+        for lane in busy:
+            if lane.is_overdue(timeout_s):
+                self._expire(lane)
+        for lane, since in list(self._closing.items()):
+            is_late = time.monotonic() - since > timeout_s
+            if is_late and lane.is_alive:
+                self._left_behind.append(lane)
+            if is_late or not lane.is_alive:
+                del self._closing[lane]
+
+    async def _keep_order(self) -> None:
+        """Reap and enforce deadlines until cancelled."""
         while True:
-            await asyncio.sleep(min(self._limits.lease_s / 4, 30.0))
+            await asyncio.sleep(min(self._limits.lease_s / 4, self._limits.call_timeout_s / 4, 1.0))
             try:
-                await self.reap()
-            except Exception:  # a reaper that died would let lost episodes fill the server
-                logger.exception("reaping failed; trying again later")
+                self.reap()
+                self.enforce_deadlines()
+            except Exception:  # without a keeper, lost episodes would fill the server
+                logger.exception("keeping order failed; trying again later")
 
-    async def aclose(self) -> None:
-        """End every session."""
-        ends = [self._end(session, "the server stopped") for session in self._sessions.values()]
-        await asyncio.gather(*ends)
-
-    def _find(self, session_id: str) -> Session:
-        session = self._sessions.get(session_id)
+    def _session_for(self, call: Call) -> Session | None:
+        """Return the session that the call is for; None where a close has nothing to do."""
+        if call.op is Op.CREATE:
+            return self._open()
+        session = self._sessions.get(call.episode)
+        if call.op is Op.CLOSE:
+            if session is not None:
+                self._end(session, "it was closed")
+            return None
         if session is None:
             reason = self._gone.get(
-                session_id, "it is unknown here (the server may have restarted)"
+                call.episode, "it is unknown here (the server may have restarted)"
             )
-            raise EnvGoneError(f"the episode is gone: {reason}")
+            raise ProtocolError(ErrorKind.GONE, gone_message(reason))
+        name = self._class.spec.name
+        if call.task is not None and call.task.env != name:
+            raise ProtocolError(
+                ErrorKind.WRONG_TYPE,
+                f"task {call.task.id} is of environment {call.task.env!r}, "
+                f"this server has {name!r}",
+            )
         return session
 
-    async def _end(self, session: Session, reason: str) -> None:
-        if self._sessions.pop(session.id, None) is None:
+    def _open(self) -> Session:
+        """Take a place. An abandoned call keeps its own, so that hanging ones cannot pile up."""
+        num_abandoned = self.counts().num_abandoned
+        if len(self._sessions) + num_abandoned >= self._limits.capacity:
+            raise ProtocolError(
+                ErrorKind.BUSY,
+                f"all {self._limits.capacity} places are taken ({num_abandoned} of them by "
+                "calls that passed their deadline)",
+            )
+        session = Session(
+            f"{self._prefix}{secrets.token_urlsafe(16)}",
+            EnvEpisode(self._factory),
+            self._lane(),
+            env=self._class.spec.name,
+        )
+        self._sessions[session.id] = session
+        self._num_opened += 1
+        return session
+
+    def _lane(self) -> Lane:
+        """Return the lane for a new session."""
+        if not self._class.shares_thread:
+            return self._new_lane()
+        if self._shared_lane is None:
+            self._shared_lane = self._new_lane()
+        return self._shared_lane
+
+    def _new_lane(self) -> Lane:
+        return Lane(f"env-{self._class.spec.name}")
+
+    def _on_finished(self, errand: CallErrand) -> None:
+        """Take note of a call that came back, or was given up."""
+        session = errand.session
+        session.num_waiting -= 1
+        session.last_used = time.monotonic()
+        self._num_steps += errand.call.op is Op.STEP
+        if errand.failure is not None and session.id in self._sessions:
+            self._num_failed += 1
+            self._end(session, f"the environment failed: {errand.failure}")
+
+    def _expire(self, lane: Lane) -> None:
+        """Give up the call that hangs on the lane: its session ends, the others go on."""
+        remainder = lane.leave_behind()
+        self._left_behind.append(lane)
+        if lane is self._shared_lane:
+            self._shared_lane = self._new_lane()
+            for session in self._sessions.values():
+                session.lane = self._shared_lane
+        errand = remainder.running
+        if isinstance(errand, CallErrand):
+            timeout_s = self._limits.call_timeout_s
+            message = f"{errand.session.where}: {errand.call.op} passed its deadline of"
+            message = f"{message} {timeout_s:g} s"
+            self._num_failed += errand.session.id in self._sessions
+            self._forget(errand.session, f"the environment failed: {message}")
+            errand.give_up(ErrorKind.TIMEOUT, message)
+        self._go_on(remainder.waiting)
+
+    def _go_on(self, errands: Sequence[Errand]) -> None:
+        """Send errands that have lost their lane to where they can be answered."""
+        for errand in errands:
+            if isinstance(errand, CallErrand) and errand.session.end_reason is None:
+                errand.session.lane.put([errand])
+            else:
+                errand.run()  # the session has ended: a call only says so
+                errand.finish()
+
+    def _end(self, session: Session, reason: str) -> None:
+        """Forget the session and close its environment, now or when its call returns."""
+        if not self._forget(session, reason):
             return
+        lane = session.lane
+        if self._class.shares_thread:
+            lane.put([CloseErrand(session)])
+        elif not lane.is_busy:
+            lane.put([CloseErrand(session)])
+            lane.stop()
+            self._closing[lane] = time.monotonic()
+        else:
+            remainder = lane.leave_behind()
+            self._left_behind.append(lane)
+            if isinstance(remainder.running, CallErrand):
+                remainder.running.give_up(ErrorKind.GONE, gone_message(reason))
+            self._go_on(remainder.waiting)
+
+    def _forget(self, session: Session, reason: str) -> bool:
+        """Take the session out of the table; return whether it was there."""
+        if self._sessions.pop(session.id, None) is None:
+            return False
+        session.end_reason = reason
         self._gone[session.id] = reason
         if len(self._gone) > _NUM_REMEMBERED:
             self._gone.popitem(last=False)
-        await self._retire(session.client)
-
-    async def _retire(self, client: LocalEnvClient) -> None:
-        await client.close()
-        if client.is_left_behind:
-            self._left_behind.append(client)
+        return True

@@ -1,0 +1,207 @@
+"""Two ways of sending calls to an environment server: each on its route, or many in one request.
+
+A sender sends a call once and returns its answer; aiohttp's errors pass through. Repeating,
+deadlines and what an answer means are in http.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from http import HTTPStatus
+
+import aiohttp
+
+from agentgym_rl.envs import protocol
+from agentgym_rl.envs.protocol import Answer, Call, Op, ProtocolError
+
+_CONNECT_TIMEOUT_S = 5.0
+_IDLE_CONNECTION_S = 30.0
+"""Shorter than the server keeps a connection, so a request never meets one that just closed."""
+_MAX_BATCH_CALLS = 512
+_MAX_BATCH_BYTES = 1024 * 1024
+_BATCH_DELAY_S = 0.002
+"""How long a call waits for others while requests are under way; the first ones do not wait."""
+_NUM_UNDELAYED = 2
+
+
+class Connections:
+    """The aiohttp session of one server; belongs to the event loop of its first use."""
+
+    def __init__(self, url: str, *, token: str | None, max_connections: int) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ValueError(
+                f"the address of a server starts with http:// or https://, got {url!r}"
+            )
+        self.url = url.rstrip("/")
+        self._token = token
+        self._max_connections = max_connections
+        self._session: aiohttp.ClientSession | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def session(self) -> aiohttp.ClientSession:
+        loop = asyncio.get_running_loop()
+        if self._session is None:
+            headers = {"Content-Type": "application/json"}
+            if self._token is not None:
+                headers["Authorization"] = f"Bearer {self._token}"
+            self._loop = loop
+            self._session = aiohttp.ClientSession(
+                headers=headers,
+                connector=aiohttp.TCPConnector(
+                    limit=self._max_connections, keepalive_timeout=_IDLE_CONNECTION_S
+                ),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        if self._loop is not loop:
+            raise RuntimeError(
+                f"the source of {self.url} belongs to another event loop: make one for each loop"
+            )
+        return self._session
+
+    async def request(self, method: str, path: str, body: bytes | None = None) -> Answer:
+        """Return the answer to one request; the number is 0."""
+        async with self.session().request(method, self.url + path, data=body) as response:
+            return _answer(0, response.status, await response.read())
+
+    async def aclose(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+class Sender(ABC):
+    """Sends calls."""
+
+    @abstractmethod
+    async def send(self, call: Call) -> Answer:
+        """Send the call once and return its answer; the numbers of both are of no concern."""
+
+
+class RouteSender(Sender):
+    """Sends every call on the route of its own."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    async def send(self, call: Call) -> Answer:
+        path = f"/episodes/{call.episode}"
+        match call.op:
+            case Op.CREATE:
+                return await self._connections.request("POST", "/episodes")
+            case Op.CLOSE:
+                return await self._connections.request("DELETE", path)
+            case Op.RESET:
+                body = protocol.encode({"task": call.task})
+                return await self._connections.request("POST", f"{path}/reset", body)
+            case Op.STEP:
+                body = protocol.encode({"round": call.round_index, "action": call.action})
+                return await self._connections.request("POST", f"{path}/step", body)
+        return await self._connections.request("GET", f"{path}/{call.op}")
+
+
+class BatchSender(Sender):
+    """Sends what is ready in one request.
+
+    A call that finds the line idle goes at once. While requests are under way calls gather for a
+    moment, so batches grow with the load. Answers are taken as they come: a slow one does not
+    hold up the others of its batch.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._waiting: deque[_Posting] = deque()
+        self._timer: asyncio.Handle | None = None
+        self._requests: set[asyncio.Task[None]] = set()
+
+    async def send(self, call: Call) -> Answer:
+        posting = _Posting(call)
+        self._waiting.append(posting)
+        self._schedule()
+        return await posting.answer
+
+    def _schedule(self) -> None:
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            if len(self._requests) < _NUM_UNDELAYED:
+                self._timer = loop.call_soon(self._post_waiting)
+            else:
+                self._timer = loop.call_later(_BATCH_DELAY_S, self._post_waiting)
+
+    def _post_waiting(self) -> None:
+        self._timer = None
+        batch: list[_Posting] = []
+        size = 0
+        while self._waiting and len(batch) < _MAX_BATCH_CALLS and size < _MAX_BATCH_BYTES:
+            posting = self._waiting.popleft()
+            if not posting.answer.done():  # who waited may have been cancelled
+                batch.append(posting)
+                size += len(posting.call.action)
+        if batch:
+            task = asyncio.create_task(self._post(batch))
+            self._requests.add(task)
+            task.add_done_callback(self._requests.discard)
+        if self._waiting:
+            self._schedule()
+
+    async def _post(self, batch: list[_Posting]) -> None:
+        """Send one request and give every call of it an answer or an error."""
+        try:
+            await self._exchange(batch)
+            failure: Exception = aiohttp.ServerDisconnectedError("the answer broke off")
+        except (aiohttp.ClientError, OSError, ProtocolError) as error:
+            failure = error
+        except BaseException as error:
+            failure = aiohttp.ServerDisconnectedError(f"the request was given up: {error!r}")
+            raise
+        finally:
+            for posting in batch:
+                if not posting.answer.done():
+                    posting.answer.set_exception(failure)
+
+    async def _exchange(self, batch: list[_Posting]) -> None:
+        calls = [
+            protocol.call_fields(posting.call) | {"call": number}
+            for number, posting in enumerate(batch)
+        ]
+        url = f"{self._connections.url}/batch"
+        body = protocol.encode({"calls": calls})
+        async with self._connections.session().post(url, data=body) as response:
+            if response.status != HTTPStatus.OK:
+                refusal = _answer(0, response.status, await response.read())
+                for posting in batch:
+                    posting.settle(refusal)
+                return
+            rest = b""
+            async for chunk in response.content.iter_any():
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    answer = protocol.decode_answer(line)
+                    batch[answer.number].settle(answer)
+
+
+class _Posting:
+    """A call that waits for its answer."""
+
+    __slots__ = ("answer", "call")
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def settle(self, answer: Answer) -> None:
+        if not self.answer.done():
+            self.answer.set_result(answer)
+
+
+def _answer(number: int, status: int, body: bytes) -> Answer:
+    """Return an answer whose body may be anything where the status is not a success."""
+    if status >= HTTPStatus.MULTIPLE_CHOICES:
+        try:
+            return Answer(number, status, protocol.load(body))
+        except ProtocolError:
+            text = body[:200].decode(errors="replace")
+            return Answer(number, status, {"error": {"message": text}})
+    return Answer(number, status, protocol.load(body) if body else {})

@@ -1,0 +1,135 @@
+"""One environment object with its guard: what may be called when, and what it may answer.
+
+Clients in process (envs/client/local.py) and servers (envs/server/sessions.py) both play through
+this class, so an episode is the same on either side. Synchronous; used by one thread at a time.
+Deadlines and threads belong to the holder.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from agentgym_rl.envs.base import Environment, JsonValue
+from agentgym_rl.types import StepResult, Task
+
+
+class EpisodeStateError(RuntimeError):
+    """A call that the present state of the episode does not allow; a bug of the caller."""
+
+
+class EnvEpisode:
+    """A place for one episode at a time; the environment object is made by `build`.
+
+    What the environment raises passes through. An answer that breaks the contract's types, or
+    that JSON cannot carry, raises TypeError or ValueError.
+    """
+
+    __slots__ = ("_environment", "_factory", "_is_over", "_observation", "num_rounds", "task")
+
+    def __init__(self, factory: Callable[[], Environment]) -> None:
+        self._factory = factory
+        self._environment: Environment | None = None
+        self._observation = ""
+        self._is_over = False
+        self.task: Task | None = None
+        """The task of the present episode; None before the first reset."""
+        self.num_rounds = 0
+        """Steps since the reset; also the number of the next round."""
+
+    def build(self) -> None:
+        """Make the environment object."""
+        self._environment = self._factory()
+
+    def reset(self, task: Task) -> str:
+        self.task, self.num_rounds, self._is_over = task, 0, False
+        self._observation = _checked_text(self._held().reset(task), "the observation of reset")
+        return self._observation
+
+    def step(self, action: str) -> StepResult:
+        if self._is_over:
+            raise EpisodeStateError("step after the end of the episode: reset first")
+        result = _checked_result(self._started("step").step(action))
+        self.num_rounds += 1
+        self._observation = result.observation
+        self._is_over = result.is_last
+        return result
+
+    def observation(self) -> str:
+        self._started("observation")
+        return self._observation
+
+    def available_actions(self) -> tuple[str, ...]:
+        environment = self._started("available_actions")
+        if self._is_over:
+            return ()
+        actions = environment.available_actions()
+        return tuple(_checked_text(action, "an available action") for action in actions)
+
+    def details(self) -> Mapping[str, JsonValue]:
+        return dict(self._started("details").details())
+
+    def render(self) -> bytes | None:
+        return self._started("render").render()
+
+    def close(self) -> None:
+        """Close the environment object, if there is one. Safe to repeat."""
+        environment, self._environment = self._environment, None
+        if environment is not None:
+            environment.close()
+
+    def _held(self) -> Environment:
+        assert self._environment is not None, "build comes first"
+        return self._environment
+
+    def _started(self, what: str) -> Environment:
+        if self.task is None:
+            raise EpisodeStateError(f"{what} before reset")
+        return self._held()
+
+
+def where(env: str, task: Task | None, num_rounds: int) -> str:
+    """Return where an episode stands, for messages: "env babyai, task babyai/44, round 3"."""
+    if task is None:
+        return f"env {env}"
+    return f"env {env}, task {task.id}, round {num_rounds}"
+
+
+def without_surrogates(text: str) -> str:
+    """Return `text` with lone surrogates (which UTF-8 cannot carry) replaced by "?"."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="replace").decode()
+    return text
+
+
+def _checked_text(value: object, what: str) -> str:
+    """Return `value` as plain text that UTF-8 can carry, or raise TypeError."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be str, not {type(value).__name__}")
+    return value if value.isascii() else without_surrogates(value)
+
+
+def _checked_result(result: object) -> StepResult:
+    """Return `result` in plain types, or raise: what JSON cannot carry must fail here as well."""
+    if not isinstance(result, StepResult):
+        raise TypeError(f"step must return StepResult, not {type(result).__name__}")
+    for name in ("terminated", "truncated", "success", "valid_action"):
+        flag = getattr(result, name)  # the four flags are checked alike
+        if type(flag) is not bool:
+            raise TypeError(f"StepResult.{name} must be bool, not {type(flag).__name__}")
+    observation = _checked_text(result.observation, "StepResult.observation")
+    reward = float(result.reward)
+    if not math.isfinite(reward):
+        raise ValueError(f"StepResult.reward must be finite, not {reward}")
+    if observation is result.observation and type(result.reward) is float:
+        return result
+    return StepResult(
+        observation=observation,
+        reward=reward,
+        terminated=result.terminated,
+        truncated=result.truncated,
+        success=result.success,
+        valid_action=result.valid_action,
+    )

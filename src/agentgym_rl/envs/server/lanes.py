@@ -1,0 +1,162 @@
+"""Threads that run the calls of episodes, and that can be left behind when a call hangs.
+
+    event loop                      lane (a daemon thread)
+    put([a, b, c])        ------>   a.run()  b.run()  c.run()
+    a.finish() b.finish() <------   several at a time, so that a thousand short calls do not
+                                    wake the loop a thousand times
+
+A call that passes its deadline cannot be stopped. Its lane is left behind with it
+(`leave_behind`): the calls that waited go to another lane, and the thread ends when the call
+returns, if ever. What the calls are belongs to sessions.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Protocol
+
+logger = logging.getLogger(__name__)
+
+_MAX_DELAY_S = 0.005
+"""How long a finished call may wait for others before the event loop hears of it."""
+
+
+class Errand(Protocol):
+    """One call on its way through a lane."""
+
+    def run(self) -> None:
+        """Do it; on the lane's thread. Must not raise."""
+
+    def finish(self) -> None:
+        """Deliver the answer; on the event loop, after `run`."""
+
+    def clean_up(self) -> None:
+        """Give back what it holds; on the thread, when it returns after it was left behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """What a lane that is left behind had in hand."""
+
+    running: Errand | None
+    waiting: Sequence[Errand]
+
+
+class Lane:
+    """Runs errands in order on a thread of its own, which starts with the first of them.
+
+    All methods are for the event loop that made it.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[Errand] = deque()
+        self._signals: SimpleQueue[bool] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._running: Errand | None = None
+        self._running_since = 0.0
+        self._finished: list[Errand] = []
+        self._is_told = False
+        self._is_closed = False
+        self._given_up: Errand | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread exists: it has started and has not come to its end."""
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an errand runs or waits."""
+        return self._running is not None or bool(self._waiting)
+
+    def put(self, errands: Sequence[Errand]) -> None:
+        """Run these after the ones that wait already."""
+        assert not self._is_closed, "a lane that was stopped or left behind takes no errands"
+        self._waiting.extend(errands)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+        self._signals.put(True)
+
+    def is_overdue(self, timeout_s: float) -> bool:
+        """Whether the running errand has taken longer than `timeout_s`."""
+        with self._lock:
+            return self._running is not None and time.monotonic() - self._running_since > timeout_s
+
+    def leave_behind(self) -> Remainder:
+        """Give up on the running errand, and return it with those that wait."""
+        self._is_closed = True
+        with self._lock:
+            self._given_up = self._running
+            remainder = Remainder(self._running, tuple(self._waiting))
+            self._waiting.clear()
+        self._deliver()
+        self._signals.put(False)
+        return remainder
+
+    def stop(self) -> None:
+        """End the thread after what it has in hand; returns at once. Takes no errands any more."""
+        self._is_closed = True
+        self._signals.put(False)
+
+    def _deliver(self) -> None:
+        with self._lock:
+            finished, self._is_told = self._finished.copy(), False
+            self._finished.clear()
+        for errand in finished:
+            errand.finish()
+
+    # What follows runs on the thread.
+
+    def _work(self) -> None:
+        is_wanted = True
+        while is_wanted:
+            is_wanted = self._signals.get()
+            if not self._run_waiting():
+                return
+        self._tell()
+
+    def _run_waiting(self) -> bool:
+        """Run what waits; return False when the lane was left behind meanwhile."""
+        told_at = time.monotonic()
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    break
+                errand = self._running = self._waiting.popleft()
+                now = self._running_since = time.monotonic()
+            if now - told_at > _MAX_DELAY_S:
+                self._tell()
+                told_at = now
+            errand.run()
+            with self._lock:
+                self._running = None
+                is_given_up = errand is self._given_up
+                if not is_given_up:
+                    self._finished.append(errand)
+            if is_given_up:
+                errand.clean_up()
+                return False
+        self._tell()
+        return True
+
+    def _tell(self) -> None:
+        """Have the event loop deliver what is finished."""
+        with self._lock:
+            if self._is_told or not self._finished:
+                return
+            self._is_told = True
+        try:
+            self._loop.call_soon_threadsafe(self._deliver)
+        except RuntimeError:
+            logger.debug("the event loop closed before a call was delivered")
