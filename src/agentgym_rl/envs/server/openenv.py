@@ -3,12 +3,12 @@
     WS    /ws                 one socket is one session, with an episode of its own
     GET   /health /metadata /schema /list_environments /{env}/splits
     POST  /{env}/tasks /{env}/num_tasks /{env}/task /{env}/task_range
-    POST  /reset /step        GET /state
+    POST  /reset /step /mcp   GET /state /openapi.json
 
 HTTP has no sessions in this protocol: /reset plays a reset and gives its place back, /state is
 that of an episode which has not begun, and /step is refused with 409, because no episode is there
-to step. What travels is drawn in envs/openenv_protocol.py; the frames of a session are answered in
-openenv_session.py.
+to step. /mcp has no tools. What travels is drawn in envs/openenv_protocol.py; the frames of a
+session are answered in openenv_session.py.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from agentgym_rl.envs import protocol
-from agentgym_rl.envs.openenv_protocol import ACTION_FIELD, SPEC_FIELD, TEXT_FIELD
+from agentgym_rl.envs.openenv_protocol import SPEC_FIELD
 from agentgym_rl.envs.protocol import ErrorKind, ProtocolError
+from agentgym_rl.envs.server.openenv_schema import SCHEMA, openapi
 from agentgym_rl.envs.server.openenv_session import (
     Session,
     action_text,
@@ -55,6 +56,7 @@ def routes(service: EpisodeService, *, max_message_bytes: int = 4 * 1024 * 1024)
     posts = {
         "/reset": api.reset,
         "/step": api.step,
+        "/mcp": api.mcp,
         "/{env}/tasks": api.tasks,
         "/{env}/num_tasks": api.num_tasks,
         "/{env}/task": api.task,
@@ -68,8 +70,14 @@ def routes(service: EpisodeService, *, max_message_bytes: int = 4 * 1024 * 1024)
         "/list_environments": api.environments,
         "/{env}/splits": api.splits,
     }
+    document = openapi(dict.fromkeys(gets, "get") | dict.fromkeys(posts, "post"))
+
+    async def describe_api(request: Request) -> object:
+        return document
+
     return [
         WebSocketRoute("/ws", api.socket),
+        Route("/openapi.json", _answering(describe_api), methods=["GET"]),
         *(Route(path, _answering(handler), methods=["GET"]) for path, handler in gets.items()),
         *(Route(path, _answering(handler), methods=["POST"]) for path, handler in posts.items()),
     ]
@@ -118,7 +126,7 @@ class _Api:
         }
 
     async def schema(self, request: Request) -> object:
-        return _SCHEMA
+        return SCHEMA
 
     async def state(self, request: Request) -> object:
         return {"episode_id": None, "step_count": 0}
@@ -136,6 +144,15 @@ class _Api:
         raise ProtocolError(
             ErrorKind.WRONG_STATE, "there is no episode to step over HTTP: play through /ws"
         )
+
+    async def mcp(self, request: Request) -> object:
+        """Answer in JSON-RPC that there are no tools: an environment here is played with text."""
+        body = await self._body(request)
+        answer = {"jsonrpc": "2.0", "id": body.get("id")}
+        if body.get("method") == "tools/list":
+            return {**answer, "result": {"tools": ()}}
+        code, message = (-32601, "no such method") if "method" in body else (-32600, "no method")
+        return {**answer, "error": {"code": code, "message": message}}
 
     async def environments(self, request: Request) -> object:
         return [self._service.spec.name]
@@ -232,41 +249,3 @@ def _answering(
         return Response(protocol.encode(content), status, media_type="application/json")
 
     return endpoint
-
-
-_METADATA = {"type": "object", "additionalProperties": True, "default": {}}
-_SCHEMA = {
-    "action": {
-        "title": "TextAction",
-        "type": "object",
-        "properties": {
-            ACTION_FIELD: {"type": "string", "description": "The action, in words."},
-            "metadata": _METADATA,
-        },
-        "required": [ACTION_FIELD],
-        "additionalProperties": False,
-    },
-    "observation": {
-        "title": "TextObservation",
-        "type": "object",
-        "properties": {
-            TEXT_FIELD: {"type": "string", "description": "What the agent sees."},
-            "done": {"type": "boolean", "default": False},
-            "reward": {"anyOf": [{"type": "number"}, {"type": "null"}], "default": None},
-            "metadata": _METADATA,
-        },
-        "required": [TEXT_FIELD],
-    },
-    "state": {
-        "title": "EpisodeState",
-        "type": "object",
-        "properties": {
-            "episode_id": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
-            "step_count": {"type": "integer", "minimum": 0, "default": 0},
-            "is_over": {"type": "boolean"},
-            "task": {"type": "object"},
-            "details": {"type": "object"},
-        },
-        "additionalProperties": True,
-    },
-}
