@@ -3,6 +3,7 @@
     "babyai"                 built in (BUILTIN below)
     "chess"                  a user's own, through the entry-point group "agentgym_rl.envs"
     "my_package.chess:Chess" any importable class
+    "gymnasium/Taxi-v4"      an id of another library, through an adapter (FAMILIES below)
 
 A class is imported when it is first asked for, so a missing extra matters only to who uses it.
 """
@@ -26,10 +27,21 @@ BUILTIN: Mapping[str, str] = MappingProxyType(
         "textcraft": "agentgym_rl.envs.textcraft.env:TextCraft",
         "textcraft_generated": "agentgym_rl.envs.textcraft.generated_env:GeneratedTextCraft",
         "babyai": "agentgym_rl.envs.babyai.env:BabyAI",
+        "sciworld": "agentgym_rl.envs.sciworld.env:SciWorld",
     }
 )
 """Name -> "module:Class". The extra that an environment needs, if any, has the environment's
 name."""
+
+FAMILIES: Mapping[str, str] = MappingProxyType(
+    {
+        "gymnasium": "agentgym_rl.envs.adapters.gymnasium:gymnasium_class",
+        "textarena": "agentgym_rl.envs.adapters.textarena:textarena_class",
+        "reasoning_gym": "agentgym_rl.envs.adapters.reasoning_gym:reasoning_gym_class",
+    }
+)
+"""Prefix -> "module:function" that makes a class of the id after the slash. The extra has the
+prefix's name, with a hyphen for an underscore."""
 
 
 def names() -> tuple[str, ...]:
@@ -42,6 +54,9 @@ def env_class(name: str) -> type[Environment]:
 
     Raises ValueError when there is none, and EnvError when importing it fails.
     """
+    family, slash, env_id = name.partition("/")
+    if slash and family in FAMILIES:
+        return _family_class(family, env_id)
     loaded = _import_class(_target(name), name)
     if not (isinstance(loaded, type) and issubclass(loaded, Environment)):
         raise ValueError(f"environment {name!r} is not a subclass of Environment: {loaded!r}")
@@ -80,15 +95,31 @@ def check_options(cls: type[Environment], options: Mapping[str, object]) -> None
             )
 
 
+@cache  # the same name is the same class, and making one starts the environment once
+def _family_class(family: str, env_id: str) -> type[Environment]:
+    """Return the class that an adapter makes of another library's id."""
+    name = f"{family}/{env_id}"
+    make_class = _import_class(FAMILIES[family], name)
+    assert callable(make_class)
+    try:
+        made: type[Environment] = make_class(env_id)
+    except ModuleNotFoundError as error:
+        raise _missing_package(name, error) from error
+    return made
+
+
 def _target(name: str) -> str:
     """Return the "module:Class" of a name."""
     if ":" in name:
         return name
     target = BUILTIN.get(name) or _installed().get(name)
     if target is None:
+        _, slash, env_id = name.partition("/")
+        known = [f"{prefix}/{env_id}" for prefix in FAMILIES] if slash else names()
         raise ValueError(
-            f"unknown environment {name!r}{did_you_mean(name, names())}; known are "
-            f'{", ".join(names())}, and any class as "module:Class"'
+            f"unknown environment {name!r}{did_you_mean(name, known)}; known are "
+            f"{', '.join(names())}, {', '.join(f'{prefix}/ID' for prefix in FAMILIES)}, and any "
+            'class as "module:Class"'
         )
     return target
 
@@ -119,7 +150,10 @@ def _import_class(target: str, name: str) -> object:
 
 def _missing_package(name: str, error: ModuleNotFoundError) -> EnvError:
     missing = error.name or str(error)
-    remedy = f"pip install 'agentgym-rl[{name}]'" if name in BUILTIN else f"install {missing!r}"
+    family = name.partition("/")[0]
+    extra = family.replace("_", "-") if family in FAMILIES else name
+    has_extra = family in FAMILIES or name in BUILTIN
+    remedy = f"pip install 'agentgym-rl[{extra}]'" if has_extra else f"install {missing!r}"
     return EnvError(f"environment {name!r} needs {missing!r}, which is not installed: {remedy}")
 
 

@@ -71,6 +71,38 @@ def test_missing_package_says_which_extra_to_install(
         registry.env_class("needy_env:Env")
 
 
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [
+        ("gymnasium/FrozenLake-v1", "gymnasium", "gymnasium"),
+        ("textarena/GuessTheNumber-v0", "textarena", "textarena"),
+        ("reasoning_gym/leg_counting", "reasoning_gym", "reasoning-gym"),
+    ],
+)
+def test_a_family_whose_library_is_missing_names_its_extra(name: str, package: str, extra: str):
+    program = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "from agentgym_rl.envs import registry\n"
+        "from agentgym_rl.errors import EnvError\n"
+        f"try: registry.env_class({name!r})\n"
+        "except EnvError as error: print(error)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert f"needs {package!r}" in result.stdout
+    assert f"pip install 'agentgym-rl[{extra}]'" in result.stdout
+
+
+def test_the_registry_imports_no_environment():
+    program = (
+        "import sys, agentgym_rl.envs.registry\n"
+        "libraries = {'gymnasium', 'textarena', 'reasoning_gym', 'minigrid', 'numpy'}\n"
+        "assert not libraries & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_servers_and_clients_start_without_torch():
     program = (
         "import sys, agentgym_rl.envs.server.serve, agentgym_rl.envs.client.http\n"

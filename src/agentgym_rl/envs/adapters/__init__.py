@@ -1,0 +1,1 @@
+"""Other libraries' environments as ours: a function each that returns a subclass of Environment."""
