@@ -1,100 +1,26 @@
-"""Episodes for the tests of the OpenEnv routes, and a server of these routes on a free port."""
+"""A server of the OpenEnv routes on a free port, and sessions by hand."""
 
 from __future__ import annotations
 
-import asyncio
-import secrets
+import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
+import aiohttp
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from agentgym_rl.envs.base import Environment, JsonValue
-from agentgym_rl.envs.client.local import LocalEnvClient, LocalEnvSource
-from agentgym_rl.envs.protocol import ErrorKind, ProtocolError
 from agentgym_rl.envs.server.openenv import routes
 from agentgym_rl.envs.server.service import EpisodeService
-from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError
-from agentgym_rl.types import StepResult, Task
-
-
-class LocalService(EpisodeService):
-    """Episodes in this process, each on a thread of its own."""
-
-    def __init__(
-        self, env: type[Environment], *, capacity: int = 256, timeout_s: float = 10.0
-    ) -> None:
-        self.spec = env.spec
-        self._source = LocalEnvSource(env, timeout_s=timeout_s)
-        self._capacity = capacity
-        self.episodes: dict[str, LocalEnvClient] = {}
-        self.num_created = 0
-        self.create_delay_s = 0.0
-        """How long a create takes, for tests of what happens meanwhile."""
-
-    async def tasks(self, split: str) -> tuple[Task, ...]:
-        return await self._source.tasks(split)
-
-    async def create(self) -> str:
-        if len(self.episodes) >= self._capacity:
-            raise EnvBusyError(f"all {self._capacity} places are taken")
-        client = self._source.new_client()
-        episode = secrets.token_urlsafe(8)
-        self.episodes[episode] = client
-        try:
-            await client.create()
-            await asyncio.sleep(self.create_delay_s)
-        except EnvError:
-            await self.close(episode)
-            raise
-        self.num_created += 1
-        return episode
-
-    async def reset(self, episode: str, task: Task) -> str:
-        return await self._find(episode).reset(task)
-
-    async def step(self, episode: str, round_index: int, action: str) -> StepResult:
-        client = self._find(episode)
-        if round_index != client.num_rounds:
-            message = f"got round {round_index}, expected round {client.num_rounds}"
-            raise ProtocolError(ErrorKind.WRONG_ROUND, message)
-        return await client.step(action)
-
-    async def observation(self, episode: str) -> str:
-        return await self._find(episode).observation()
-
-    async def available_actions(self, episode: str) -> tuple[str, ...]:
-        return await self._find(episode).available_actions()
-
-    async def details(self, episode: str) -> Mapping[str, JsonValue]:
-        return await self._find(episode).details()
-
-    async def render(self, episode: str) -> bytes | None:
-        return None
-
-    async def close(self, episode: str) -> None:
-        client = self.episodes.pop(episode, None)
-        if client is not None:
-            await client.close()
-
-    def _find(self, episode: str) -> LocalEnvClient:
-        if episode not in self.episodes:
-            raise EnvGoneError("the episode is gone: it is unknown here")
-        return self.episodes[episode]
 
 
 @contextmanager
 def openenv_server(
-    service: EpisodeService,
-    *,
-    ping_interval_s: float = 20.0,
-    ping_timeout_s: float = 20.0,
-    max_message_bytes: int = 4 * 1024 * 1024,
+    service: EpisodeService, *, ping_s: float = 20.0, max_message_bytes: int = 4 * 1024 * 1024
 ) -> Iterator[str]:
     """Serve the routes under /openenv from a thread; give the address with that prefix."""
     mounted = routes(service, max_message_bytes=max_message_bytes)
@@ -104,8 +30,9 @@ def openenv_server(
             Starlette(routes=[Mount("/openenv", routes=mounted)]),
             log_config=None,
             log_level="warning",
-            ws_ping_interval=ping_interval_s,
-            ws_ping_timeout=ping_timeout_s,
+            ws_max_size=4 * max_message_bytes,
+            ws_ping_interval=ping_s,
+            ws_ping_timeout=ping_s,
             timeout_graceful_shutdown=5,
         )
     )
@@ -120,8 +47,39 @@ def openenv_server(
         assert not thread.is_alive(), "the server did not stop"
 
 
+class RawSocket:
+    """A session by hand, to see frames as they are."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.socket = socket
+
+    async def __call__(self, kind: str, data: object = None) -> dict:
+        """Send a message and return the whole frame that answers it."""
+        return await self.send({"type": kind} if data is None else {"type": kind, "data": data})
+
+    async def send(self, message: object) -> dict:
+        return await self.send_raw(json.dumps(message))
+
+    async def send_raw(self, frame: str | bytes) -> dict:
+        if isinstance(frame, str):
+            await self.socket.send_str(frame)
+        else:
+            await self.socket.send_bytes(frame)
+        return json.loads(await self.socket.receive_str(timeout=10))
+
+
+@asynccontextmanager
+async def raw_socket(url: str) -> AsyncIterator[RawSocket]:
+    """Give a session of the server at `url`."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(f"{url}/ws", max_msg_size=0) as socket,
+    ):
+        yield RawSocket(socket)
+
+
 def wait_for(is_true: Callable[[], bool], *, timeout_s: float = 10.0) -> None:
-    """Wait in a thread of the test until something holds."""
+    """Wait until something holds; blocks the thread of the test."""
     deadline = time.monotonic() + timeout_s
     while not is_true():
         assert time.monotonic() < deadline, "it did not happen in time"
