@@ -1,0 +1,87 @@
+"""The expert: paths that the simulator's own solver finds, kept on disk.
+
+A search takes 0.2 to 20 seconds, so each path is found once a machine. A path is played before it
+is kept: it ends where the task is completed, and one that does not complete its task is kept as
+empty. Files are written beside and renamed into place; processes that search for the same path at
+the same time write the same thing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+from agentgym_rl.envs.sciworld.simulator import Simulation, find_gold_path
+from agentgym_rl.envs.sciworld.tasks import Variation
+from agentgym_rl.envs.sciworld.texts import clean_action
+
+logger = logging.getLogger(__name__)
+
+_FORMAT = 1
+"""Part of the folder's name: raise it when other paths would be kept."""
+
+
+def default_folder() -> Path:
+    """Return where paths are kept unless an option says otherwise."""
+    version = metadata.version("scienceworld")
+    return Path.home() / ".cache" / "agentgym-rl" / f"sciworld-gold-{version}-{_FORMAT}"
+
+
+def gold_path(variation: Variation, simplifications: str, folder: Path) -> tuple[str, ...]:
+    """Return actions that solve the task from its start; empty where none are known."""
+    file = folder / (simplifications or "plain") / f"{variation.topic.name}-{variation.number}.json"
+    return _cached(variation, simplifications, file)
+
+
+@cache  # a few kilobytes each
+def _cached(variation: Variation, simplifications: str, file: Path) -> tuple[str, ...]:
+    path = _read(file)
+    if path is None:
+        path = _search(variation, simplifications)
+        _write(file, path)
+    return path
+
+
+def _search(variation: Variation, simplifications: str) -> tuple[str, ...]:
+    """Return the solver's path up to the action that completes the task."""
+    simulation = Simulation(variation, simplifications)
+    try:
+        # As an episode begins: the first look takes no time, but goes through the same steps.
+        simulation.step("look around")
+        done: list[str] = []
+        for action in map(clean_action, find_gold_path(variation, simplifications)):
+            done.append(action)
+            reply = simulation.step(action)
+            if reply.is_completed or reply.score < 0:
+                return tuple(done) if reply.score == 100 else ()
+        return ()
+    finally:
+        simulation.close()
+
+
+def _read(file: Path) -> tuple[str, ...] | None:
+    """Return what is kept; None where nothing is, or it is not what we wrote."""
+    try:
+        actions = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    if isinstance(actions, list) and all(isinstance(action, str) for action in actions):
+        return tuple(actions)
+    return None
+
+
+def _write(file: Path, path: tuple[str, ...]) -> None:
+    """Keep a path. Where the disk does not let us, it is searched again next time."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=file.parent, suffix=".tmp")
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            json.dump(path, stream)
+        Path(name).replace(file)
+    except OSError as error:
+        logger.warning("cannot keep the path of %s: %s", file.stem, error)
