@@ -115,10 +115,13 @@ def _checked_result(result: object) -> StepResult:
     """Return `result` in plain types, or raise: what JSON cannot carry must fail here as well."""
     if not isinstance(result, StepResult):
         raise TypeError(f"step must return StepResult, not {type(result).__name__}")
-    for name in ("terminated", "truncated", "success", "valid_action"):
-        flag = getattr(result, name)  # the four flags are checked alike
-        if type(flag) is not bool:
-            raise TypeError(f"StepResult.{name} must be bool, not {type(flag).__name__}")
+    flags = (result.terminated, result.truncated, result.success, result.valid_action)
+    if not (type(flags[0]) is type(flags[1]) is type(flags[2]) is type(flags[3]) is bool):
+        kinds = ", ".join(type(flag).__name__ for flag in flags)
+        raise TypeError(
+            "terminated, truncated, success and valid_action of StepResult must be bool, "
+            f"not {kinds}"
+        )
     observation = _checked_text(result.observation, "StepResult.observation")
     reward = float(result.reward)
     if not math.isfinite(reward):

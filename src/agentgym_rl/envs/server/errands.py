@@ -11,7 +11,6 @@ import logging
 import time
 from base64 import b64encode
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from agentgym_rl.envs import protocol
 from agentgym_rl.envs.episode import EnvEpisode, EpisodeStateError, where
@@ -22,21 +21,14 @@ from agentgym_rl.types import StepResult
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True, slots=True)
-class _Latest:
-    """The latest step, kept so that a repeat of it is answered without doing it again."""
-
-    round_index: int
-    action: str
-    result: StepResult
+_STEP = Op.STEP
 
 
 class Session:
     """One place of a server."""
 
-    __slots__ = ("_env", "_latest", "end_reason", "episode", "id", "lane", "last_used",
-                 "num_waiting")  # fmt: skip
+    __slots__ = ("_env", "_latest_action", "_latest_result", "end_reason", "episode", "id",
+                 "lane", "last_used", "num_waiting")  # fmt: skip
 
     def __init__(self, session_id: str, episode: EnvEpisode, lane: Lane, *, env: str) -> None:
         self.id = session_id
@@ -48,7 +40,9 @@ class Session:
         self.end_reason: str | None = None
         """Set when the session has ended; its calls are then refused."""
         self._env = env
-        self._latest: _Latest | None = None
+        # The latest step, kept so that a repeat of it is answered without doing it again.
+        self._latest_action = ""
+        self._latest_result: StepResult | None = None
 
     @property
     def where(self) -> str:
@@ -56,15 +50,15 @@ class Session:
 
     def perform(self, call: Call) -> object:
         """Do the call and return the body of its answer; on the lane's thread."""
+        if call.op is _STEP:
+            return self._step(call.round_index, call.action)
         match call.op:
-            case Op.STEP:
-                return self._step(call.round_index, call.action)
             case Op.CREATE:
                 self.episode.build()
                 return {"episode": self.id}
             case Op.RESET:
                 assert call.task is not None, "a reset is decoded with its task"
-                self._latest = None
+                self._latest_result = None
                 return {"observation": self.episode.reset(call.task)}
             case Op.OBSERVATION:
                 return {"observation": self.episode.observation()}
@@ -79,22 +73,22 @@ class Session:
 
     def _step(self, round_index: int, action: str) -> StepResult:
         """Do the next round, or answer the latest one again. Refuses every other round."""
-        latest, next_round = self._latest, self.episode.num_rounds
-        if latest is not None and round_index == latest.round_index:
-            if action != latest.action:
-                raise ProtocolError(
-                    ErrorKind.WRONG_ROUND,
-                    f"round {round_index} was played with another action; "
-                    f"the next is round {next_round}",
-                )
-            return latest.result
-        if round_index != next_round:
+        next_round, latest = self.episode.num_rounds, self._latest_result
+        if round_index == next_round:
+            latest = self.episode.step(action)
+            self._latest_action, self._latest_result = action, latest
+            return latest
+        if latest is None or round_index != next_round - 1:
             raise ProtocolError(
                 ErrorKind.WRONG_ROUND, f"got round {round_index}, expected round {next_round}"
             )
-        result = self.episode.step(action)
-        self._latest = _Latest(round_index, action, result)
-        return result
+        if action != self._latest_action:
+            raise ProtocolError(
+                ErrorKind.WRONG_ROUND,
+                f"round {round_index} was played with another action; "
+                f"the next is round {next_round}",
+            )
+        return latest
 
 
 class CallErrand:
@@ -179,5 +173,5 @@ def gone_message(reason: str) -> str:
 def _close(session: Session) -> None:
     try:
         session.episode.close()
-    except BaseException:  # noqa: BLE001 - the thread must live on, whatever close does
+    except BaseException:  # the thread must live on, whatever close does
         logger.warning("%s: close failed", session.where, exc_info=True)

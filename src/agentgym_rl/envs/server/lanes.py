@@ -129,9 +129,15 @@ class Lane:
     def _run_waiting(self) -> bool:
         """Run what waits; return False when the lane was left behind meanwhile."""
         told_at = time.monotonic()
+        errand: Errand | None = None
         while True:
             with self._lock:
+                if errand is not None:
+                    if errand is self._given_up:
+                        break
+                    self._finished.append(errand)
                 if not self._waiting:
+                    self._running = errand = None
                     break
                 errand = self._running = self._waiting.popleft()
                 now = self._running_since = time.monotonic()
@@ -139,14 +145,9 @@ class Lane:
                 self._tell()
                 told_at = now
             errand.run()
-            with self._lock:
-                self._running = None
-                is_given_up = errand is self._given_up
-                if not is_given_up:
-                    self._finished.append(errand)
-            if is_given_up:
-                errand.clean_up()
-                return False
+        if errand is not None:
+            errand.clean_up()
+            return False
         self._tell()
         return True
 

@@ -27,6 +27,7 @@ from agentgym_rl.envs.server.lanes import Errand, Lane
 
 logger = logging.getLogger(__name__)
 
+_STEP = Op.STEP
 _NUM_REMEMBERED = 1024
 """How many ended sessions are remembered, to say why they are gone."""
 
@@ -156,6 +157,8 @@ class SessionStore(Backend):
 
     def _session_for(self, call: Call) -> Session | None:
         """Return the session that the call is for; None where a close has nothing to do."""
+        if call.op is _STEP and (session := self._sessions.get(call.episode)) is not None:
+            return session
         if call.op is Op.CREATE:
             return self._open()
         session = self._sessions.get(call.episode)
@@ -212,7 +215,7 @@ class SessionStore(Backend):
         session = errand.session
         session.num_waiting -= 1
         session.last_used = time.monotonic()
-        self._num_steps += errand.call.op is Op.STEP
+        self._num_steps += errand.call.op is _STEP
         if errand.failure is not None and session.id in self._sessions:
             self._num_failed += 1
             self._end(session, f"the environment failed: {errand.failure}")
