@@ -302,6 +302,13 @@ async def test_babyai_has_our_tasks_and_its_own_instructions():
             await source.tasks("dev")
 
 
+async def test_sciworld_has_those_of_our_tasks_that_agentgym_knows():
+    async with AgentGymEnvSource("http://127.0.0.1:9", env="sciworld") as source:
+        splits = (await source.spec()).splits
+        tasks = [task for split in splits for task in await source.tasks(split)]
+        assert sorted(task.index for task in tasks) == list(range(4639))
+
+
 def test_textcrafts_test_tasks_are_spread_over_all_depths():
     # 125, 291, 117 and 11 of the 544 goals have depth 1 to 4, so a fair share is 23, 53, 22, 2.
     starts = (0, 125, 416, 533, 544)

@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import EnvSpec
+from agentgym_rl.envs.sciworld.tasks import NUM_AGENTGYM_TASKS
 from agentgym_rl.errors import did_you_mean
 from agentgym_rl.types import Task
 
@@ -93,8 +94,11 @@ def spec_of(env: str) -> EnvSpec:
 @cache
 def tasks_of(env: str, split: str) -> tuple[Task, ...]:
     """Return every task of a split. May import an environment."""
-    if env in ("babyai", "sciworld"):
+    if env == "babyai":
         return tuple(registry.env_class(env).tasks(split))
+    if env == "sciworld":
+        tasks = registry.env_class(env).tasks(split)
+        return tuple(task for task in tasks if task.index < NUM_AGENTGYM_TASKS)
     if env == "searchqa":
         return tuple(
             Task(env, split, index, category=name)

@@ -87,7 +87,10 @@ class _Dialect:
         self._profile = profile_of(service.spec.name)
         self._plays = Plays(service)
         self._tasks = TaskIndex(
-            service, self._profile.index_rule, num_levels=self._profile.num_levels
+            service,
+            self._profile.index_rule,
+            num_levels=self._profile.num_levels,
+            max_tasks=self._profile.max_tasks,
         )
 
     def routes(self) -> list[Route]:

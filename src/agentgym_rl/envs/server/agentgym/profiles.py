@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import ClassVar
 
 from agentgym_rl.envs.base import JsonValue
+from agentgym_rl.envs.sciworld.tasks import NUM_AGENTGYM_TASKS
 from agentgym_rl.envs.server.agentgym.plays import Play, RefusedError
 from agentgym_rl.envs.server.agentgym.task_index import IndexRule
 from agentgym_rl.envs.server.service import EpisodeService
@@ -35,6 +36,8 @@ class Profile:
     """Whether nothing but a reset is answered after the end."""
     index_rule: ClassVar[IndexRule] = IndexRule.CYCLIC
     num_levels: ClassVar[int] = 1
+    max_tasks: ClassVar[int | None] = None
+    """How many of our tasks AgentGym knows, if not all."""
 
     def get_views(self) -> Mapping[str, View]:
         """Return the routes, beyond the common ones, that read an episode."""
@@ -132,6 +135,7 @@ class SciWorldProfile(Profile):
     needs_create_body = False
     is_shut_after_end = True
     index_rule = IndexRule.WRAPPED
+    max_tasks = NUM_AGENTGYM_TASKS
 
     def get_views(self) -> Mapping[str, View]:
         return {

@@ -28,11 +28,26 @@ class IndexRule(Enum):
 class TaskIndex:
     """Finds tasks by `data_idx`. Reads the lists of the service on first use."""
 
-    def __init__(self, service: EpisodeService, rule: IndexRule, *, num_levels: int = 1) -> None:
-        """`num_levels`: with ENDLESS, after how many indices the levels repeat."""
+    def __init__(
+        self,
+        service: EpisodeService,
+        rule: IndexRule,
+        *,
+        num_levels: int = 1,
+        max_tasks: int | None = None,
+    ) -> None:
+        """Read nothing yet.
+
+        Args:
+            service: Lists the tasks.
+            rule: What happens to an index that no task has.
+            num_levels: With ENDLESS, after how many indices the levels repeat.
+            max_tasks: Leaves out the tasks from this index on, which AgentGym does not have.
+        """
         self._service = service
         self._rule = rule
         self._num_levels = num_levels
+        self._max_tasks = max_tasks
         self._tasks: dict[int, Task] | None = None
         self._reading = asyncio.Lock()
 
@@ -58,5 +73,10 @@ class TaskIndex:
         async with self._reading:
             if self._tasks is None:
                 splits = [await self._service.tasks(split) for split in self._service.spec.splits]
-                self._tasks = {task.index: task for tasks in splits for task in tasks}
+                self._tasks = {
+                    task.index: task
+                    for tasks in splits
+                    for task in tasks
+                    if self._max_tasks is None or task.index < self._max_tasks
+                }
             return self._tasks
