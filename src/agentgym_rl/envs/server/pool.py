@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-import math
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import fields, replace
@@ -31,6 +30,8 @@ _MAX_SILENCE_S = 30.0
 """A worker that does not answer for so long (its threads are stuck) is killed."""
 _STATS_TIMEOUT_S = 1.0
 _MAX_RESTART_PAUSE_S = 30.0
+_MAX_NUMBER_DIGITS = 9
+"""Of a worker's number in an id; an id can be anything, and Python refuses to read long ones."""
 _HEALTHY_AFTER_S = 10.0
 """A worker that dies sooner is restarted with a growing pause."""
 
@@ -46,7 +47,8 @@ class WorkerPool(Backend):
         self._env = env
         self._options = dict(options)
         self._limits = limits
-        self._num_wanted = num_workers
+        # No more workers than places: each has a share, and the shares sum to the capacity.
+        self._num_wanted = min(num_workers, limits.capacity)
         self._numbers = itertools.count(1)
         self._submissions = itertools.count(1)
         self._workers: dict[int, WorkerProcess] = {}
@@ -59,8 +61,16 @@ class WorkerPool(Backend):
 
     async def start(self) -> None:
         """Start the workers and wait until all are ready."""
+        share, rest = divmod(self._limits.capacity, self._num_wanted)
+        capacities = [share + (place < rest) for place in range(self._num_wanted)]
         try:
-            await asyncio.gather(*(self._start_worker() for _ in range(self._num_wanted)))
+            # All of them to the end, so that none is left half started when another fails.
+            outcomes = await asyncio.gather(
+                *map(self._start_worker, capacities), return_exceptions=True
+            )
+            for outcome in outcomes:
+                if outcome is not None:
+                    raise outcome
         except BaseException:
             await self.aclose()
             raise
@@ -70,10 +80,12 @@ class WorkerPool(Backend):
         by_worker: dict[WorkerProcess, list[Object]] = {}
         for call in calls:
             worker = self._worker_for(call)
-            if worker is not None:
-                by_worker.setdefault(worker, []).append(call)
-            else:
+            if worker is None:
                 sink.add(self._refusal(call))
+                continue
+            by_worker.setdefault(worker, []).append(call)
+            if call.get("op") == Op.CREATE:
+                worker.num_opening += 1  # now, so that the next create of the batch sees it
         for worker, chosen in by_worker.items():
             worker.submit(next(self._submissions), chosen, sink)
 
@@ -98,12 +110,12 @@ class WorkerPool(Backend):
         await asyncio.gather(*(worker.end() for worker in self._workers.values()))
         self._workers.clear()
 
-    async def _start_worker(self) -> None:
+    async def _start_worker(self, capacity: int) -> None:
         number = next(self._numbers)
         settings = WorkerSettings(
             env=self._env,
             options=self._options,
-            capacity=math.ceil(self._limits.capacity / self._num_wanted),
+            capacity=capacity,
             call_timeout_s=self._limits.call_timeout_s,
             lease_s=self._limits.lease_s,
             prefix=f"{number}.",
@@ -113,7 +125,7 @@ class WorkerPool(Backend):
         try:
             await worker.start()
         except EnvError:
-            del self._workers[number]
+            self._workers.pop(number, None)
             raise
         self._spawn(self._replace_when_ended(worker))
 
@@ -134,14 +146,14 @@ class WorkerPool(Backend):
             await asyncio.sleep(pause_s)
         else:
             self._num_quick_deaths = 0
-        await self._restart()
+        await self._restart(worker.capacity)
 
-    async def _restart(self) -> None:
+    async def _restart(self, capacity: int) -> None:
         pause_s = 0.5
         while True:
             self._num_restarts += 1
             try:
-                await self._start_worker()
+                await self._start_worker(capacity)
             except EnvError as error:
                 logger.warning("a worker did not start, trying again in %g s: %s", pause_s, error)
             else:
@@ -155,7 +167,7 @@ class WorkerPool(Backend):
             await asyncio.sleep(_HEARTBEAT_S)
             for worker in list(self._workers.values()):
                 worker.ask_stats()
-                if worker.silent_s > _MAX_SILENCE_S:
+                if worker.is_ready and worker.silent_s > _MAX_SILENCE_S:
                     logger.warning("worker %d does not answer: killing it", worker.number)
                     worker.kill()
                 elif worker.is_ready and worker.stats.num_abandoned and not worker.is_retiring:
@@ -169,7 +181,7 @@ class WorkerPool(Backend):
             worker.number, worker.num_episodes,
         )  # fmt: skip
         worker.is_retiring = True
-        self._spawn(self._restart())
+        self._spawn(self._restart(worker.capacity))
 
     def _end_retired(self) -> None:
         """Kill retired workers that have no episode left, and the oldest beyond a bound."""
@@ -180,20 +192,21 @@ class WorkerPool(Backend):
                 worker.kill()
 
     def _worker_for(self, call: Object) -> WorkerProcess | None:
-        """Return the worker of the call's episode, the least loaded one for a new episode."""
+        """Return the worker of the call's episode, the one with most room for a new episode."""
         episode = call.get("episode")
-        if isinstance(episode, str):
+        if isinstance(episode, str) and call.get("op") != Op.CREATE:
             number, _, _ = episode.partition(".")
-            worker = self._workers.get(int(number)) if number.isdecimal() else None
+            is_number = number.isdecimal() and len(number) <= _MAX_NUMBER_DIGITS
+            worker = self._workers.get(int(number)) if is_number else None
             return worker if worker is not None and worker.is_ready else None
         ready = [w for w in self._workers.values() if w.is_ready and not w.is_retiring]
-        return min(ready, key=lambda worker: worker.load) if ready else None
+        return max(ready, key=lambda worker: worker.capacity - worker.load) if ready else None
 
     def _refusal(self, call: Object) -> bytes:
         """Return the answer to a call for which there is no worker."""
         if call.get("op") == Op.CLOSE:
             return protocol.encode_answer(call["call"], 204, None)
-        if isinstance(call.get("episode"), str):
+        if isinstance(call.get("episode"), str) and call.get("op") != Op.CREATE:
             kind, message = ErrorKind.GONE, gone_message("its worker process has ended")
         else:
             kind, message = ErrorKind.BUSY, "no worker process is ready; they are being restarted"

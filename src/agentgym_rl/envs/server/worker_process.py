@@ -53,9 +53,10 @@ class WorkerProcess:
         self.is_retiring = False
         """Whether it takes no new episodes and ends with its last one."""
         self.num_episodes = 0
+        self.num_opening = 0
+        """Creates on their way to it; whoever submits one counts it before."""
         self.stats = Stats()
         self._settings = settings
-        self._num_opening = 0
         self._pending: dict[int, _Submission] = {}
         self._protocol = FrameProtocol(self._on_frame, self._on_lost)
         self._process: asyncio.subprocess.Process | None = None
@@ -63,9 +64,13 @@ class WorkerProcess:
         self._heard_at = time.monotonic()
 
     @property
+    def capacity(self) -> int:
+        return self._settings.capacity
+
+    @property
     def load(self) -> int:
         """How many episodes it has or is about to have."""
-        return self.num_episodes + self._num_opening
+        return self.num_episodes + self.num_opening
 
     @property
     def silent_s(self) -> float:
@@ -103,7 +108,6 @@ class WorkerProcess:
     def submit(self, submission: int, calls: Sequence[Object], sink: Sink) -> None:
         """Send calls; the answers go to the sink, also when the process dies before them."""
         self._pending[submission] = _Submission(calls, sink)
-        self._num_opening += _num_creates(calls)
         self._protocol.send(Frame(submission, orjson.dumps(calls)))
 
     def ask_stats(self) -> None:
@@ -158,7 +162,7 @@ class WorkerProcess:
         submission.num_answered += frame.num_answers
         if submission.num_answered == len(submission.calls):
             del self._pending[frame.submission]
-            self._num_opening -= _num_creates(submission.calls)
+            self.num_opening -= _num_creates(submission.calls)
         else:
             submission.received.append(frame.payload)
         submission.sink.add(frame.payload, frame.num_answers)
