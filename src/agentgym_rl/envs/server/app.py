@@ -34,6 +34,7 @@ from agentgym_rl.envs.server.metrics import ServerMetrics
 from agentgym_rl.envs.server.openapi import describe
 from agentgym_rl.envs.server.pool import WorkerPool
 from agentgym_rl.envs.server.sessions import SessionStore
+from agentgym_rl.errors import EnvError
 
 _RETRY_AFTER_S = "1"
 _Handler = Callable[[Request], Awaitable[Response]]
@@ -67,6 +68,8 @@ class EnvApp:
         self._metrics = ServerMetrics(self._spec.name)
         self.is_draining = False
         """Whether new episodes are refused because the server is about to stop."""
+        self.start_failure: EnvError | None = None
+        """Why the episodes could not be made ready, which ASGI would tell as text only."""
         self._app: ASGIApp = Gate(
             self._serve,
             token=token,
@@ -128,7 +131,11 @@ class EnvApp:
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
-        await self._backend.start()
+        try:
+            await self._backend.start()
+        except EnvError as error:
+            self.start_failure = error
+            raise
         try:
             yield
         finally:

@@ -53,7 +53,8 @@ class EnvServer(uvicorn.Server):
 
     `num_workers` processes hold the episodes; 0 uses this one. `on_ready` gets the address
     ("http://127.0.0.1:41001") once requests are answered. Raises ValueError for an address that
-    cannot be bound, an unknown environment or option.
+    cannot be bound, an unknown environment or option; `run` raises EnvError when a worker process
+    does not start.
 
     SIGTERM lets open episodes go on for `limits.drain_s`, refusing new ones, before it stops; a
     second one, or SIGINT, stops at once.
@@ -95,7 +96,12 @@ class EnvServer(uvicorn.Server):
         super().run(sockets or [self._socket])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        try:
+            await super().startup(sockets)
+        except SystemExit:  # how uvicorn ends when the application does not start
+            if self._app.start_failure is not None:
+                raise self._app.start_failure from None
+            raise
         if self.started and self._on_ready is not None:
             self._on_ready(self.url)
 
