@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum, auto
 from urllib.parse import quote
 
@@ -48,7 +48,7 @@ class ServerProfile:
     def reset_data(self, task: Task) -> Object:
         """Return the data of the reset that starts `task`."""
         if self.selector is _Selector.TASK:
-            return {"task": asdict(task)}
+            return {"task": task}
         if self.selector is _Selector.SEED:
             return {"seed": task.index}
         position = task.index // len(self.spec.splits)

@@ -17,7 +17,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from importlib import metadata
 
 from starlette.requests import Request
@@ -104,9 +103,11 @@ class _Api:
         finally:
             reading.cancel()
             playing.cancel()
-            ends = await asyncio.gather(reading, playing, return_exceptions=True)
+            _, end = await asyncio.gather(reading, playing, return_exceptions=True)
             await session.close()
-        code = ends[1] if isinstance(ends[1], int) else _NORMAL
+        if isinstance(end, Exception) and not isinstance(end, WebSocketDisconnect):
+            logger.warning("a session ended with %s: %s", type(end).__name__, end)
+        code = end if isinstance(end, int) else _NORMAL
         with suppress(RuntimeError, WebSocketDisconnect):  # the peer may have closed it already
             await socket.close(code)
 
@@ -122,7 +123,7 @@ class _Api:
             "version": metadata.version("agentgym-rl"),
             "author": None,
             "documentation_url": None,
-            SPEC_FIELD: asdict(spec),
+            SPEC_FIELD: spec,
         }
 
     async def schema(self, request: Request) -> object:

@@ -11,7 +11,6 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict
 from typing import Final
 
 from agentgym_rl.envs import protocol
@@ -119,7 +118,7 @@ class Session:
                 "episode_id": self._episode_id,
                 "step_count": self._num_rounds,
                 "is_over": self._is_over,
-                "task": asdict(self._task),
+                "task": self._task,
                 "details": await self._service.details(await self._started("state")),
             }
         return {"type": "state", "data": state}
@@ -167,7 +166,7 @@ def action_text(data: Mapping[str, object]) -> str:
 
 def reset_outcome(observation: str, task: Task) -> _Fields:
     """Return the data of the answer to a reset."""
-    return _outcome(observation, {"task": asdict(task)}, reward=None, is_done=False)
+    return _outcome(observation, {"task": task}, reward=None, is_done=False)
 
 
 def _step_outcome(result: StepResult) -> _Fields:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from agentgym_rl.envs.protocol import ErrorKind, ProtocolError, decode_task
 from agentgym_rl.envs.server.service import EpisodeService
@@ -96,7 +96,7 @@ def describe(task: Task, position: int) -> dict[str, object]:
         "split": task.split,
         "index": position,
         "category": task.category,
-        "task": asdict(task),
+        "task": task,
     }
 
 
