@@ -100,6 +100,16 @@ class RawClient:
             text = await response.text()
             return response.status, json.loads(text) if text else {}
 
+    async def batch(self, *calls: dict[str, object]) -> dict[int, tuple[int, dict]]:
+        """Send a batch of calls numbered 0, 1, ...; return the status and the body of each."""
+        numbered = [{"call": number, **call} for number, call in enumerate(calls)]
+        body = json.dumps({"calls": numbered})
+        async with self._session.post(f"{self._url}/batch", data=body) as response:
+            assert response.status == 200, await response.text()
+            answers = [json.loads(line) for line in (await response.text()).splitlines()]
+        assert sorted(answer["call"] for answer in answers) == list(range(len(calls)))
+        return {answer["call"]: (answer["status"], answer["body"] or {}) for answer in answers}
+
     async def start(self, index: int = 4) -> str:
         """Open an episode of the served fake on one of its train tasks; return its path."""
         _, spec = await self("GET", "/spec")

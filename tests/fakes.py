@@ -5,6 +5,7 @@ Also reached by name ("fakes:CountingEnv"), so that a server process can serve t
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import threading
@@ -86,7 +87,9 @@ class TroubleEnv(CountingEnv):
     """Does what the action says, beyond counting.
 
     "raise" raises, "exit" raises SystemExit, "hang" waits for `HANG_OVER`, "sleep 0.1" takes its
-    time, "die" kills the whole process, "nan" gives a reward that is no number, "text" a str.
+    time, "stall 60" does so in C code that keeps the interpreter to itself, "die" kills the whole
+    process, "pid" tells its number, "nan" gives a reward that is no number, "text" a str, and
+    "mangled" raises with a message that UTF-8 cannot carry.
     """
 
     spec: ClassVar[EnvSpec] = fake_spec("trouble")
@@ -102,13 +105,26 @@ class TroubleEnv(CountingEnv):
                 HANG_OVER.wait()
             case "sleep":
                 time.sleep(float(rest))
+            case "stall":
+                ctypes.PyDLL(None).sleep(int(rest))
             case "die":
                 os.kill(os.getpid(), signal.SIGKILL)
+            case "pid":
+                return StepResult(str(os.getpid()))
+            case "mangled":
+                raise ValueError("a name with \udcff in it")
             case "nan":
                 return StepResult("not a number", reward=float("nan"))
             case "text":
                 return "not a result"  # type: ignore[return-value]  # what it is here to do
         return super().step("add 1" if word == "sleep" else action)
+
+
+class SharedTroubleEnv(TroubleEnv):
+    """The same for episodes that share a thread."""
+
+    spec: ClassVar[EnvSpec] = fake_spec("shared-trouble")
+    shares_thread: ClassVar[bool] = True
 
 
 class BrokenResetEnv(CountingEnv):

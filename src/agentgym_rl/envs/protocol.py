@@ -23,7 +23,8 @@ A batch holds calls of many episodes, each with a number of the client's choice:
     {"call": 7, "status": 200, "body": {"observation": ...}}
 
 The other ops are create, reset (with a task), observation, actions, details, image and close. The
-answers come in the order in which they are ready; calls of one episode are done in their order.
+answers come in the order in which they are ready; calls of one episode are done in their order,
+but a close waits for none: those that are not done by then are refused.
 
 Bodies are decoded with orjson and checked by hand, because a step is the hot path and a validating
 framework costs several times the step itself. Routes and leases are in envs/server, retries in

@@ -13,7 +13,12 @@ from base64 import b64encode
 from collections.abc import Callable
 
 from agentgym_rl.envs import protocol
-from agentgym_rl.envs.episode import EnvEpisode, EpisodeStateError, where
+from agentgym_rl.envs.episode import (
+    EnvEpisode,
+    EpisodeStateError,
+    where,
+    without_surrogates,
+)
 from agentgym_rl.envs.protocol import SUCCESS_STATUS, Call, ErrorKind, Op, ProtocolError
 from agentgym_rl.envs.server.backend import Sink
 from agentgym_rl.envs.server.lanes import Lane
@@ -124,8 +129,7 @@ class CallErrand:
         except ProtocolError as error:
             self._line = self._refusal(error.kind, str(error))
         except BaseException as error:  # noqa: BLE001 - SystemExit of an environment ends no thread
-            cause = f"{type(error).__name__}: {error}"
-            self.failure = f"{session.where}: {call.op} raised {cause}"
+            self.failure = f"{session.where}: {call.op} raised {_told(error)}"
             # Set here and not on the event loop, so that no call behind this one touches it.
             session.end_reason = f"the environment failed: {self.failure}"
             self._line = self._refusal(ErrorKind.ENV_FAILED, self.failure)
@@ -151,13 +155,13 @@ class CallErrand:
 class CloseErrand:
     """Closes the environment of a session that has ended."""
 
-    __slots__ = ("_session",)
+    __slots__ = ("session",)
 
     def __init__(self, session: Session) -> None:
-        self._session = session
+        self.session = session
 
     def run(self) -> None:
-        _close(self._session)
+        _close(self.session)
 
     def finish(self) -> None:
         """Nobody waits for it."""
@@ -168,6 +172,14 @@ class CloseErrand:
 
 def gone_message(reason: str) -> str:
     return f"the episode is gone: {reason}"
+
+
+def _told(error: BaseException) -> str:
+    """Return an environment's exception in words that JSON can carry."""
+    try:
+        return without_surrogates(f"{type(error).__name__}: {error}")
+    except Exception:  # noqa: BLE001 - its own __str__ may be broken as well
+        return type(error).__name__
 
 
 def _close(session: Session) -> None:

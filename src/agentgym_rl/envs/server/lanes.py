@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 _MAX_DELAY_S = 0.005
 """How long a finished call may wait for others before the event loop hears of it."""
+_MAX_HELD_S = 0.05
+"""How long a finished call may be held up by a slow one that runs after it."""
 
 
 class Errand(Protocol):
@@ -68,6 +70,7 @@ class Lane:
         self._is_closed = False
         self._given_up: Errand | None = None
         self._thread: threading.Thread | None = None
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -82,6 +85,8 @@ class Lane:
     def put(self, errands: Sequence[Errand]) -> None:
         """Run these after the ones that wait already."""
         assert not self._is_closed, "a lane that was stopped or left behind takes no errands"
+        if (len(errands) > 1 or self.is_busy) and self._timer is None:
+            self._timer = self._loop.call_later(_MAX_HELD_S, self._deliver_held_up)
         self._waiting.extend(errands)
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
@@ -115,6 +120,13 @@ class Lane:
             self._finished.clear()
         for errand in finished:
             errand.finish()
+
+    def _deliver_held_up(self) -> None:
+        """Deliver what the thread cannot tell of while a slow errand runs."""
+        self._timer = None
+        self._deliver()
+        if self.is_busy and not self._is_closed:
+            self._timer = self._loop.call_later(_MAX_HELD_S, self._deliver_held_up)
 
     # What follows runs on the thread.
 

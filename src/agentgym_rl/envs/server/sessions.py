@@ -21,9 +21,9 @@ from agentgym_rl.envs import protocol, registry
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.episode import EnvEpisode
 from agentgym_rl.envs.protocol import Call, ErrorKind, Op, ProtocolError
-from agentgym_rl.envs.server.backend import Backend, ServerLimits, Sink, Stats
+from agentgym_rl.envs.server.backend import DRAINING, Backend, ServerLimits, Sink, Stats
 from agentgym_rl.envs.server.errands import CallErrand, CloseErrand, Session, gone_message
-from agentgym_rl.envs.server.lanes import Errand, Lane
+from agentgym_rl.envs.server.lanes import Lane, Remainder
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +109,7 @@ class SessionStore(Backend):
                 sink.add(protocol.encode_answer(fields["call"], error.kind.status, body))
                 continue
             if session is None:
+                self._close(call.episode, by_lane)
                 sink.add(protocol.encode_answer(call.number, 204, None))
                 continue
             session.num_waiting += 1
@@ -155,17 +156,23 @@ class SessionStore(Backend):
             except Exception:  # without a keeper, lost episodes would fill the server
                 logger.exception("keeping order failed; trying again later")
 
+    def _close(self, episode: str, by_lane: dict[Lane, list[CallErrand]]) -> None:
+        """End the session, if there is one, with the calls before it in the batch on their way."""
+        session = self._sessions.get(episode)
+        if session is not None:
+            if errands := by_lane.pop(session.lane, None):
+                session.lane.put(errands)
+            self._end(session, "it was closed")
+
     def _session_for(self, call: Call) -> Session | None:
-        """Return the session that the call is for; None where a close has nothing to do."""
+        """Return the session that the call is for; None for a close."""
         if call.op is _STEP and (session := self._sessions.get(call.episode)) is not None:
             return session
         if call.op is Op.CREATE:
             return self._open()
-        session = self._sessions.get(call.episode)
         if call.op is Op.CLOSE:
-            if session is not None:
-                self._end(session, "it was closed")
             return None
+        session = self._sessions.get(call.episode)
         if session is None:
             reason = self._gone.get(
                 call.episode, "it is unknown here (the server may have restarted)"
@@ -182,6 +189,8 @@ class SessionStore(Backend):
 
     def _open(self) -> Session:
         """Take a place. An abandoned call keeps its own, so that hanging ones cannot pile up."""
+        if self.is_draining:
+            raise ProtocolError(ErrorKind.BUSY, DRAINING)
         num_abandoned = self.counts().num_abandoned
         if len(self._sessions) + num_abandoned >= self._limits.capacity:
             raise ProtocolError(
@@ -222,12 +231,14 @@ class SessionStore(Backend):
 
     def _expire(self, lane: Lane) -> None:
         """Give up the call that hangs on the lane: its session ends, the others go on."""
+        fresh = self._new_lane()
+        if lane is self._shared_lane:
+            self._shared_lane = fresh
+        for session in self._sessions.values():
+            if session.lane is lane:
+                session.lane = fresh
         remainder = lane.leave_behind()
         self._left_behind.append(lane)
-        if lane is self._shared_lane:
-            self._shared_lane = self._new_lane()
-            for session in self._sessions.values():
-                session.lane = self._shared_lane
         errand = remainder.running
         if isinstance(errand, CallErrand):
             timeout_s = self._limits.call_timeout_s
@@ -236,16 +247,28 @@ class SessionStore(Backend):
             self._num_failed += errand.session.id in self._sessions
             self._forget(errand.session, f"the environment failed: {message}")
             errand.give_up(ErrorKind.TIMEOUT, message)
-        self._go_on(remainder.waiting)
+        self._go_on(remainder)
 
-    def _go_on(self, errands: Sequence[Errand]) -> None:
-        """Send errands that have lost their lane to where they can be answered."""
-        for errand in errands:
-            if isinstance(errand, CallErrand) and errand.session.end_reason is None:
+    def _go_on(self, remainder: Remainder) -> None:
+        """Send errands that have lost their lane to where they can be done or answered."""
+        running = remainder.running
+        for errand in remainder.waiting:
+            if isinstance(errand, CloseErrand):
+                is_in_use = isinstance(running, CallErrand) and running.session is errand.session
+                if not is_in_use:  # else the call that still uses the environment closes it
+                    self._close_apart(errand)
+            elif isinstance(errand, CallErrand) and errand.session.end_reason is None:
                 errand.session.lane.put([errand])
             else:
                 errand.run()  # the session has ended: a call only says so
                 errand.finish()
+
+    def _close_apart(self, errand: CloseErrand) -> None:
+        """Close an environment whose lane is lost on a lane of its own."""
+        lane = self._new_lane()
+        lane.put([errand])
+        lane.stop()
+        self._closing[lane] = time.monotonic()
 
     def _end(self, session: Session, reason: str) -> None:
         """Forget the session and close its environment, now or when its call returns."""
@@ -263,7 +286,9 @@ class SessionStore(Backend):
             self._left_behind.append(lane)
             if isinstance(remainder.running, CallErrand):
                 remainder.running.give_up(ErrorKind.GONE, gone_message(reason))
-            self._go_on(remainder.waiting)
+            else:  # no call was running that would close the environment at its end
+                self._close_apart(CloseErrand(session))
+            self._go_on(remainder)
 
     def _forget(self, session: Session, reason: str) -> bool:
         """Take the session out of the table; return whether it was there."""
