@@ -7,18 +7,24 @@ anything that the recipe does not say.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
 
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import EnvConfig, RunConfig, SFTConfig, dump_config
 from agentgym_rl.engines.native import NativeEngine
 from agentgym_rl.envs.base import EnvSpec
+from agentgym_rl.envs.client.agentgym import AgentGymEnvSource
 from agentgym_rl.envs.client.base import EnvSource
 from agentgym_rl.envs.client.http import HttpEnvSource
 from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.client.openenv import OpenEnvSource
+from agentgym_rl.envs.client.openenv_mapping import OpenEnvOptions
 from agentgym_rl.envs.demos import collect_demonstrations
-from agentgym_rl.errors import ConfigError
+from agentgym_rl.errors import ConfigError, did_you_mean
 from agentgym_rl.evaluation.evaluator import Evaluator
 from agentgym_rl.evaluation.report import EvalReport, load_report
 from agentgym_rl.models.loading import TINY, Policy, load_policy, load_pretrained
@@ -97,16 +103,48 @@ async def evaluate_model(
 def make_source(config: EnvConfig) -> EnvSource:
     """Return where the recipe's environments come from."""
     if not config.url:
+        if config.dialect != "agentgym_rl":
+            raise ConfigError(f"env.dialect={config.dialect} is of a server: set env.url as well")
         return LocalEnvSource(config.name, options=config.options, timeout_s=config.timeout_s)
+    token = _read_token(config.token_file) if config.token_file else None
+    if config.dialect == "openenv":
+        return OpenEnvSource(
+            config.url,
+            env=config.name,
+            token=token,
+            timeout_s=config.timeout_s,
+            options=_openenv_options(config.options),
+        )
     if config.options:
         raise ConfigError("env.options are set on the server when env.url is given; remove them")
-    token = None
-    if config.token_file:
-        try:
-            token = Path(config.token_file).read_text(encoding="utf-8").strip()
-        except OSError as error:
-            raise ConfigError(f"env.token_file: {error}") from error
+    if config.dialect == "agentgym":
+        return AgentGymEnvSource(
+            config.url, env=config.name, token=token, timeout_s=config.timeout_s
+        )
     return HttpEnvSource(config.url, token=token, timeout_s=config.timeout_s)
+
+
+def _read_token(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"env.token_file: {error}") from error
+
+
+def _openenv_options(options: Mapping[str, object]) -> OpenEnvOptions:
+    known = [field.name for field in fields(OpenEnvOptions)]
+    for name in options:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise ConfigError(
+                f"env.options has no {name!r}{hint} for an OpenEnv server; it has "
+                f"{', '.join(known)}"
+            )
+    try:
+        return TypeAdapter(OpenEnvOptions).validate_python(dict(options))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"env.options.{first['loc'][0]}: {first['msg']}") from None
 
 
 def read_reports(run: RunFolder) -> list[EvalReport]:

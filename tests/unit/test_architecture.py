@@ -157,6 +157,8 @@ def test_the_light_parts_start_without_torch():
         "runs.episodes",
         "envs.client.local",
         "envs.client.http",
+        "envs.client.agentgym",
+        "envs.client.openenv",
         "envs.server.app",
         "cli.main",
     )

@@ -36,7 +36,10 @@ class EnvConfig(BaseConfig):
     """Keyword arguments of the environment's constructor."""
 
     url: str = ""
-    """Address of an `agentgym serve` server; empty runs the environment in this process."""
+    """Address of an environment server; empty runs the environment in this process."""
+
+    dialect: Literal["agentgym_rl", "agentgym", "openenv"] = "agentgym_rl"
+    """What the server at `url` speaks: our own protocol, AgentGym's or OpenEnv's."""
 
     token_file: str = ""
     """File that holds the bearer token of that server; a token never enters a run folder."""

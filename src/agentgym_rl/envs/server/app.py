@@ -66,8 +66,6 @@ class EnvApp:
             self._backend = SessionStore(self._source.env_class, options or {}, self._limits)
         self._started = time.monotonic()
         self._metrics = ServerMetrics(self._spec.name)
-        self.is_draining = False
-        """Whether new episodes are refused because the server is about to stop."""
         self.start_failure: EnvError | None = None
         """Why the episodes could not be made ready, which ASGI would tell as text only."""
         self._app: ASGIApp = Gate(
@@ -88,6 +86,15 @@ class EnvApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether new episodes are refused because the server is about to stop."""
+        return self._backend.is_draining
+
+    def drain(self) -> None:
+        """Refuse new episodes from now on."""
+        self._backend.is_draining = True
 
     async def num_episodes(self) -> int:
         """Return how many episodes are open."""
@@ -148,12 +155,6 @@ class EnvApp:
             await _error(error.kind, str(error))(scope, receive, send)
             return
         lines = _Lines(len(calls))
-        if self.is_draining:
-            for call in calls:
-                if call.get("op") == Op.CREATE:
-                    body = protocol.error_body(ErrorKind.BUSY, _DRAINING)
-                    lines.add(protocol.encode_answer(call["call"], ErrorKind.BUSY.status, body))
-            calls = [call for call in calls if call.get("op") != Op.CREATE]
         self._backend.submit(calls, lines)
         headers = [(b"content-type", b"application/x-ndjson")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -165,8 +166,6 @@ class EnvApp:
     async def _create(self, request: Request) -> Response:
         body = await request.body()
         fields = _own_fields(protocol.load(body)) if body else {}
-        if self.is_draining:
-            return _error(ErrorKind.BUSY, _DRAINING)
         return await self._ask({**fields, "op": Op.CREATE.value})
 
     async def _post(self, op: Op, request: Request) -> Response:
@@ -242,9 +241,6 @@ class _Lines:
         chunk = b"".join(self._lines)
         self._lines.clear()
         return chunk, self._num_left > 0
-
-
-_DRAINING = "the server is about to stop and takes no new episodes"
 
 
 def _own_fields(fields: Object) -> Object:

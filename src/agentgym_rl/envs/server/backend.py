@@ -58,8 +58,14 @@ class Sink(Protocol):
         """Take whole lines; `protocol.decode_answer` reads one. On the event loop."""
 
 
+DRAINING = "the server is about to stop and takes no new episodes"
+
+
 class Backend(ABC):
     """Does calls. All methods are for the event loop of `start`."""
+
+    is_draining: bool = False
+    """Whether new episodes are refused because the server is about to stop."""
 
     @abstractmethod
     async def start(self) -> None:

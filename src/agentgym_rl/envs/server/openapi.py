@@ -6,7 +6,7 @@ Written by hand beside envs/protocol.py: the requests are checked by hand there,
 from __future__ import annotations
 
 from agentgym_rl.envs.base import EnvSpec, JsonValue
-from agentgym_rl.envs.protocol import ErrorKind
+from agentgym_rl.envs.protocol import ErrorKind, Op
 
 _Schema = dict[str, JsonValue]
 
@@ -140,14 +140,60 @@ def _object(properties: _Schema, *, optional: tuple[str, ...] = ()) -> _Schema:
 _EPISODE: _Schema = {"name": "episode", "in": "path", "required": True, "schema": _TEXT}
 
 
+_FLAG: _Schema = {"type": "boolean"}
+_NUMBER: _Schema = {"type": "number"}
+_COUNTS = (
+    *("num_episodes", "num_abandoned", "capacity", "num_opened", "num_failed", "num_reaped"),
+    *("num_steps", "num_workers", "num_restarts"),
+)
+
+
 def _schemas(spec: EnvSpec) -> _Schema:
-    flag: _Schema = {"type": "boolean"}
-    number: _Schema = {"type": "number"}
-    texts: _Schema = {"type": "array", "items": _TEXT}
-    counts = (
-        "num_episodes num_abandoned capacity num_opened num_failed num_reaped num_steps "
-        "num_workers num_restarts"
-    )
+    return {
+        **_requests(spec),
+        "Tasks": _object({"tasks": {"type": "array", "items": _ref("Task")}}),
+        "StepResult": _object(
+            {
+                "observation": _TEXT,
+                "reward": _NUMBER,
+                "terminated": _FLAG,
+                "truncated": _FLAG,
+                "success": _FLAG,
+                "valid_action": _FLAG,
+            }
+        ),
+        "Observation": _object({"observation": _TEXT}),
+        "Actions": _object({"actions": {"type": "array", "items": _TEXT}}),
+        "Details": _object({"details": {"type": "object"}}),
+        "Image": _object({"image": {"type": ["string", "null"]}}),
+        "Created": _object({"episode": _TEXT}),
+        "Health": _object(
+            {
+                "status": {"enum": ["ok", "degraded", "draining"]},
+                "env": {"const": spec.name},
+                **{name: {"type": "integer"} for name in _COUNTS},
+                "uptime_s": _NUMBER,
+            }
+        ),
+        "Spec": {"type": "object"},
+        "Error": _object({"error": _object({"type": _TEXT, "message": _TEXT})}),
+    }
+
+
+def _requests(spec: EnvSpec) -> _Schema:
+    """Return the schemas of what clients send."""
+    call: _Schema = {
+        "type": "object",
+        "properties": {
+            "call": {"type": "integer"},
+            "op": {"enum": [op.value for op in Op]},
+            "episode": _TEXT,
+            "task": _ref("Task"),
+            "round": _INDEX,
+            "action": _TEXT,
+        },
+        "required": ["call", "op"],
+    }
     task = _object(
         {
             "env": {"const": spec.name},
@@ -159,48 +205,9 @@ def _schemas(spec: EnvSpec) -> _Schema:
         },
         optional=("category", "level", "seed"),
     )
-    call = {
-        "type": "object",
-        "properties": {
-            "call": {"type": "integer"},
-            "op": {"enum": ["create", "reset", "step", "observation", "actions", "details",
-                            "image", "close"]},
-            "episode": _TEXT,
-            "task": _ref("Task"),
-            "round": _INDEX,
-            "action": _TEXT,
-        },
-        "required": ["call", "op"],
-    }  # fmt: skip
     return {
         "Task": task,
-        "Tasks": _object({"tasks": {"type": "array", "items": _ref("Task")}}),
         "ResetRequest": _object({"task": _ref("Task")}),
         "StepRequest": _object({"round": _INDEX, "action": _TEXT}),
-        "StepResult": _object(
-            {
-                "observation": _TEXT,
-                "reward": number,
-                "terminated": flag,
-                "truncated": flag,
-                "success": flag,
-                "valid_action": flag,
-            }
-        ),
-        "Observation": _object({"observation": _TEXT}),
-        "Actions": _object({"actions": texts}),
-        "Details": _object({"details": {"type": "object"}}),
-        "Image": _object({"image": {"type": ["string", "null"]}}),
-        "Created": _object({"episode": _TEXT}),
-        "Health": _object(
-            {
-                "status": {"enum": ["ok", "degraded", "draining"]},
-                "env": {"const": spec.name},
-                **{name: {"type": "integer"} for name in counts.split()},
-                "uptime_s": number,
-            }
-        ),
-        "Spec": {"type": "object"},
         "Batch": _object({"calls": {"type": "array", "items": call}}),
-        "Error": _object({"error": _object({"type": _TEXT, "message": _TEXT})}),
     }

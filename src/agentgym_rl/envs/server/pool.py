@@ -17,7 +17,7 @@ from dataclasses import fields, replace
 
 from agentgym_rl.envs import protocol
 from agentgym_rl.envs.protocol import ErrorKind, Object, Op
-from agentgym_rl.envs.server.backend import Backend, ServerLimits, Sink, Stats
+from agentgym_rl.envs.server.backend import DRAINING, Backend, ServerLimits, Sink, Stats
 from agentgym_rl.envs.server.errands import gone_message
 from agentgym_rl.envs.server.worker import WorkerSettings
 from agentgym_rl.envs.server.worker_process import WorkerProcess
@@ -199,6 +199,8 @@ class WorkerPool(Backend):
             is_number = number.isdecimal() and len(number) <= _MAX_NUMBER_DIGITS
             worker = self._workers.get(int(number)) if is_number else None
             return worker if worker is not None and worker.is_ready else None
+        if self.is_draining:
+            return None
         ready = [w for w in self._workers.values() if w.is_ready and not w.is_retiring]
         return max(ready, key=lambda worker: worker.capacity - worker.load) if ready else None
 
@@ -208,6 +210,8 @@ class WorkerPool(Backend):
             return protocol.encode_answer(call["call"], 204, None)
         if isinstance(call.get("episode"), str) and call.get("op") != Op.CREATE:
             kind, message = ErrorKind.GONE, gone_message("its worker process has ended")
+        elif self.is_draining:
+            kind, message = ErrorKind.BUSY, DRAINING
         else:
             kind, message = ErrorKind.BUSY, "no worker process is ready; they are being restarted"
         return protocol.encode_answer(call["call"], kind.status, protocol.error_body(kind, message))

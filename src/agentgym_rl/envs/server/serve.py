@@ -113,7 +113,7 @@ class EnvServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # uvicorn raises the signal again after its shutdown; an end that was asked for is status 0.
         if sig == signal.SIGTERM and not self._app.is_draining:
-            self._app.is_draining = True
+            self._app.drain()
             return
         self.force_exit = self.should_exit
         self.should_exit = True

@@ -1,15 +1,16 @@
 """AgentGym's integer ids over the opaque episodes of a service, and what each one last said.
 
-Ids count up from 0 and are never given twice. An id is dropped when its client closes it. When its
-episode is lost (reaped, failed, crowded out) only the number is kept for a while, so that a later
+Ids are random numbers, so that nobody can guess one, and an id from before a restart of the server
+cannot meet another client's episode. An id is dropped when its client closes it. When its episode
+is lost (reaped, failed, crowded out) only the number is kept for a while, so that a later
 call learns of the loss instead of being told that the id is unknown.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
+import secrets
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -25,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 MAX_PLAYS = 16384
 """Far above the places of any server: what is beyond it belongs to clients that never closed."""
+
+_NUM_IDS = 2**53
+"""Integers below it are exact in every JSON implementation; two equal ones are beyond chance."""
 
 NO_FACTS: Mapping[str, JsonValue] = MappingProxyType({})
 
@@ -64,7 +68,6 @@ class Plays:
     def __init__(self, service: EpisodeService, *, max_plays: int = MAX_PLAYS) -> None:
         self._service = service
         self._max_plays = max_plays
-        self._ids = itertools.count()
         self._plays: OrderedDict[int, Play] = OrderedDict()
         """By last use, the oldest first."""
         self._lost: OrderedDict[int, None] = OrderedDict()
@@ -73,9 +76,9 @@ class Plays:
         return len(self._plays)
 
     async def create(self) -> Play:
-        """Take a place and give it the next id."""
+        """Take a place and give it an id."""
         episode = await self._service.create()
-        play = Play(next(self._ids), episode)
+        play = Play(secrets.randbelow(_NUM_IDS), episode)
         self._plays[play.id] = play
         while len(self._plays) > self._max_plays:
             oldest = next(iter(self._plays.values()))
