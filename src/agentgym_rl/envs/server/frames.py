@@ -19,6 +19,9 @@ _HEADER = struct.Struct("<IQII")
 STATS = 0
 """The submission that asks for (and answers with) the worker's counts, as JSON."""
 
+FAILURE = 2**64 - 1
+"""The submission that tells, in words, why the worker cannot start."""
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -63,6 +66,7 @@ class FrameProtocol(asyncio.Protocol):
         del self._buffer[:start]
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None  # uvloop raises on a write to a transport that is closed
         self._on_lost()
 
     def send(self, frame: Frame) -> None:

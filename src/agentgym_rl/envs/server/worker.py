@@ -18,8 +18,9 @@ from dataclasses import asdict, dataclass
 import orjson
 
 from agentgym_rl.envs import registry
+from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.server.backend import ServerLimits
-from agentgym_rl.envs.server.frames import STATS, Frame, FrameProtocol
+from agentgym_rl.envs.server.frames import FAILURE, STATS, Frame, FrameProtocol, encode_frame
 from agentgym_rl.envs.server.sessions import SessionStore
 
 _CLOSING_S = 2.0
@@ -49,23 +50,30 @@ def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     settings = WorkerSettings(**orjson.loads(sys.argv[2]))
     try:
+        cls = registry.env_class(settings.env)
+    except Exception as error:  # noqa: BLE001 - whatever a user's module raises is told
+        reason = f"{type(error).__name__}: {error}".encode(errors="replace")
+        connection.sendall(encode_frame(Frame(FAILURE, reason)))
+        sys.exit(1)
+    try:
         import uvloop as loops  # optional extra of some platforms
     except ImportError:
-        asyncio.run(_work(connection, settings))
+        asyncio.run(_work(connection, settings, cls))
     else:
-        loops.run(_work(connection, settings))
+        loops.run(_work(connection, settings, cls))
     # Threads that hang in an environment must not keep the process alive.
     os._exit(0)
 
 
-async def _work(connection: socket.socket, settings: WorkerSettings) -> None:
+async def _work(
+    connection: socket.socket, settings: WorkerSettings, cls: type[Environment]
+) -> None:
     """Answer frames until the connection ends."""
     limits = ServerLimits(
         capacity=settings.capacity,
         call_timeout_s=settings.call_timeout_s,
         lease_s=settings.lease_s,
     )
-    cls = registry.env_class(settings.env)
     store = SessionStore(cls, settings.options, limits, prefix=settings.prefix)
     await store.start()
     is_over = asyncio.Event()

@@ -18,7 +18,7 @@ from agentgym_rl.envs import protocol
 from agentgym_rl.envs.protocol import ErrorKind, Object, Op
 from agentgym_rl.envs.server.backend import Sink, Stats
 from agentgym_rl.envs.server.errands import gone_message
-from agentgym_rl.envs.server.frames import STATS, Frame, FrameProtocol
+from agentgym_rl.envs.server.frames import FAILURE, STATS, Frame, FrameProtocol
 from agentgym_rl.envs.server.worker import WorkerSettings
 from agentgym_rl.errors import EnvError
 
@@ -57,6 +57,7 @@ class WorkerProcess:
         """Creates on their way to it; whoever submits one counts it before."""
         self.stats = Stats()
         self._settings = settings
+        self._failure = ""
         self._pending: dict[int, _Submission] = {}
         self._protocol = FrameProtocol(self._on_frame, self._on_lost)
         self._process: asyncio.subprocess.Process | None = None
@@ -103,7 +104,8 @@ class WorkerProcess:
             ) from None
         if not self.is_ready:
             status = await self.wait()
-            raise EnvError(f"worker {self.number} ended with status {status} while starting")
+            reason = self._failure or f"it ended with status {status}"
+            raise EnvError(f"worker {self.number} did not start: {reason}")
 
     def submit(self, submission: int, calls: Sequence[Object], sink: Sink) -> None:
         """Send calls; the answers go to the sink, also when the process dies before them."""
@@ -157,6 +159,9 @@ class WorkerProcess:
             self.stats = Stats(**orjson.loads(frame.payload))
             self.is_ready = True
             self._heard.set()
+            return
+        if frame.submission == FAILURE:
+            self._failure = frame.payload.decode()
             return
         submission = self._pending[frame.submission]
         submission.num_answered += frame.num_answers

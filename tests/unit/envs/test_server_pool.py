@@ -1,0 +1,236 @@
+"""Worker processes: where episodes live, what the death of a worker or of the server leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agentgym_rl.envs.server import pool
+from agentgym_rl.envs.server.backend import ServerLimits
+from agentgym_rl.envs.server.serve import Address, EnvServer
+from agentgym_rl.errors import EnvError
+from env_servers import RawClient, raw_client, server_process, server_thread
+
+TASK = {"env": "trouble", "split": "train", "index": 18}
+
+
+def worker_pids(server_pid: int | None = None) -> set[int]:
+    """Return the worker processes of a server process, by default of this one."""
+    children = psutil.Process(server_pid).children(recursive=True)
+    return {child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE}
+
+
+async def eventually(is_so: Callable[[], Awaitable[bool]], *, within_s: float = 10.0) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(within_s):
+        while not await is_so():
+            await asyncio.sleep(0.05)
+
+
+async def open_episodes(api: RawClient, number: int) -> list[str]:
+    """Start episodes with one batch of creates and return their ids."""
+    created = await api.batch(*[{"op": "create"}] * number)
+    ids = [created[place][1]["episode"] for place in range(number)]
+    resets = await api.batch(*({"op": "reset", "episode": one, "task": TASK} for one in ids))
+    assert {status for status, _ in resets.values()} == {200}
+    return ids
+
+
+async def step(api: RawClient, episode: str, round_index: int, action: str) -> tuple[int, dict]:
+    call = {"op": "step", "episode": episode, "round": round_index, "action": action}
+    return (await api.batch(call))[0]
+
+
+async def pid_of(api: RawClient, episode: str, round_index: int) -> int:
+    """Play one round that tells in which process the episode is."""
+    status, body = await step(api, episode, round_index, "pid")
+    assert status == 200
+    return int(body["observation"])
+
+
+async def has_health(api: RawClient, **expected: object) -> bool:
+    _, health = await api("GET", "/health")
+    return all(health[name] == value for name, value in expected.items())
+
+
+async def test_a_batch_of_creates_is_spread_and_every_episode_stays_where_it_is():
+    with server_thread("fakes:TroubleEnv", num_workers=2) as url:
+        async with raw_client(url) as api:
+            ids = await open_episodes(api, 6)
+            places = [await pid_of(api, one, 0) for one in ids]
+            assert sorted(places.count(pid) for pid in set(places)) == [3, 3]
+            assert set(places) == worker_pids()
+            for round_index in (1, 2, 3):
+                assert [await pid_of(api, one, round_index) for one in ids] == places
+
+
+async def test_a_killed_worker_takes_its_episodes_along_and_is_replaced():
+    with server_thread("fakes:TroubleEnv", num_workers=2) as url:
+        async with raw_client(url) as api:
+            lost, kept = await open_episodes(api, 2)
+            victim, survivor = await pid_of(api, lost, 0), await pid_of(api, kept, 0)
+            os.kill(victim, signal.SIGKILL)
+            await eventually(lambda: has_health(api, num_workers=2, num_restarts=1))
+            status, body = await step(api, lost, 1, "add 1")
+            assert (status, body["error"]["type"]) == (410, "gone")
+            assert "its worker process has ended" in body["error"]["message"]
+            assert (await api.batch({"op": "close", "episode": lost}))[0][0] == 204
+            assert await pid_of(api, kept, 1) == survivor
+            assert await has_health(api, status="ok", num_episodes=1, num_failed=1)
+            pids = worker_pids()
+            assert len(pids) == 2 and survivor in pids and victim not in pids
+            assert {await pid_of(api, one, 0) for one in await open_episodes(api, 3)} == pids
+
+
+async def test_calls_under_way_in_a_worker_that_dies_are_gone_at_once():
+    with server_thread("fakes:TroubleEnv", num_workers=1) as url:
+        async with raw_client(url) as api:
+            dying, waiting = await open_episodes(api, 2)
+            started = time.monotonic()
+            slow = asyncio.create_task(step(api, waiting, 0, "sleep 20"))
+            await asyncio.sleep(0.1)
+            answers = await asyncio.gather(step(api, dying, 0, "die"), slow)
+            assert [(status, body["error"]["type"]) for status, body in answers] == [
+                (410, "gone"),
+                (410, "gone"),
+            ]
+            assert time.monotonic() - started < 5
+
+
+async def test_creates_without_a_worker_are_busy_until_there_is_one():
+    with server_thread("fakes:TroubleEnv", num_workers=1) as url:
+        async with raw_client(url) as api:
+            (episode,) = await open_episodes(api, 1)
+            await step(api, episode, 0, "die")
+            status, body = await api("POST", "/episodes")
+            assert (status, body["error"]["type"]) == (429, "busy")
+            assert "no worker process is ready" in body["error"]["message"]
+            assert await has_health(api, status="degraded", num_workers=0)
+            await eventually(lambda: has_health(api, status="ok", num_workers=1))
+            await open_episodes(api, 1)
+
+
+async def test_a_worker_in_which_a_call_hangs_is_retired_and_its_other_episodes_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(pool, "_HEARTBEAT_S", 0.1)
+    limits = ServerLimits(call_timeout_s=0.4)
+    with server_thread("fakes:TroubleEnv", num_workers=1, limits=limits) as url:
+        async with raw_client(url) as api:
+            hung, other = await open_episodes(api, 2)
+            old = await pid_of(api, other, 0)
+            status, body = await step(api, hung, 0, "hang")
+            assert (status, body["error"]["type"]) == (504, "timeout")
+            await eventually(lambda: has_health(api, num_workers=1, num_restarts=1))
+            assert await has_health(api, status="degraded", num_abandoned=1, num_episodes=1)
+            (fresh,) = await open_episodes(api, 1)
+            assert await pid_of(api, fresh, 0) != old
+            assert await pid_of(api, other, 1) == old
+            await api("DELETE", f"/episodes/{other}")
+            await eventually(lambda: has_health(api, status="ok", num_abandoned=0))
+            assert old not in worker_pids()
+            assert await has_health(api, num_episodes=1, num_restarts=1, num_failed=1)
+
+
+async def test_a_hang_on_a_shared_thread_costs_one_episode():
+    limits = ServerLimits(call_timeout_s=0.5)
+    with server_thread("fakes:SharedTroubleEnv", num_workers=1, limits=limits) as url:
+        async with raw_client(url) as api:
+            paths = [await api.start() for _ in range(4)]
+            actions = ("add 1", "raise", "hang", "add 2")
+            answers = await asyncio.gather(
+                *(
+                    api("POST", f"{path}/step", {"round": 0, "action": action})
+                    for path, action in zip(paths, actions, strict=True)
+                )
+            )
+            assert [status for status, _ in answers] == [200, 500, 504, 200]
+            for path in (paths[0], paths[3]):
+                status, _ = await api("POST", f"{path}/step", {"round": 1, "action": "add 1"})
+                assert status == 200
+
+
+async def test_a_worker_whose_interpreter_is_stuck_is_killed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pool, "_HEARTBEAT_S", 0.2)
+    monkeypatch.setattr(pool, "_MAX_SILENCE_S", 1.5)
+    with server_thread("fakes:TroubleEnv", num_workers=2) as url:
+        async with raw_client(url) as api:
+            stuck, other = await open_episodes(api, 2)
+            victim = await pid_of(api, stuck, 0)
+            started = time.monotonic()
+            call = asyncio.create_task(step(api, stuck, 1, "stall 60"))
+            await asyncio.sleep(0.2)
+            assert (await step(api, other, 0, "add 1"))[0] == 200
+            status, _ = await call
+            assert status == 410
+            assert time.monotonic() - started < 6
+            await eventually(lambda: has_health(api, status="ok", num_restarts=1))
+            assert victim not in worker_pids()
+            assert (await step(api, other, 1, "add 1"))[0] == 200
+
+
+@pytest.mark.parametrize(("capacity", "num_workers"), [(3, 2), (1, 2)])
+async def test_the_capacity_is_that_of_all_workers_together(capacity: int, num_workers: int):
+    limits = ServerLimits(capacity=capacity)
+    with server_thread("fakes:TroubleEnv", num_workers=num_workers, limits=limits) as url:
+        async with raw_client(url) as api:
+            created = await api.batch(*[{"op": "create"}] * (capacity + 2))
+            statuses = [status for status, _ in created.values()]
+            assert (statuses.count(201), statuses.count(429)) == (capacity, 2)
+            episodes = [body["episode"] for status, body in created.values() if status == 201]
+            await api("DELETE", f"/episodes/{episodes[0]}")
+            assert (await api("POST", "/episodes"))[0] == 201
+            assert (await api("POST", "/episodes"))[0] == 429
+            assert await has_health(api, num_episodes=capacity, capacity=capacity)
+
+
+def test_workers_that_cannot_start_are_an_error_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    module = tmp_path / "moody_env.py"
+    module.write_text("from fakes import CountingEnv as Moody")
+    monkeypatch.syspath_prepend(tmp_path)
+    server = EnvServer("moody_env:Moody", Address(port=0), num_workers=2)
+    module.write_text("raise ImportError('not in a worker')")
+    with pytest.raises(EnvError, match=r"worker \d did not start: EnvError: .*not in a worker"):
+        server.run()
+    assert worker_pids() == set()
+
+
+async def test_a_server_that_is_killed_leaves_no_worker():
+    with server_process("fakes:TroubleEnv", num_workers=2) as (url, process):
+        async with raw_client(url) as api:
+            for episode in await open_episodes(api, 4):
+                await step(api, episode, 0, "add 1")
+        workers = [psutil.Process(pid) for pid in worker_pids(process.pid)]
+        assert len(workers) == 2
+        process.kill()
+        _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 10)
+        assert alive == []
+
+
+async def test_sigterm_lets_open_episodes_end_and_takes_no_new_ones():
+    with server_process("fakes:TroubleEnv", num_workers=2) as (url, process):
+        async with raw_client(url) as api:
+            (episode,) = await open_episodes(api, 1)
+            workers = [psutil.Process(pid) for pid in worker_pids(process.pid)]
+            process.send_signal(signal.SIGTERM)
+            await eventually(lambda: has_health(api, status="draining"))
+            for create in (api("POST", "/episodes"), api.batch({"op": "create"})):
+                answer = await create
+                status, body = answer if isinstance(answer, tuple) else answer[0]
+                assert (status, body["error"]["type"]) == (429, "busy")
+            for round_index in range(5):
+                assert (await step(api, episode, round_index, "add 1"))[0] == 200
+                await asyncio.sleep(0.1)
+            assert process.poll() is None
+            await api("DELETE", f"/episodes/{episode}")
+        assert await asyncio.to_thread(process.wait, 10) == 0
+        assert psutil.wait_procs(workers, 5)[1] == []
