@@ -7,8 +7,12 @@ import pytest
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.checker import check
 
+EXPENSIVE = frozenset({"sciworld"})
+"""A task takes seconds here and not milliseconds, so few are drawn."""
+CHEAP = sorted(set(registry.BUILTIN) - EXPENSIVE)
 
-@pytest.mark.parametrize("name", sorted(registry.BUILTIN))
+
+@pytest.mark.parametrize("name", CHEAP)
 def test_the_contract_holds_over_a_hundred_tasks(name: str):
     report = check(name, tasks_per_split=50)
     assert report.problems == ()
@@ -17,7 +21,15 @@ def test_the_contract_holds_over_a_hundred_tasks(name: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(registry.BUILTIN))
+@pytest.mark.parametrize("name", CHEAP)
 def test_the_contract_holds_over_hundreds_of_tasks(name: str):
     report = check(name, tasks_per_split=200, seed=1)
     assert report.problems == ()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(EXPENSIVE))
+def test_the_contract_holds_over_a_few_expensive_tasks(name: str):
+    report = check(name, tasks_per_split=3)
+    assert report.problems == ()
+    assert report.expert_success_rate == 1.0
