@@ -5,4 +5,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fuzz-actions",
+        type=int,
+        default=None,
+        help="actions a scenario in tests/contract/test_fuzz_actions.py; by default a few thousand",
+    )
