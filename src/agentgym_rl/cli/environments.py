@@ -58,6 +58,8 @@ def list_environments() -> None:
         counts = ", ".join(f"{split} {len(cls.tasks(split))}" for split in cls.spec.splits)
         table.add_row(name, "yes", counts, str(cls.spec.max_rounds), cls.spec.summary)
     Console().print(table)
+    families = ", ".join(f"{family}/ID" for family in registry.FAMILIES)
+    print(f'also {families}, and any class as "module:Class"')
 
 
 def play_environment(env: str, *, index: int, split: str) -> None:
@@ -115,17 +117,20 @@ def write_demonstrations(
     print(f"{len(lines)} demonstrations of {env} ({split}) in {output}")
 
 
-def check_environment(env: str, *, num_tasks: int) -> None:
+def check_environment(env: str, *, num_tasks: int, call_timeout_s: float) -> None:
     """Print what the checker found; exit with 1 when the contract is broken."""
-    report = check(env, tasks_per_split=num_tasks)
+    report = check(env, tasks_per_split=num_tasks, call_timeout_s=call_timeout_s)
     print(f"{report.env}: {report.num_tasks} tasks, {report.num_episodes} episodes, "
           f"{report.num_steps} steps")  # fmt: skip
     if report.expert_success_rate is not None:
         rate = report.expert_success_rate
         print(f"the expert solves {rate:.1%} within the environment's own limit on rounds")
+    else:
+        print("there is no expert (expert_action), which demos and a warm start would need")
     for problem in report.problems:
         print(f"- {problem}")
     if not report.is_ok:
+        print(f"{len(report.problems)} kind(s) of problem; docs/environments.md has the contract")
         raise SystemExit(1)
     print("the contract holds")
 

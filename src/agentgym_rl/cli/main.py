@@ -160,11 +160,12 @@ def demos(
 def check(
     env: EnvName,
     tasks: Annotated[int, typer.Option(help="Tasks of each split to try.", min=1)] = 20,
+    call_timeout: Annotated[float, typer.Option(help="Deadline of a call, in seconds.")] = 60.0,
 ) -> None:
     """Test an environment (also your own) against the contract."""
     from agentgym_rl.cli.environments import check_environment  # start-up time
 
-    check_environment(env, num_tasks=tasks)
+    check_environment(env, num_tasks=tasks, call_timeout_s=call_timeout)
 
 
 def main() -> None:

@@ -2,21 +2,35 @@
 
 `check("babyai")` plays many tasks with a seeded mixture of expert, listed and garbage actions,
 plays the same actions again (same object, fresh object, interleaved with another task), and
-reports what broke as sentences with a remedy. It never raises for what an environment does; it has
-no deadline, so an environment that hangs hangs the check.
+reports what broke as sentences with a remedy. It never raises for what an environment does, and
+every call has a deadline: an environment that hangs ends the check with a finding.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import random
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from agentgym_rl.envs import registry
-from agentgym_rl.envs.base import Environment, EnvSpec
+from agentgym_rl.envs.base import Environment
+from agentgym_rl.envs.guarded import (
+    CALL_TIMEOUT_S,
+    CallThread,
+    CallTimeoutError,
+    GuardedEnvironment,
+)
+from agentgym_rl.envs.laws import (
+    details_problems,
+    raising_law,
+    render_problems,
+    result_problems,
+    spec_problems,
+)
 from agentgym_rl.types import StepResult, Task
 
 _GARBAGE = (
@@ -77,11 +91,19 @@ def check(
     options: Mapping[str, object] | None = None,
     tasks_per_split: int = 20,
     seed: int = 0,
+    call_timeout_s: float = CALL_TIMEOUT_S,
 ) -> CheckReport:
-    """Check an environment, given by name, "module:Class" or class, over tasks of every split."""
+    """Check an environment, given by name, "module:Class" or class, over tasks of every split.
+
+    A call that takes longer than `call_timeout_s` is a finding and ends the check.
+    """
     cls = registry.env_class(env) if isinstance(env, str) else env
     registry.check_options(cls, options or {})
-    return _Checker(cls, dict(options or {}), seed).run(tasks_per_split)
+    thread = CallThread(call_timeout_s)
+    try:
+        return _Checker(cls, dict(options or {}), seed, thread).run(tasks_per_split)
+    finally:
+        thread.close()
 
 
 @dataclass(slots=True)
@@ -118,13 +140,21 @@ class _UnplayableError(Exception):
     """The finding is noted, and the episode cannot go on."""
 
 
+class _HungError(Exception):
+    """The finding is noted, and nothing more of the environment can be trusted to return."""
+
+
 class _Checker:
-    def __init__(self, cls: type[Environment], options: dict[str, object], seed: int) -> None:
+    def __init__(
+        self, cls: type[Environment], options: dict[str, object], seed: int, thread: CallThread
+    ) -> None:
         self._class = cls
+        self._thread = thread
         self._options = options
         self._random = random.Random(seed)
         self._garbage = itertools.cycle(_GARBAGE)
         self._findings = _Findings()
+        self._num_tasks = 0
         self._num_episodes = 0
         self._num_steps = 0
         self._num_expert_episodes = 0
@@ -132,22 +162,30 @@ class _Checker:
 
     def run(self, tasks_per_split: int) -> CheckReport:
         spec = self._class.spec
-        for law, example in _spec_problems(spec):
+        for law, example in spec_problems(spec):
             self._findings.add(law, example)
-        tasks = self._sample_tasks(tasks_per_split)
-        transcripts = [t for task in tasks if (t := self._check_task(task)) is not None]
-        for one, other in itertools.pairwise(transcripts):
-            with self._watching(f"{one.task.id} interleaved with {other.task.id}"):
-                self._check_isolation(one, other)
+        with suppress(_HungError):
+            self._check_all(tasks_per_split)
         return CheckReport(
             env=spec.name,
             problems=self._findings.sentences(),
-            num_tasks=len(tasks),
+            num_tasks=self._num_tasks,
             num_episodes=self._num_episodes,
             num_steps=self._num_steps,
             num_expert_episodes=self._num_expert_episodes,
             num_expert_successes=self._num_expert_successes,
         )
+
+    def _check_all(self, tasks_per_split: int) -> None:
+        transcripts: list[_Transcript] = []
+        for task in self._sample_tasks(tasks_per_split):
+            self._num_tasks += 1
+            transcript = self._check_task(task)
+            if transcript is not None:
+                transcripts.append(transcript)
+        for one, other in itertools.pairwise(transcripts):
+            with self._watching(f"{one.task.id} interleaved with {other.task.id}"):
+                self._check_isolation(one, other)
 
     # Tasks
 
@@ -157,14 +195,17 @@ class _Checker:
         seen: dict[int, str] = {}
         for split in self._class.spec.splits:
             with self._watching(f"tasks({split!r})"):
-                tasks = list(self._class.tasks(split))
-                if list(self._class.tasks(split)) != tasks:
+                tasks = self._list_tasks(split)
+                if self._list_tasks(split) != tasks:
                     self._findings.add(
                         "tasks() must give the same list every time: sort what it reads.", split
                     )
                 self._check_tasks(split, tasks, seen)
                 sampled += self._random.sample(tasks, min(tasks_per_split, len(tasks)))
         return sampled
+
+    def _list_tasks(self, split: str) -> list[Task]:
+        return self._thread.call("tasks", lambda: list(self._class.tasks(split)))
 
     def _check_tasks(self, split: str, tasks: Sequence[Task], seen: dict[int, str]) -> None:
         spec = self._class.spec
@@ -202,23 +243,33 @@ class _Checker:
             self._check_expert(env, task)
         return transcript
 
-    def _play(self, env: Environment, task: Task) -> _Transcript:
+    def _play(self, env: GuardedEnvironment, task: Task) -> _Transcript:
         """Play mixed actions until the end or a few rounds."""
         first = self._reset(env, task)
+        self._check_views(env, task)
         actions: list[str] = []
         results: list[StepResult] = []
         while len(actions) < _MAX_PLAYED_ROUNDS and not (results and results[-1].is_last):
             actions.append(self._choose(env))
             results.append(self._step(env, actions[-1], task))
+        self._check_views(env, task)
         return _Transcript(task, first, tuple(actions), tuple(results))
 
-    def _choose(self, env: Environment) -> str:
+    def _choose(self, env: GuardedEnvironment) -> str:
         draw = self._random.random()
         if draw < 0.4 and (action := env.expert_action()) is not None:
             return action
         if draw < 0.7 and (listed := env.available_actions()):
             return self._random.choice(listed)
         return next(self._garbage)
+
+    def _check_views(self, env: GuardedEnvironment, task: Task) -> None:
+        """Look at what viewers are shown; a replay without it finds out if looking changes it."""
+        details, picture = env.details(), env.render()
+        for law in details_problems(details):
+            self._findings.add(law, f"task {task.id}: {str(details)[:200]}")
+        for law in render_problems(picture):
+            self._findings.add(law, f"task {task.id}: {str(picture)[:60]}")
 
     def _check_rewards(self, transcript: _Transcript) -> None:
         low, high = self._class.spec.reward_range
@@ -229,12 +280,12 @@ class _Checker:
                 f"task {transcript.task.id}: {total:g} is not in [{low:g}, {high:g}]",
             )
 
-    def _check_replay(self, env: Environment, transcript: _Transcript, how: str) -> None:
+    def _check_replay(self, env: GuardedEnvironment, transcript: _Transcript, how: str) -> None:
         """Play the same actions again and compare."""
         law = (
             "The same task and actions must give the same results: draw from "
             "random.Random(task.seed), never iterate over a set, keep nothing from the last "
-            "episode, and let available_actions and expert_action change nothing."
+            "episode, and let available_actions, expert_action, details and render change nothing."
         )
         first = self._reset(env, transcript.task)
         if first != transcript.first:
@@ -246,7 +297,7 @@ class _Checker:
                 self._findings.add(law, where)
                 return
 
-    def _check_listed_actions(self, env: Environment, transcript: _Transcript) -> None:
+    def _check_listed_actions(self, env: GuardedEnvironment, transcript: _Transcript) -> None:
         """Do listed actions from one state of the episode, each after a replay up to it."""
         rounds = [
             i
@@ -264,7 +315,7 @@ class _Checker:
                     f"task {transcript.task.id}, round {len(prefix)}: {action[:60]!r}",
                 )
 
-    def _check_expert(self, env: Environment, task: Task) -> None:
+    def _check_expert(self, env: GuardedEnvironment, task: Task) -> None:
         self._reset(env, task)
         action = env.expert_action()
         if action is None:
@@ -304,8 +355,10 @@ class _Checker:
     # Single calls
 
     @contextmanager
-    def _environment(self) -> Iterator[Environment]:
-        env = registry.construct(self._class, self._options)
+    def _environment(self) -> Iterator[GuardedEnvironment]:
+        env = GuardedEnvironment(
+            lambda: registry.construct(self._class, self._options), self._thread
+        )
         try:
             yield env
         finally:
@@ -319,19 +372,26 @@ class _Checker:
             yield
         except _UnplayableError:
             return
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - what it raises is the finding
+        except CallTimeoutError as error:
             self._findings.add(
-                "No call may raise for what an agent did: answer a bad action with an observation "
-                "and valid_action=False, and make close safe to repeat.",
-                f"{what}: {type(error).__name__}: {str(error)[:200]}",
+                "Every call must return: a server would give up on it too. The check ended there.",
+                f"{what}: {error}",
+            )
+            raise _HungError from error
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - what it raises is the finding
+            call = self._thread.failed_call
+            self._findings.add(
+                raising_law(call),
+                f"{what}: {call} raised {type(error).__name__}: "
+                f"{str(error)[:200]}{_place_of(error)}",
             )
 
-    def _replay(self, env: Environment, task: Task, actions: Sequence[str]) -> None:
+    def _replay(self, env: GuardedEnvironment, task: Task, actions: Sequence[str]) -> None:
         self._reset(env, task)
         for action in actions:
             self._step(env, action, task)
 
-    def _reset(self, env: Environment, task: Task) -> str:
+    def _reset(self, env: GuardedEnvironment, task: Task) -> str:
         self._num_episodes += 1
         observation = env.reset(task)
         if not isinstance(observation, str) or not observation.strip():
@@ -340,48 +400,17 @@ class _Checker:
             )
         return observation
 
-    def _step(self, env: Environment, action: str, task: Task) -> StepResult:
+    def _step(self, env: GuardedEnvironment, action: str, task: Task) -> StepResult:
         self._num_steps += 1
         result = env.step(action)
-        for law in _result_problems(result):
+        for law in result_problems(result):
             self._findings.add(law, f"task {task.id}, action {action[:30]!r}: {str(result)[:200]}")
         if not isinstance(result, StepResult):
             raise _UnplayableError
         return result
 
 
-def _spec_problems(spec: EnvSpec) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a spec: the law and the value."""
-    texts = (spec.name, spec.summary, spec.instructions, spec.example_action)
-    if not all(isinstance(text, str) and text.strip() for text in texts):
-        yield (
-            "Name, summary, instructions and example_action of spec must be filled in.",
-            repr(spec),
-        )
-    if not spec.splits or len(set(spec.splits)) != len(spec.splits):
-        yield "spec.splits must name at least one split, each once.", repr(spec.splits)
-    if len(set(spec.categories)) != len(spec.categories):
-        yield "spec.categories must name each category once.", repr(spec.categories)
-    if spec.max_rounds < 1:
-        yield "spec.max_rounds must be at least 1.", repr(spec.max_rounds)
-    low, high = spec.reward_range
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        yield "spec.reward_range must be two finite numbers, the lower first.", f"({low}, {high})"
-
-
-def _result_problems(result: StepResult) -> Iterator[str]:
-    """Yield the laws that an answer breaks."""
-    if not isinstance(result, StepResult):
-        yield "step must return a StepResult."
-        return
-    flags = (result.terminated, result.truncated, result.success, result.valid_action)
-    if not isinstance(result.observation, str):
-        yield "StepResult.observation must be str."
-    if not all(isinstance(flag, bool) for flag in flags):
-        yield "The flags of StepResult must be bool: convert NumPy's with bool()."
-    if isinstance(result.reward, bool) or not isinstance(result.reward, float | int):
-        yield "StepResult.reward must be a float: convert NumPy's with float()."
-    elif not math.isfinite(result.reward):
-        yield "StepResult.reward must be finite."
-    if result.success and not result.terminated:
-        yield "success implies terminated: set both."
+def _place_of(error: BaseException) -> str:
+    """Return where in the author's code it was raised, e.g. " (chess.py, line 12)"."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

@@ -8,9 +8,18 @@ from dataclasses import dataclass
 
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
+from agentgym_rl.envs.guarded import (
+    CALL_TIMEOUT_S,
+    CallThread,
+    CallTimeoutError,
+    GuardedEnvironment,
+)
 from agentgym_rl.types import Task
 
 logger = logging.getLogger(__name__)
+
+_MAX_HANGS = 3
+"""A task on which the environment hangs is left out; after so many it is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +31,9 @@ class Demonstration:
     actions: tuple[str, ...]
 
 
-def demonstrate(env: Environment, task: Task, *, max_rounds: int) -> Demonstration | None:
+def demonstrate(
+    env: Environment | GuardedEnvironment, task: Task, *, max_rounds: int
+) -> Demonstration | None:
     """Return how the expert solves the task; None where it does not within `max_rounds`."""
     observations, actions = [env.reset(task)], list[str]()
     while len(actions) < max_rounds:
@@ -46,22 +57,31 @@ def collect_demonstrations(
     num_demos: int,
     max_rounds: int,
     options: Mapping[str, object] | None = None,
+    call_timeout_s: float = CALL_TIMEOUT_S,
 ) -> Iterator[Demonstration]:
     """Yield up to `num_demos` demonstrations of an environment's tasks, in their order.
 
-    Tasks that the expert does not solve are left out and counted in the log.
+    Tasks that the expert does not solve, or on which a call takes longer than `call_timeout_s`, are
+    left out and counted in the log. Raises CallTimeoutError when the environment hangs repeatedly.
     """
-    env = registry.make(name, options or {})
-    num_found = num_failed = 0
+    thread = CallThread(call_timeout_s)
+    env = _make(name, options or {}, thread)
+    num_found = num_failed = num_hangs = 0
     try:
         for task in tasks:
             if num_found == num_demos:
                 break
+            demo = None
             try:
                 demo = demonstrate(env, task, max_rounds=max_rounds)
+            except CallTimeoutError as error:
+                num_hangs += 1
+                logger.warning("%s: the demonstration failed: %s", task.id, error)
+                if num_hangs == _MAX_HANGS:
+                    raise
+                env = _make(name, options or {}, thread)
             except Exception as error:  # noqa: BLE001 - one broken task must not end a run
                 logger.warning("%s: the demonstration failed: %r", task.id, error)
-                demo = None
             if demo is None:
                 num_failed += 1
             else:
@@ -69,9 +89,14 @@ def collect_demonstrations(
                 yield demo
     finally:
         env.close()
+        thread.close()
     if num_failed:
         logger.info(
             "%s: the expert did not solve %d of %d tasks", name, num_failed, num_found + num_failed
         )
     if num_found < num_demos:
         logger.warning("%s: only %d of %d demonstrations could be had", name, num_found, num_demos)
+
+
+def _make(name: str, options: Mapping[str, object], thread: CallThread) -> GuardedEnvironment:
+    return GuardedEnvironment(lambda: registry.make(name, options), thread)

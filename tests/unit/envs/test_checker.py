@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 import pytest
 
-from agentgym_rl.envs.base import Environment, EnvSpec
+from agentgym_rl.envs.base import Environment, EnvSpec, JsonValue
 from agentgym_rl.envs.checker import check
 from agentgym_rl.types import StepResult, Task
-from fakes import BrokenResetEnv, BrokenStartEnv, CountingEnv, TroubleEnv, fake_spec
+from fakes import (
+    HANG_OVER,
+    BrokenResetEnv,
+    BrokenStartEnv,
+    CountingEnv,
+    TroubleEnv,
+    fake_spec,
+)
 
 
 def test_a_good_environment_has_no_problems():
@@ -172,14 +179,49 @@ class BadSpec(CountingEnv):
     spec: ClassVar[EnvSpec] = fake_spec("counting", max_rounds=0, reward_range=(1.0, 0.0))
 
 
+class UnwritableDetails(CountingEnv):
+    def details(self) -> Mapping[str, JsonValue]:
+        return {"seen": {self._count}}  # type: ignore[dict-item]  # the bug
+
+
+class NoDetails(CountingEnv):
+    def details(self) -> Mapping[str, JsonValue]:
+        return None  # type: ignore[return-value]  # the bug
+
+
+class WrongPicture(CountingEnv):
+    def render(self) -> bytes | None:
+        return b"GIF89a"
+
+
+class MovingPicture(CountingEnv):
+    """Looking moves the world."""
+
+    def render(self) -> bytes | None:
+        self._count += 1
+        return None
+
+
+class BrokenList(CountingEnv):
+    @classmethod
+    def tasks(cls, split: str) -> Sequence[Task]:
+        raise FileNotFoundError("tasks.json")
+
+
 @pytest.mark.parametrize(
     ("env", "words"),
     [
         (Forgetful, "same task and actions must give the same"),
         (Sticky, "keep nothing from the last episode"),
-        (Impure, "expert_action change nothing"),
+        (Impure, "let available_actions, expert_action, details and render change"),
         (Sharing, "must not share state"),
-        (Touchy, "ValueError: what?"),
+        (Touchy, "step must not raise"),
+        (Touchy, "ValueError: what? (test_checker.py, line"),
+        (UnwritableDetails, "details must be plain JSON"),
+        (NoDetails, "details must return a mapping"),
+        (WrongPicture, "bytes of a PNG file"),
+        (MovingPicture, "render change nothing"),
+        (BrokenList, "tasks raised FileNotFoundError: tasks.json"),
         (Quitter, "SystemExit"),
         (Unfinished, "success implies terminated"),
         (Generous, "spec.reward_range: widen it"),
@@ -189,13 +231,13 @@ class BadSpec(CountingEnv):
         (Silent, "states the goal"),
         (OverlongList, "'add 3'"),
         (LostExpert, "must solve its task"),
-        (ClosesOnce, "closed twice"),
+        (ClosesOnce, "close raised RuntimeError: closed twice"),
         (NewCategory, "spec.categories: add it"),
         (SameIndices, "unique over all splits"),
         (NoTests, "must have tasks"),
         (BadSpec, "max_rounds must be at least 1"),
         (BrokenResetEnv, "OSError: no data"),
-        (BrokenStartEnv, "RuntimeError: no display"),
+        (BrokenStartEnv, "the constructor raised RuntimeError: no display"),
     ],
 )
 def test_each_broken_law_is_named(env: type[Environment], words: str):
@@ -212,3 +254,58 @@ def test_one_bug_over_many_tasks_is_one_sentence_with_a_count():
 
 def test_trouble_that_needs_a_magic_word_is_not_found():
     assert check(TroubleEnv, tasks_per_split=3).is_ok
+
+
+class Hanging(CountingEnv):
+    """Waits in one of its calls."""
+
+    where: ClassVar[str]
+
+    def reset(self, task: Task) -> str:
+        if self.where == "reset":
+            HANG_OVER.wait()
+        return super().reset(task)
+
+    def step(self, action: str) -> StepResult:
+        if self.where == "step" and not action.startswith("add"):
+            HANG_OVER.wait()
+        return super().step(action)
+
+    def close(self) -> None:
+        if self.where == "close":
+            HANG_OVER.wait()
+        super().close()
+
+
+@pytest.mark.parametrize("where", ["reset", "step", "close"])
+def test_a_call_that_hangs_is_a_finding_and_ends_the_check(where: str):
+    env = type("Stuck", (Hanging,), {"where": where})
+    try:
+        report = check(env, tasks_per_split=5, call_timeout_s=0.2)
+    finally:
+        HANG_OVER.set()
+        HANG_OVER.clear()
+    (problem,) = report.problems
+    assert f"{where} did not return within 0.2 s" in problem
+    assert 1 <= report.num_tasks < 10
+
+
+def test_a_list_of_tasks_that_hangs_is_a_finding():
+    class StuckList(CountingEnv):
+        @classmethod
+        def tasks(cls, split: str) -> Sequence[Task]:
+            HANG_OVER.wait()
+            return []
+
+    try:
+        report = check(StuckList, call_timeout_s=0.2)
+    finally:
+        HANG_OVER.set()
+        HANG_OVER.clear()
+    assert "tasks did not return within 0.2 s" in report.problems[0]
+    assert report.num_tasks == 0
+
+
+def test_an_impossible_deadline_is_refused():
+    with pytest.raises(ValueError, match="call_timeout_s must be above 0"):
+        check(CountingEnv, call_timeout_s=0)

@@ -1,0 +1,55 @@
+"""Demonstrations: what the expert solves is kept, and what hangs is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from agentgym_rl.envs.demos import collect_demonstrations
+from agentgym_rl.envs.guarded import CallTimeoutError
+from agentgym_rl.types import StepResult, Task
+from fakes import HANG_OVER, CountingEnv
+
+
+class HangsOnSome(CountingEnv):
+    """Hangs on tasks 2 and 4, and on every large one."""
+
+    def step(self, action: str) -> StepResult:
+        if self._goal in (3, 5) or self._goal > 10:
+            HANG_OVER.wait()
+        return super().step(action)
+
+
+@pytest.fixture
+def hang_over() -> Iterator[None]:
+    yield
+    HANG_OVER.set()
+    HANG_OVER.clear()
+
+
+def indices(name: str, number: int) -> Iterator[int]:
+    tasks = CountingEnv.tasks("train")
+    demos = collect_demonstrations(name, tasks, num_demos=number, max_rounds=10, call_timeout_s=0.2)
+    return (demo.task.index for demo in demos)
+
+
+def test_demonstrations_come_in_the_order_of_tasks():
+    assert list(indices("fakes:CountingEnv", 3)) == [0, 2, 4]
+
+
+def test_a_task_on_which_the_environment_hangs_is_left_out(hang_over: None):
+    assert list(indices("test_demos:HangsOnSome", 3)) == [0, 6, 8]
+
+
+def test_an_environment_that_hangs_again_and_again_is_given_up(hang_over: None):
+    found = indices("test_demos:HangsOnSome", 9)
+    assert [next(found), next(found), next(found)] == [0, 6, 8]
+    with pytest.raises(CallTimeoutError, match=r"step did not return within 0\.2 s"):
+        next(found)
+
+
+def test_an_expert_that_needs_too_long_is_left_out():
+    task = Task("counting", "train", 18)
+    demos = collect_demonstrations("fakes:CountingEnv", [task], num_demos=1, max_rounds=2)
+    assert list(demos) == []
