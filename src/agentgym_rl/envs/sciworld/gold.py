@@ -1,8 +1,8 @@
 """The expert: paths that the simulator's own solver finds, kept on disk.
 
 A search takes 0.2 to 20 seconds, so each path is found once a machine. A path is played before it
-is kept: it ends where the task is completed, and one that does not complete its task is kept as
-empty. Files are written beside and renamed into place; processes that search for the same path at
+is kept: it ends where the task is completed, and one that does not complete it is kept as empty.
+Files are written beside and renamed into place; processes that search for the same path at
 the same time write the same thing.
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from agentgym_rl.envs.sciworld.simulator import Simulation, find_gold_path
 from agentgym_rl.envs.sciworld.tasks import Variation
-from agentgym_rl.envs.sciworld.texts import clean_action
+from agentgym_rl.envs.sciworld.texts import clean_action, is_understood
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +55,10 @@ def _search(variation: Variation, simplifications: str) -> tuple[str, ...]:
         simulation.step("look around")
         done: list[str] = []
         for action in map(clean_action, find_gold_path(variation, simplifications)):
-            done.append(action)
             reply = simulation.step(action)
+            # The solver also says things that the simulator does not understand and ignores.
+            if is_understood(reply.text):
+                done.append(action)
             if reply.is_completed or reply.score < 0:
                 return tuple(done) if reply.score == 100 else ()
         return ()
