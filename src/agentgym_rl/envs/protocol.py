@@ -51,6 +51,7 @@ class ErrorKind(Enum):
 
     MALFORMED = ("malformed", 400)
     UNAUTHORIZED = ("unauthorized", 401)
+    FORBIDDEN = ("forbidden", 403)
     UNKNOWN_ROUTE = ("unknown_route", 404)
     WRONG_METHOD = ("wrong_method", 405)
     WRONG_STATE = ("wrong_state", 409)

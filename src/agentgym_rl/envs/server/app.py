@@ -133,7 +133,10 @@ class EnvApp:
             Route("/metrics", self._count, methods=["GET"]),
             Route("/openapi.json", self._openapi, methods=["GET"]),
             *agentgym.routes(service),
-            Mount("/openenv", routes=openenv.routes(service)),
+            Mount(
+                "/openenv",
+                routes=openenv.routes(service, max_message_bytes=self._limits.max_body_bytes),
+            ),
         ]
 
     @asynccontextmanager

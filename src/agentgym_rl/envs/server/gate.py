@@ -1,4 +1,4 @@
-"""What every request passes first: the token, the limit on bodies, the clock."""
+"""What every request passes first: its origin, the token, the limit on bodies, the clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        if not self._is_allowed(scope["path"], headers):
+        if _is_foreign_page(headers):
+            await _refuse(scope, send, ErrorKind.FORBIDDEN, "pages of other origins are refused")
+        elif not self._is_allowed(scope["path"], headers):
             await _refuse(
                 scope, send, ErrorKind.UNAUTHORIZED, "the bearer token is missing or wrong"
             )
@@ -80,6 +82,15 @@ class Gate:
                 await self._app(scope, limited, noted)
         finally:
             self._on_request(scope["path"], status, time.perf_counter() - started)
+
+
+def _is_foreign_page(headers: dict[bytes, bytes]) -> bool:
+    """Whether a browser sends this for a page that is not the server's own.
+
+    Without the check any page open in a browser could play on a server of the same machine.
+    """
+    origin = headers.get(b"origin")
+    return origin is not None and origin.rpartition(b"//")[2] != headers.get(b"host")
 
 
 async def _refuse(scope: Scope, send: Send, kind: ErrorKind, message: str) -> None:

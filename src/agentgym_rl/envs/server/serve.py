@@ -76,7 +76,8 @@ class EnvServer(uvicorn.Server):
             uvicorn.Config(
                 self._app,
                 http="httptools",
-                ws_max_size=self._limits.max_body_bytes,
+                # Above the limit on messages, so that a large one is refused in words.
+                ws_max_size=4 * self._limits.max_body_bytes,
                 ws_ping_interval=_WEBSOCKET_PING_S,
                 ws_ping_timeout=_WEBSOCKET_PING_S,
                 log_config=None,  # whoever runs the server decides about logging
