@@ -168,6 +168,28 @@ def check(
     check_environment(env, num_tasks=tasks, call_timeout_s=call_timeout)
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def bench(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="env or soak")],
+) -> None:
+    """Measure the project against named baselines; `agentgym bench env --help` has the options."""
+    from agentgym_rl.cli.bench import run_benchmark  # start-up time
+
+    run_benchmark(name, context.args)
+
+
+@app.command()
+def doctor() -> None:
+    """Tell what this machine has, what is missing, and how to get it."""
+    from agentgym_rl.cli.doctor import diagnose  # start-up time
+
+    diagnose()
+
+
 def main() -> None:
     """Run the command line; an error that the user can act on is one line, not a traceback."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")

@@ -22,9 +22,7 @@ from typing import ClassVar
 from agentgym_rl.types import StepResult, Task
 
 
-JsonValue = (
-    None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
-)
+JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 
 
 @dataclass(frozen=True, slots=True)

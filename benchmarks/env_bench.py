@@ -1,0 +1,379 @@
+"""`agentgym bench env`: environment servers under load, each beside its baselines, in one run.
+
+For every scenario the same plans (a task and the expert's actions) are played
+- in a bare loop of this process, the cost of the environment itself,
+- on a server written in the manner of AgentGym's (baseline_server.py),
+- on our server with one request a step, and with calls batched as the client does by default,
+by 1, 64, 256 and 1,024 episodes at once. SciWorld is also stepped by the package's own `step()`
+and by direct calls to its simulator.
+
+A row says steps a second, latency of a step, and steps a CPU-second of the server (all its
+processes, Java included), with their ratios to the baselines. Resets are not counted as steps, but
+their time is in every figure, the bare loop's too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import aiohttp
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from agentgym_rl.envs import registry
+from agentgym_rl.envs.client.http import HttpEnvSource
+from agentgym_rl.types import Task
+
+SCENARIOS = ("textcraft", "babyai", "sciworld")
+NUM_PLANS = {"textcraft": 200, "babyai": 100, "sciworld": 24}
+MAX_PLAN_ROUNDS = 30
+WARM_UP_S = 1.0
+_BASELINE = Path(__file__).with_name("baseline_server.py")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A task and actions to play in it."""
+
+    task: Task
+    actions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """How one way of stepping did."""
+
+    scenario: str
+    way: str
+    num_episodes: int
+    """Episodes at once."""
+    steps_per_s: float
+    steps_per_cpu_s: float
+    """Of the process that steps; without the client where that is another."""
+    client_cores: float = 0.0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+
+
+class Load:
+    """Counts the steps that coroutines take within a span of time."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.latencies: list[float] = []
+        self.is_over = False
+        self._is_counting = False
+
+    async def step(self, call: Awaitable[object]) -> None:
+        started = time.perf_counter()
+        await call
+        if self._is_counting:
+            self.latencies.append(time.perf_counter() - started)
+
+    async def run(
+        self, players: Sequence[Awaitable[None]], server: psutil.Process
+    ) -> tuple[float, float, float]:
+        """Run the players; return the seconds, and the CPU-seconds of the server and of us."""
+        tasks = [asyncio.ensure_future(player) for player in players]
+        await asyncio.sleep(WARM_UP_S)
+        self._is_counting = True
+        started, cpu, own_cpu = time.perf_counter(), cpu_seconds(server), time.process_time()
+        done, _ = await asyncio.wait(
+            tasks, timeout=self._seconds, return_when=asyncio.FIRST_EXCEPTION
+        )
+        elapsed = time.perf_counter() - started
+        cpu, own_cpu = cpu_seconds(server) - cpu, time.process_time() - own_cpu
+        self._is_counting, self.is_over = False, True
+        for task in done:
+            task.result()
+        await asyncio.gather(*tasks)
+        return elapsed, cpu, own_cpu
+
+
+def make_plans(scenario: str, num_plans: int) -> list[Plan]:
+    """Return plans of the expert over tasks of the training split; one may stop before its end."""
+    cls = registry.env_class(scenario)
+    env = registry.make(scenario, {})
+    plans = []
+    for task in random.Random(0).sample(list(cls.tasks("train")), num_plans):
+        env.reset(task)
+        actions: list[str] = []
+        while len(actions) < MAX_PLAN_ROUNDS and (action := env.expert_action()) is not None:
+            actions.append(action)
+            if env.step(action).is_last:
+                break
+        plans.append(Plan(task, tuple(actions)))
+    env.close()
+    return plans
+
+
+def cpu_seconds(process: psutil.Process) -> float:
+    """Return what a process and its descendants have used."""
+    total = 0.0
+    for one in (process, *process.children(recursive=True)):
+        times = one.cpu_times()
+        total += times.user + times.system
+    return total
+
+
+def measure_bare_loop(scenario: str, plans: Sequence[Plan], seconds: float) -> Measurement:
+    """Step one environment object in this process."""
+    env = registry.make(scenario, {})
+
+    def play(plan: Plan) -> None:
+        env.reset(plan.task)
+        for action in plan.actions:
+            env.step(action)
+
+    measurement = measure_loop(scenario, "bare loop", plans, play, seconds=seconds)
+    env.close()
+    return measurement
+
+
+def measure_loop(
+    scenario: str,
+    way: str,
+    plans: Sequence[Plan],
+    play: Callable[[Plan], None],
+    *,
+    seconds: float,
+) -> Measurement:
+    """Play plans one after another in this process (and its descendants) for a while."""
+    play(plans[0])
+    process = psutil.Process()
+    num_steps, started, cpu = 0, time.perf_counter(), cpu_seconds(process)
+    while time.perf_counter() - started < seconds:
+        for plan in plans:
+            play(plan)
+            num_steps += len(plan.actions)
+            if time.perf_counter() - started >= 2 * seconds:
+                break
+    elapsed, used = time.perf_counter() - started, cpu_seconds(process) - cpu
+    return Measurement(scenario, way, 1, num_steps / elapsed, num_steps / used)
+
+
+@contextmanager
+def running(command: Sequence[str]) -> Iterator[tuple[str, psutil.Process]]:
+    """Start a server that prints its address; give the address and the process."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        words = process.stdout.readline().split()
+        urls = [word for word in words if word.startswith("http://")]
+        if not urls:
+            raise RuntimeError(f"the server did not start: {' '.join(command)}")
+        yield urls[0], psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def our_server(
+    scenario: str, num_workers: int, *, lease_s: float = 600.0
+) -> Iterator[tuple[str, psutil.Process]]:
+    """Start `agentgym serve`."""
+    program = "from agentgym_rl.cli.main import main; main()"
+    options = ("--port", "0", "--workers", str(num_workers), "--capacity", "4096")
+    options = (*options, "--lease", str(lease_s))
+    command = (sys.executable, "-c", program, "serve", scenario, *options)
+    with running(command) as server:
+        yield server
+
+
+async def load_ours(
+    url: str, server: psutil.Process, plans: Sequence[Plan], num_episodes: int, *,
+    is_batched: bool, seconds: float,
+) -> tuple[Load, tuple[float, float, float]]:  # fmt: skip
+    """Put load on our server through our client."""
+    load = Load(seconds)
+    async with HttpEnvSource(url, is_batched=is_batched, max_connections=num_episodes) as source:
+
+        async def play(number: int) -> None:
+            draw = random.Random(number)
+            async with await source.open() as client:
+                while not load.is_over:
+                    plan = draw.choice(plans)
+                    await client.reset(plan.task)
+                    for action in plan.actions:
+                        await load.step(client.step(action))
+                        if load.is_over:
+                            break
+
+        spent = await load.run([play(number) for number in range(num_episodes)], server)
+    return load, spent
+
+
+async def load_baseline(
+    url: str, server: psutil.Process, plans: Sequence[Plan], num_episodes: int, *, seconds: float
+) -> tuple[Load, tuple[float, float, float]]:
+    """Put load on the baseline server with the least client that there can be."""
+    load = Load(seconds)
+    connector = aiohttp.TCPConnector(limit=num_episodes)
+    async with aiohttp.ClientSession(connector=connector) as session:
+
+        async def post(path: str, **fields: object) -> dict[str, object]:
+            async with session.post(url + path, json=fields) as response:
+                response.raise_for_status()
+                return json.loads(await response.read())
+
+        async def play(number: int) -> None:
+            draw = random.Random(number)
+            place = (await post("/create"))["id"]
+            while not load.is_over:
+                plan = draw.choice(plans)
+                await post("/reset", id=place, data_idx=plan.task.index)
+                for action in plan.actions:
+                    await load.step(post("/step", id=place, action=action))
+                    if load.is_over:
+                        break
+            await post("/close", id=place)
+
+        spent = await load.run([play(number) for number in range(num_episodes)], server)
+    return load, spent
+
+
+def measure_servers(
+    scenario: str, plans: Sequence[Plan], counts: Sequence[int], chosen: argparse.Namespace
+) -> Iterator[Measurement]:
+    """Measure the baseline server and ours, for every number of episodes."""
+    for count in counts:
+        with running((sys.executable, str(_BASELINE), "--env", scenario)) as (url, server):
+            found = _run(load_baseline(url, server, plans, count, seconds=chosen.seconds))
+            yield _measurement(scenario, "baseline server", count, *found)
+        for is_batched in (False, True):
+            with our_server(scenario, chosen.workers) as (url, server):
+                found = _run(
+                    load_ours(
+                        url, server, plans, count, is_batched=is_batched, seconds=chosen.seconds
+                    )
+                )
+            way = "ours, batched" if is_batched else "ours"
+            yield _measurement(scenario, way, count, *found)
+
+
+def _measurement(
+    scenario: str, way: str, count: int, load: Load, spent: tuple[float, float, float]
+) -> Measurement:
+    elapsed, cpu, own_cpu = spent
+    latencies = sorted(load.latencies)
+    if len(latencies) < 2:
+        raise RuntimeError(f"{scenario}, {way}, {count} episodes: too few steps; use --seconds")
+    cuts = statistics.quantiles(latencies, n=100)
+    return Measurement(
+        scenario, way, count,
+        steps_per_s=len(latencies) / elapsed,
+        steps_per_cpu_s=len(latencies) / cpu,
+        client_cores=own_cpu / elapsed,
+        p50_ms=1000 * cuts[49],
+        p99_ms=1000 * cuts[98],
+    )  # fmt: skip
+
+
+def _run(coroutine: Awaitable[tuple[Load, tuple[float, float, float]]]) -> tuple[
+    Load, tuple[float, float, float]
+]:  # fmt: skip
+    import uvloop  # not on every platform
+
+    async def main() -> tuple[Load, tuple[float, float, float]]:
+        return await coroutine
+
+    return uvloop.run(main())
+
+
+def measure_sciworld_package(plans: Sequence[Plan], seconds: float) -> Iterator[Measurement]:
+    """Step ScienceWorld by its package's own step(), and by direct calls to its simulator."""
+    from scienceworld import ScienceWorldEnv  # needs the extra and Java
+
+    from agentgym_rl.envs.sciworld.tasks import variation_of
+
+    world = ScienceWorldEnv("")
+
+    def load(plan: Plan) -> None:
+        variation = variation_of(plan.task.index)
+        world.load(variation.topic.name, variation.number, "", generateGoldPath=False)
+
+    def play_step(plan: Plan) -> None:
+        load(plan)
+        for action in plan.actions:
+            world.step(action)
+
+    def play_direct(plan: Plan) -> None:
+        load(plan)
+        for action in plan.actions:
+            world.server.step(action)
+            world.server.getScore()
+            world.server.getCompleted()
+
+    yield measure_loop("sciworld", "package's step()", plans, play_step, seconds=seconds)
+    yield measure_loop("sciworld", "direct calls", plans, play_direct, seconds=seconds)
+    world.close()
+
+
+def show(measurements: Sequence[Measurement], console: Console) -> None:
+    """Print a table for each scenario, with ratios to its baselines."""
+    for scenario in dict.fromkeys(m.scenario for m in measurements):
+        rows = [m for m in measurements if m.scenario == scenario]
+        bare = next(m for m in rows if m.way == "bare loop")
+        table = Table(title=scenario, title_justify="left")
+        for column in ("way", "episodes", "steps/s", "p50 ms", "p99 ms", "client cores",
+                       "x baseline", "steps/CPU-s", "of bare loop"):  # fmt: skip
+            table.add_column(column, justify="left" if column == "way" else "right")
+        for row in rows:
+            same = [
+                m for m in rows
+                if m.way == "baseline server" and m.num_episodes == row.num_episodes
+            ]  # fmt: skip
+            is_server = row.p50_ms > 0
+            table.add_row(
+                row.way, str(row.num_episodes), f"{row.steps_per_s:,.0f}",
+                f"{row.p50_ms:.2f}" if is_server else "", f"{row.p99_ms:.2f}" if is_server else "",
+                f"{row.client_cores:.2f}" if is_server else "",
+                f"{row.steps_per_s / same[0].steps_per_s:.1f}" if same and is_server else "",
+                f"{row.steps_per_cpu_s:,.0f}",
+                f"{row.steps_per_cpu_s / bare.steps_per_cpu_s:.0%}",
+            )  # fmt: skip
+        console.print(table)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="agentgym bench env", description="Environment servers.")
+    parser.add_argument("--env", action="append", choices=SCENARIOS, help="default: all three")
+    parser.add_argument("--episodes", default="1,64,256,1024", help="numbers of episodes at once")
+    parser.add_argument("--seconds", type=float, default=5.0, help="for each measurement")
+    parser.add_argument("--workers", type=int, default=1, help="worker processes of our server")
+    parser.add_argument("--json", type=Path, help="file for the measurements")
+    chosen = parser.parse_args(arguments)
+    console = Console()
+    measurements: list[Measurement] = []
+    for scenario in chosen.env or SCENARIOS:
+        plans = make_plans(scenario, NUM_PLANS[scenario])
+        counts = [int(word) for word in chosen.episodes.split(",")]
+        found = [measure_bare_loop(scenario, plans, chosen.seconds)]
+        if scenario == "sciworld":
+            found += measure_sciworld_package(plans, chosen.seconds)
+        found += measure_servers(scenario, plans, counts, chosen)
+        show(found, console)
+        measurements += found
+    if chosen.json:
+        chosen.json.write_text(json.dumps([asdict(m) for m in measurements], indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

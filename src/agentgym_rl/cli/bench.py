@@ -1,0 +1,29 @@
+"""`agentgym bench`: runs the programs of the folder `benchmarks`, which have their own options."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentgym_rl.errors import ConfigError, did_you_mean
+
+_PROGRAMS = {"env": "env_bench", "soak": "env_soak"}
+
+
+def run_benchmark(name: str, arguments: Sequence[str]) -> None:
+    """Run one benchmark with its own arguments (`--help` lists them)."""
+    if name not in _PROGRAMS:
+        hint = did_you_mean(name, _PROGRAMS)
+        raise ConfigError(f"no benchmark {name!r}{hint}; there are: {', '.join(_PROGRAMS)}")
+    package = Path(__file__).parents[1]
+    installed = package / "benchmarks"
+    folder = installed if installed.is_dir() else package.parents[1] / "benchmarks"
+    sys.path.insert(0, str(folder))
+    try:
+        program = importlib.import_module(_PROGRAMS[name])
+    except ModuleNotFoundError as error:
+        remedy = "pip install 'agentgym-rl[bench]'"
+        raise ConfigError(f"benchmark {name!r} needs {error.name!r}: {remedy}") from error
+    program.main(arguments)

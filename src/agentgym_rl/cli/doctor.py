@@ -1,0 +1,109 @@
+"""`agentgym doctor`: what this machine has, what is missing, and the command that gets it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+
+from rich.console import Console
+from rich.table import Table
+
+from agentgym_rl.envs import registry
+from agentgym_rl.envs.sciworld import java
+from agentgym_rl.errors import AgentGymError
+
+_BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked for."""
+
+    what: str
+    is_there: bool
+    told: str
+    """What was found, or what its absence means."""
+    remedy: str = ""
+
+
+def diagnose() -> None:
+    """Print a table of what was found."""
+    table = Table(title="This machine", title_justify="left")
+    for column in ("what", "", "found", "to get it"):
+        table.add_column(column)
+    for finding in examine():
+        mark = "yes" if finding.is_there else "no"
+        table.add_row(finding.what, mark, finding.told, finding.remedy)
+    Console().print(table)
+
+
+def examine() -> list[Finding]:
+    """Look for everything that some part of the project can use."""
+    return [
+        Finding("Python", True, f"{platform.python_version()}, {os.cpu_count()} cores"),
+        _guarded("torch", _torch),
+        _guarded("GPU", _gpu),
+        _package("vllm", "only a native engine without it", "pip install vllm"),
+        _java(),
+        _browser(),
+        *(_environment(name) for name in registry.BUILTIN),
+    ]
+
+
+def _guarded(what: str, look: Callable[[], Finding]) -> Finding:
+    """Return what `look` finds; a broken installation is a finding too."""
+    try:
+        return look()
+    except Exception as error:  # noqa: BLE001 - a broken package must not end the examination
+        return Finding(what, False, f"{type(error).__name__}: {error}", f"reinstall {what}")
+
+
+def _torch() -> Finding:
+    import torch  # heavy
+
+    return Finding("torch", True, f"{torch.__version__}, {torch.get_num_threads()} threads")
+
+
+def _gpu() -> Finding:
+    import torch  # heavy
+
+    if not torch.cuda.is_available():
+        return Finding("GPU", False, "training runs on the CPU", "a CUDA build of torch and a GPU")
+    count = torch.cuda.device_count()
+    names = ", ".join(torch.cuda.get_device_name(index) for index in range(count))
+    return Finding("GPU", True, names)
+
+
+def _package(name: str, absence: str, remedy: str) -> Finding:
+    if importlib.util.find_spec(name) is None:
+        return Finding(name, False, absence, remedy)
+    return Finding(name, True, metadata.version(name))
+
+
+def _java() -> Finding:
+    found = java.find_java()
+    if found is None:
+        return Finding("Java", False, "sciworld cannot run", java.REMEDY)
+    return Finding("Java", True, f"{found.version} at {found.path} ({found.source})")
+
+
+def _browser() -> Finding:
+    for name in _BROWSERS:
+        if path := shutil.which(name):
+            return Finding("browser", True, path)
+    remedy = "on Debian: apt-get install chromium-headless-shell"
+    return Finding("browser", False, "web navigation cannot run", remedy)
+
+
+def _environment(name: str) -> Finding:
+    try:
+        registry.make(name, {}).close()
+    except (AgentGymError, ValueError) as error:
+        told, _, remedy = str(error).rpartition(": ")
+        return Finding(name, False, told or str(error), remedy)
+    return Finding(name, True, registry.env_class(name).spec.summary)
