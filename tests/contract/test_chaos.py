@@ -1,0 +1,180 @@
+"""Two hundred episodes while workers, servers and connections are killed fifty times.
+
+A failure may cost an attempt, never a wrong observation or reward: every episode that ends equals
+the one that was played undisturbed in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from agentgym_rl.envs import registry
+from agentgym_rl.envs.client.http import HttpEnvSource
+from agentgym_rl.errors import EnvError
+from agentgym_rl.types import StepResult, Task
+from chaos import CuttingProxy, FragileServer
+
+ENVS = ("textcraft", "babyai")
+NUM_EPISODES = 200
+NUM_KILLS = 50
+MAX_ROUNDS = 20
+MAX_ATTEMPTS = 40
+THINKING_S = 0.12
+"""Mean time between rounds, as if a model were thinking; it spreads the episodes over the kills."""
+CALL_TIMEOUT_S = 15.0
+EPISODE_TIMEOUT_S = 60.0
+TEST_TIMEOUT_S = 100.0
+LEASE_S = 4.0
+GARBAGE = ("", "\x00\x1b[0m", "漢字 \U0001f600", "x" * 5_000, '{"name": "go"}', "Action: look")
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """An episode as it should go: what is done, and what was seen when nothing went wrong."""
+
+    task: Task
+    actions: tuple[str, ...]
+    first_observation: str
+    results: tuple[StepResult, ...]
+
+
+def write_scripts(env: str, number: int, draw: random.Random) -> list[Script]:
+    """Play episodes in this process, by the expert with nonsense in between."""
+    playing = registry.make(env, {})
+    scripts: list[Script] = []
+    for task in draw.sample(list(playing.tasks("train")), number):
+        first, actions, results = playing.reset(task), list[str](), list[StepResult]()
+        while len(actions) < MAX_ROUNDS and not (results and results[-1].is_last):
+            expert = playing.expert_action()
+            garbage = draw.random() < 0.3 or expert is None
+            actions.append(draw.choice(GARBAGE) if garbage else str(expert))
+            results.append(playing.step(actions[-1]))
+        scripts.append(Script(task, tuple(actions), first, tuple(results)))
+    return scripts
+
+
+async def play(source: HttpEnvSource, script: Script, draw: random.Random) -> int:
+    """Play a script to its end, anew after every failure; return the number of attempts."""
+    for attempt in range(1, MAX_ATTEMPTS + 1):
+        try:
+            await _attempt(source, script, draw)
+        except EnvError:
+            await asyncio.sleep(draw.uniform(0.1, 0.5))
+            continue
+        return attempt
+    raise AssertionError(f"{script.task.id}: {MAX_ATTEMPTS} attempts failed")
+
+
+async def _attempt(source: HttpEnvSource, script: Script, draw: random.Random) -> None:
+    client = await source.open()
+    try:
+        assert await client.reset(script.task) == script.first_observation
+        for action, expected in zip(script.actions, script.results, strict=True):
+            await asyncio.sleep(draw.uniform(0, 2 * THINKING_S))
+            assert await client.step(action) == expected, f"{script.task.id}: {action[:80]!r}"
+    finally:
+        await client.close()
+
+
+class Chaos:
+    """Kills something now and then."""
+
+    def __init__(
+        self, servers: Sequence[FragileServer], proxies: Sequence[CuttingProxy], seed: int
+    ) -> None:
+        self._servers = servers
+        self._proxies = proxies
+        self._draw = random.Random(seed)
+
+    async def reign(self, num_kills: int, *, pause_s: float) -> None:
+        """Do so many kills: each fifth or so a server, the rest workers and connections."""
+        draw = self._draw
+        for _ in range(num_kills):
+            await asyncio.sleep(draw.uniform(0.5, 1.5) * pause_s)
+            kind, server = draw.random(), draw.choice(self._servers)
+            if kind < 0.12:
+                await asyncio.to_thread(server.kill_and_restart)
+            elif kind < 0.4:
+                server.kill_worker(draw)
+            elif kind < 0.7:
+                draw.choice(self._proxies).cut_all()
+            else:
+                draw.choice(self._proxies).cut_next_answer()
+
+
+@pytest.mark.timeout(180)
+async def test_no_kill_gives_a_wrong_transcript_or_leaves_anything_behind():
+    draw = random.Random(0)
+    scripts = {env: write_scripts(env, NUM_EPISODES // len(ENVS), draw) for env in ENVS}
+    servers = {env: FragileServer(env, num_workers=2, lease_s=LEASE_S) for env in ENVS}
+    await asyncio.gather(*(asyncio.to_thread(server.start) for server in servers.values()))
+    proxies = {env: CuttingProxy(server) for env, server in servers.items()}
+    try:
+        async with asyncio.timeout(TEST_TIMEOUT_S):
+            for proxy in proxies.values():
+                await proxy.start()
+            attempts = await _play_all(scripts, servers, proxies)
+            await _see_the_servers_empty(proxies)
+    finally:
+        for proxy in proxies.values():
+            await proxy.stop()
+        leftovers = await asyncio.gather(
+            *(asyncio.to_thread(server.stop) for server in servers.values())
+        )
+    assert len(attempts) == NUM_EPISODES
+    assert sum(attempts) > NUM_EPISODES, "the kills should have cost some attempts"
+    num_kills = sum(
+        server.num_worker_kills + server.num_server_kills for server in servers.values()
+    )
+    num_kills += sum(proxy.num_cuts for proxy in proxies.values())
+    assert num_kills >= NUM_KILLS
+    assert leftovers == [[], []], "processes are left over"
+
+
+async def _play_all(
+    scripts: dict[str, list[Script]],
+    servers: dict[str, FragileServer],
+    proxies: dict[str, CuttingProxy],
+) -> list[int]:
+    """Play every script while things are killed, a part of them with one request a call."""
+    draw = random.Random(1)
+    sources = {
+        (env, is_batched): HttpEnvSource(
+            proxies[env].url, timeout_s=CALL_TIMEOUT_S, is_batched=is_batched
+        )
+        for env in ENVS
+        for is_batched in (True, False)
+    }
+    chaos = Chaos(list(servers.values()), list(proxies.values()), seed=2)
+    reign = asyncio.create_task(chaos.reign(NUM_KILLS + 1, pause_s=0.35))
+
+    async def bounded(env: str, script: Script) -> int:
+        await asyncio.sleep(draw.uniform(0, 12))  # so that some start late in the reign
+        source = sources[env, draw.random() < 0.7]
+        async with asyncio.timeout(EPISODE_TIMEOUT_S):
+            return await play(source, script, draw)
+
+    attempts = await asyncio.gather(
+        *(bounded(env, script) for env, written in scripts.items() for script in written)
+    )
+    await reign
+    for source in sources.values():
+        await source.aclose()
+    return attempts
+
+
+async def _see_the_servers_empty(proxies: dict[str, CuttingProxy]) -> None:
+    """Wait for the leases of lost episodes to run out: no place may stay taken."""
+    for proxy in proxies.values():
+        async with HttpEnvSource(proxy.url, timeout_s=CALL_TIMEOUT_S) as source:
+            deadline = time.monotonic() + 2 * LEASE_S
+            while (health := await source.health()).num_episodes:
+                assert time.monotonic() < deadline, f"episodes are left: {health}"
+                await asyncio.sleep(0.2)
+            assert health.num_abandoned == 0
