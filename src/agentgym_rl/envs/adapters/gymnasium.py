@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
@@ -76,15 +77,11 @@ def gymnasium_class(
     told = outline or Outline()
     preset = find_preset(env_id)
     settings = dict(options or {})
-    probe = _make(env_id, settings)
-    try:
+    with closing(_make(env_id, settings)) as probe:
         names = tuple(actions) or _action_names(probe, preset)
         _check_spaces(env_id, probe, names, has_describe=describe is not None, parse=parse)
         max_steps = probe.spec.max_episode_steps if probe.spec else None
         rule, rule_in_words = _default_success(probe, preset)
-        example = names[0] if names else "look"
-    finally:
-        probe.close()
     translation = _Translation(
         env_id=env_id,
         describe=describe or _described_by(preset),
@@ -100,7 +97,7 @@ def gymnasium_class(
             name=told.name or f"gymnasium/{env_id}",
             summary=f"Gymnasium's {env_id} in words.",
             instructions=told.instructions or _instructions(env_id, preset, names),
-            example_action=told.example_action or example,
+            example_action=told.example_action or (names[0] if names else "look"),
             splits=SPLITS,
             categories=(env_id,),
             max_rounds=told.max_rounds or max_steps or _DEFAULT_ROUNDS,
