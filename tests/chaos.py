@@ -6,6 +6,7 @@ import asyncio
 import random
 import signal
 import subprocess
+import threading
 from contextlib import ExitStack, suppress
 
 import psutil
@@ -26,6 +27,8 @@ class FragileServer:
         self.num_worker_kills = 0
         self.num_server_kills = 0
         self._ever_seen: dict[int, psutil.Process] = {}
+        self._lock = threading.Lock()
+        self._is_stopped = False
 
     def start(self) -> None:
         """Start it, at first on a free port and then always on the same."""
@@ -45,21 +48,26 @@ class FragileServer:
 
     def kill_and_restart(self) -> None:
         """Kill the server's process and start another; blocks until that answers."""
-        self._workers()
-        assert self._process is not None
-        self._process.kill()
-        self._stack.close()
-        self.num_server_kills += 1
-        self.start()
+        with self._lock:
+            if self._is_stopped:
+                return
+            self._workers()
+            assert self._process is not None
+            self._process.kill()
+            self._stack.close()
+            self.num_server_kills += 1
+            self.start()
 
     def stop(self) -> list[psutil.Process]:
         """End it politely and return every process of it, ever, that is still there."""
-        self._workers()
-        assert self._process is not None
-        self._process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(15)
-        self._stack.close()
+        with self._lock:
+            self._is_stopped = True
+            self._workers()
+            assert self._process is not None
+            self._process.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(15)
+            self._stack.close()
         _, alive = psutil.wait_procs(list(self._ever_seen.values()), 10)
         return alive
 
