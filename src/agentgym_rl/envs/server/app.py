@@ -1,8 +1,8 @@
 """An environment server as an ASGI application: our routes (envs/protocol.py) and two dialects.
 
-    token, size of bodies, timing        Gate
-    POST /batch                          _answer_batch, as plain ASGI: the hot path
-    everything else                      Starlette: our routes, AgentGym's, OpenEnv's
+    origin, token, size of bodies, timing     Gate
+    POST /batch, POST /episodes/{id}/step     plain ASGI: the hot paths
+    everything else                           Starlette: our routes, AgentGym's, OpenEnv's
 
 A handler turns a request into a call, asks the backend and turns the answer back; every failure
 becomes a status in one place. No handler calls an environment itself.
@@ -11,8 +11,9 @@ becomes a status in one place. No handler calls an environment itself.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -37,7 +38,8 @@ from agentgym_rl.envs.server.sessions import SessionStore
 from agentgym_rl.errors import EnvError
 
 _RETRY_AFTER_S = "1"
-_Handler = Callable[[Request], Awaitable[Response]]
+_STEP_PATH = re.compile("/episodes/([^/]+)/step")
+_JSON_HEADERS = ((b"content-type", b"application/json"),)
 
 
 class EnvApp:
@@ -101,10 +103,15 @@ class EnvApp:
         return (await self._backend.stats()).num_episodes
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] == "/batch" and scope["method"] == "POST":
-            await self._answer_batch(scope, receive, send)
-        else:
-            await self._starlette(scope, receive, send)
+        if scope["type"] == "http" and scope["method"] == "POST":
+            path = scope["path"]
+            if path == "/batch":
+                await self._answer_batch(scope, receive, send)
+                return
+            if (step := _STEP_PATH.fullmatch(path)) is not None:
+                await self._answer_step(step[1], receive, send)
+                return
+        await self._starlette(scope, receive, send)
 
     def _routes(self) -> list[BaseRoute]:
         """Return the routes, the most used first: they are matched in order."""
@@ -153,7 +160,7 @@ class EnvApp:
 
     async def _answer_batch(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            calls = protocol.decode_batch(await Request(scope, receive).body())
+            calls = protocol.decode_batch(await _read(receive))
         except ProtocolError as error:
             await _error(error.kind, str(error))(scope, receive, send)
             return
@@ -165,6 +172,19 @@ class EnvApp:
         while is_open:
             chunk, is_open = await lines.take()
             await send({"type": "http.response.body", "body": chunk, "more_body": is_open})
+
+    async def _answer_step(self, episode: str, receive: Receive, send: Send) -> None:
+        try:
+            fields = _own_fields(protocol.load(await _read(receive)))
+            fields["op"], fields["episode"] = Op.STEP.value, episode
+            answer = await ask(self._backend, fields)
+            status, body = answer.status, protocol.encode(answer.body)
+        except ProtocolError as error:
+            status = error.kind.status
+            body = protocol.encode(protocol.error_body(error.kind, str(error)))
+        headers = [*_JSON_HEADERS, (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
 
     async def _create(self, request: Request) -> Response:
         body = await request.body()
@@ -244,6 +264,18 @@ class _Lines:
         chunk = b"".join(self._lines)
         self._lines.clear()
         return chunk, self._num_left > 0
+
+
+async def _read(receive: Receive) -> bytes:
+    """Return the whole body of a request."""
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ProtocolError(ErrorKind.MALFORMED, "the client left before the body ended")
+        body += message.get("body", b"")
+        if not message.get("more_body", False):
+            return body
 
 
 def _own_fields(fields: Object) -> Object:
