@@ -21,9 +21,10 @@ import random
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -303,7 +304,8 @@ def measure_sciworld_package(plans: Sequence[Plan], seconds: float) -> Iterator[
 
     from agentgym_rl.envs.sciworld.tasks import variation_of
 
-    world = ScienceWorldEnv("")
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):  # its Java leaves a file there
+        world = ScienceWorldEnv("")
 
     def load(plan: Plan) -> None:
         variation = variation_of(plan.task.index)

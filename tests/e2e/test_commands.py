@@ -134,3 +134,27 @@ def test_serve_answers_and_stops_on_sigterm():
 def test_a_mistake_is_one_line_that_names_it(words: tuple[str, ...], told: tuple[str, ...]):
     result = agentgym(*words)
     assert is_refused(result, *told), result.stderr
+
+
+def test_doctor_names_what_is_here_and_how_to_get_the_rest():
+    done = agentgym("doctor")
+    assert done.returncode == 0, done.stderr
+    for word in ("Python", "torch", "GPU", "vllm", "Java", "browser", "sciworld"):
+        assert word in done.stdout
+
+
+def test_bench_measures_an_environment_beside_its_baselines(tmp_path: Path):
+    file = tmp_path / "found.json"
+    words = ("--env", "textcraft", "--episodes", "8", "--seconds", "1", "--json", file)
+    done = agentgym("bench", "env", *words)
+    assert done.returncode == 0, done.stderr
+    found = {row["way"]: row for row in json.loads(file.read_text())}
+    assert set(found) == {"bare loop", "baseline server", "ours", "ours, batched"}
+    assert all(row["steps_per_s"] > 10 for row in found.values())
+    assert is_refused(agentgym("bench", "evn"), "'evn'", "did you mean 'env'?")
+
+
+def test_a_short_soak_finds_no_leak():
+    done = agentgym("bench", "soak", "--total", 2000, "--episodes", 100)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "nothing leaks" in done.stdout
