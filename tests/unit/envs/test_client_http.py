@@ -180,6 +180,55 @@ async def test_the_deadline_of_the_server_is_a_timeout_here():
                 await env.step("sleep 1")
 
 
+async def test_a_huge_action_spoils_only_its_own_episode():
+    limits = ServerLimits(max_body_bytes=20_000)
+    with server_thread("fakes:TroubleEnv", limits=limits) as url:
+        async with HttpEnvSource(url) as source:
+            envs = await asyncio.gather(*(source.open() for _ in range(6)))
+            await asyncio.gather(*(env.reset(TASK) for env in envs))
+            actions = ["add 1", "add 2", "\x00" * 15_000, "x" * 9_000, "x" * 9_000, "add 3"]
+            outcomes = await asyncio.gather(
+                *(env.step(action) for env, action in zip(envs, actions, strict=True)),
+                return_exceptions=True,
+            )
+            assert isinstance(outcomes[2], EnvError) and "HTTP 413" in str(outcomes[2])
+            assert [getattr(outcomes[place], "observation", None) for place in (0, 1, 5)] == [
+                "Count: 1.",
+                "Count: 2.",
+                "Count: 3.",
+            ]
+            assert not isinstance(outcomes[3], Exception) and not isinstance(outcomes[4], Exception)
+            await asyncio.gather(*(env.close() for env in envs))
+
+
+async def test_a_server_that_never_answers_holds_no_connection_after_the_deadline():
+    num_open = 0
+
+    async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal num_open
+        num_open += 1
+        while await reader.read(65536):
+            pass
+        num_open -= 1
+        writer.close()
+
+    silent = await asyncio.start_server(swallow, "127.0.0.1", 0)
+    with server_thread("fakes:TroubleEnv") as url:
+        async with HttpEnvSource(url, timeout_s=0.5) as source:
+            env, other = await source.open(), await source.open()
+            await asyncio.gather(env.reset(TASK), other.reset(TASK))
+            port = silent.sockets[0].getsockname()[1]
+            source._connections.url = f"http://127.0.0.1:{port}"  # as if the server went silent
+            outcomes = await asyncio.gather(
+                env.step("add 1"), other.step("add 1"), return_exceptions=True
+            )
+            assert [type(outcome) for outcome in outcomes] == [EnvTimeoutError] * 2
+            async with asyncio.timeout(2):
+                while num_open:
+                    await asyncio.sleep(0.02)
+    silent.close()
+
+
 async def test_a_wrong_token_is_an_error_and_the_right_one_works():
     with server_thread("fakes:TroubleEnv", token="sesame") as url:
         async with HttpEnvSource(url) as source:

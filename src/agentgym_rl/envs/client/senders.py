@@ -120,7 +120,11 @@ class BatchSender(Sender):
         posting = _Posting(call)
         self._waiting.append(posting)
         self._schedule()
-        return await posting.answer
+        try:
+            return await posting.answer
+        except asyncio.CancelledError:
+            posting.abandon()
+            raise
 
     def _schedule(self) -> None:
         if self._timer is None:
@@ -141,6 +145,8 @@ class BatchSender(Sender):
                 size += len(posting.call.action)
         if batch:
             task = asyncio.create_task(self._post(batch))
+            for posting in batch:
+                posting.request = (task, batch)
             self._requests.add(task)
             task.add_done_callback(self._requests.discard)
         if self._waiting:
@@ -162,6 +168,14 @@ class BatchSender(Sender):
                     posting.answer.set_exception(failure)
 
     async def _exchange(self, batch: list[_Posting]) -> None:
+        if not await self._try_exchange(batch):
+            # One call with a huge action must not spoil the others that it travelled with.
+            middle = len(batch) // 2
+            await self._exchange(batch[:middle])
+            await self._exchange(batch[middle:])
+
+    async def _try_exchange(self, batch: list[_Posting]) -> bool:
+        """Settle the batch with one request; return False where the server wants it in parts."""
         calls = [
             protocol.call_fields(posting.call) | {"call": number}
             for number, posting in enumerate(batch)
@@ -169,27 +183,40 @@ class BatchSender(Sender):
         url = f"{self._connections.url}/batch"
         body = protocol.encode({"calls": calls})
         async with self._connections.session().post(url, data=body) as response:
+            if response.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE and len(batch) > 1:
+                return False
             if response.status != HTTPStatus.OK:
                 refusal = _answer(0, response.status, await response.read())
                 for posting in batch:
                     posting.settle(refusal)
-                return
+                return True
             rest = b""
             async for chunk in response.content.iter_any():
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
                     answer = protocol.decode_answer(line)
                     batch[answer.number].settle(answer)
+        return True
 
 
 class _Posting:
     """A call that waits for its answer."""
 
-    __slots__ = ("answer", "call")
+    __slots__ = ("answer", "call", "request")
 
     def __init__(self, call: Call) -> None:
         self.call = call
+        self.request: tuple[asyncio.Task[None], list[_Posting]] | None = None
+        """The request with which it went, and all calls of that."""
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def abandon(self) -> None:
+        """Wait no longer; the last to do so takes the request along, and its connection."""
+        self.answer.cancel()
+        if self.request is not None:
+            task, batch = self.request
+            if all(posting.answer.done() for posting in batch):
+                task.cancel()
 
     def settle(self, answer: Answer) -> None:
         if not self.answer.done():
