@@ -12,9 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from agentgym_rl.envs import protocol
 from agentgym_rl.envs.server import pool
 from agentgym_rl.envs.server.backend import ServerLimits
 from agentgym_rl.envs.server.serve import Address, EnvServer
+from agentgym_rl.envs.server.worker import WorkerSettings
+from agentgym_rl.envs.server.worker_process import WorkerProcess
 from agentgym_rl.errors import EnvError
 from env_servers import RawClient, raw_client, server_process, server_thread
 
@@ -214,6 +217,45 @@ async def test_a_server_that_is_killed_leaves_no_worker():
         process.kill()
         _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 10)
         assert alive == []
+
+
+async def test_a_stuck_worker_ends_by_itself_when_nobody_kills_it():
+    settings = WorkerSettings(
+        env="fakes:TroubleEnv",
+        options={},
+        capacity=1,
+        call_timeout_s=60,
+        lease_s=60,
+        max_stuck_s=1.0,
+        prefix="1.",
+    )
+    worker = WorkerProcess(1, settings)
+    await worker.start()
+    created = await _ask(worker, {"op": "create"})
+    episode = created["episode"]
+    await _ask(worker, {"op": "reset", "episode": episode, "task": TASK})
+    call = {"op": "step", "episode": episode, "round": 0, "action": "stall 60"}
+    started = time.monotonic()
+    answer = await _ask(worker, call)
+    assert answer["error"]["type"] == "gone"
+    assert await worker.wait() != 0
+    assert time.monotonic() - started < 10
+
+
+class _Sink:
+    """Takes one answer."""
+
+    def __init__(self) -> None:
+        self.line: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    def add(self, lines: bytes, num_answers: int = 1) -> None:
+        self.line.set_result(lines)
+
+
+async def _ask(worker: WorkerProcess, call: dict[str, object]) -> dict:
+    sink = _Sink()
+    worker.submit(1, [{"call": 0, **call}], sink)
+    return protocol.decode_answer(await asyncio.wait_for(sink.line, 15)).body
 
 
 async def test_sigterm_lets_open_episodes_end_and_takes_no_new_ones():

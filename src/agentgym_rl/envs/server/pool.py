@@ -118,6 +118,7 @@ class WorkerPool(Backend):
             capacity=capacity,
             call_timeout_s=self._limits.call_timeout_s,
             lease_s=self._limits.lease_s,
+            max_stuck_s=2 * _MAX_SILENCE_S,  # longer, for a server that is gone
             prefix=f"{number}.",
         )
         worker = WorkerProcess(number, settings)

@@ -1,12 +1,14 @@
 """A worker process: the episodes of sessions.py behind a socket to the server's process.
 
 Run by pool.py as `python -m agentgym_rl.envs.server.worker FD SETTINGS`. It ends when the other
-end of the socket is closed, so it never outlives the server, however that dies.
+end of the socket is closed, or when an environment keeps the interpreter to itself for too long, so
+it never outlives the server, however that dies.
 """
 
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
@@ -36,6 +38,8 @@ class WorkerSettings:
     capacity: int
     call_timeout_s: float
     lease_s: float
+    max_stuck_s: float
+    """It ends when its event loop has not run for so long."""
     prefix: str
 
     def to_json(self) -> str:
@@ -76,6 +80,7 @@ async def _work(
     )
     store = SessionStore(cls, settings.options, limits, prefix=settings.prefix)
     await store.start()
+    watchdog = asyncio.create_task(_feed_watchdog(settings.max_stuck_s))
     is_over = asyncio.Event()
 
     def answer(frame: Frame) -> None:
@@ -90,11 +95,22 @@ async def _work(
     await asyncio.get_running_loop().create_connection(lambda: protocol, sock=connection)
     answer(Frame(STATS, b""))  # says that the worker is ready
     await is_over.wait()
+    watchdog.cancel()
     await store.aclose()
     await asyncio.sleep(0)
     deadline = asyncio.get_running_loop().time() + _CLOSING_S
     while store.is_closing and asyncio.get_running_loop().time() < deadline:
         await asyncio.sleep(0.02)
+
+
+async def _feed_watchdog(max_stuck_s: float) -> None:
+    """Have the process end, and say where it is stuck, unless this goes on running.
+
+    The watchdog is a thread in C: it works also while Python code cannot run.
+    """
+    while True:
+        faulthandler.dump_traceback_later(max_stuck_s, exit=True)
+        await asyncio.sleep(max_stuck_s / 4)
 
 
 class _FrameSink:
