@@ -1,21 +1,25 @@
 """One pass of a decoder over packed sequences, and the log-probabilities that training needs.
 
 Logits are computed only where a sampled token is predicted: observations and prompts, most of a
-multi-round sequence, never meet the vocabulary.
+multi-round sequence, never meet the vocabulary. In training they are never all there at once
+(chunked_logprobs.py), and the decoder's layers can be computed anew in the backward pass.
 
-Shape legend: T packed tokens, A action tokens, V vocabulary.
+Shape legend: T packed tokens, A action tokens, H hidden size, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from agentgym_rl.models.attention import AttentionLayout, PackedSequences
+from agentgym_rl.models.chunked_logprobs import chunked_logprobs
 from agentgym_rl.types import Sample
 
 
@@ -25,6 +29,15 @@ class ActionLogprobs:
 
     logprobs_A: Tensor
     entropies_A: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ActionHidden:
+    """What the decoder gives where each sampled token is predicted, samples one after another."""
+
+    hidden_AH: Tensor
+    ids_A: Tensor
+    """The sampled tokens."""
 
 
 def packed_logits(
@@ -50,20 +63,65 @@ def action_logprobs(
     model: PreTrainedModel, samples: Sequence[Sample], *, temperature: float
 ) -> ActionLogprobs:
     """Return log-probabilities under the distribution that the samples were drawn from."""
+    actions = action_hidden(model, samples)
+    logprobs_A, entropies_A = chunked_logprobs(
+        model, actions.hidden_AH, actions.ids_A, temperature=temperature
+    )
+    return ActionLogprobs(logprobs_A, entropies_A)
+
+
+def action_hidden(model: PreTrainedModel, samples: Sequence[Sample]) -> ActionHidden:
+    """Return the hidden states from which the sampled tokens, or their values, are predicted."""
+    samples = [sample for sample in samples if sample.token_ids]
+    assert not any(sample.loss_mask[0] for sample in samples), "nothing predicts a first token"
     device = model.device
     lengths = [len(sample.token_ids) for sample in samples]
-    ids_T = torch.tensor([t for sample in samples for t in sample.token_ids], device=device)
-    positions_T = torch.cat([torch.arange(length, device=device) for length in lengths])
-    mask_T = torch.tensor(
-        [m for sample in samples for m in sample.loss_mask], device=device, dtype=torch.bool
+    ids = [token for sample in samples for token in sample.token_ids]
+    positions = [place for length in lengths for place in range(length)]
+    mask = [masked for sample in samples for masked in sample.loss_mask]
+    actions = [index for index, masked in enumerate(mask) if masked]
+    ids_T, positions_T, actions_A = (
+        torch.tensor(numbers, dtype=torch.long, device=device)
+        for numbers in (ids, positions, actions)
     )
-    action_A = mask_T.nonzero()[:, 0]
-    # The logits that predict a token stand one position before it.
-    logits_AV = packed_logits(
-        model, ids_T, positions_T, action_A - 1, layout=PackedSequences(lengths)
-    )
-    logprobs_AV = (logits_AV.float() / temperature).log_softmax(dim=-1)
-    return ActionLogprobs(
-        logprobs_A=logprobs_AV.gather(1, ids_T[action_A, None])[:, 0],
-        entropies_A=-(logprobs_AV.exp() * logprobs_AV).sum(dim=-1),
-    )
+    if not samples:  # no rows of hidden states, which a gradient can go through all the same
+        embeddings_VH = model.get_input_embeddings().weight
+        assert isinstance(embeddings_VH, Tensor), "an embedding has a matrix"
+        return ActionHidden(embeddings_VH[:0], ids_T)
+    with _checkpointed_layers(model) if torch.is_grad_enabled() else contextlib.nullcontext():
+        hidden_TH = model.base_model(
+            input_ids=ids_T[None],
+            position_ids=positions_T[None],
+            use_cache=False,
+            layout=PackedSequences(lengths),
+        ).last_hidden_state[0]
+    # What predicts a token stands one position before it.
+    return ActionHidden(hidden_TH[actions_A - 1], ids_T[actions_A])
+
+
+def enable_checkpointing(model: PreTrainedModel) -> None:
+    """Keep only the inputs of the decoder's layers for the backward pass, which computes the rest.
+
+    Takes effect where `action_hidden` needs a gradient; generation and scoring are as before.
+    """
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    # Only reentrant checkpoints need it, and it would make frozen embeddings part of the graph.
+    model.disable_input_require_grads()
+
+
+@contextlib.contextmanager
+def _checkpointed_layers(model: PreTrainedModel) -> Iterator[None]:
+    """Let transformers checkpoint the layers, which it does in training mode only.
+
+    The mode of the layers alone is changed: dropout, in the modules below them, stays off.
+    """
+    layers = [
+        module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)
+    ]
+    for layer in layers:
+        layer.training = layer.gradient_checkpointing
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = False

@@ -1,0 +1,201 @@
+"""Log-probabilities and entropies without a (tokens x vocabulary) matrix, forward or backward.
+
+Logits are made for a few tokens at a time and dropped; the backward pass makes them anew. What is
+kept for it are the hidden states, which do not grow with the vocabulary.
+
+Shape legend: A action tokens, C those of one chunk, H hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPast
+
+MAX_LOGITS = 2**26
+"""Most logits that exist at once: 256 MiB in float32, of which a few copies are alive."""
+
+_ROWS_STEP = 16
+"""Chunks are a multiple of this, because a CPU's rounding may depend on the rows of a product."""
+
+Head = Callable[[Tensor], Tensor]
+"""Takes hidden states (C, H) to logits (C, V)."""
+
+
+def chunked_logprobs(
+    model: PreTrainedModel,
+    hidden_AH: Tensor,
+    ids_A: Tensor,
+    *,
+    temperature: float,
+    max_logits: int = MAX_LOGITS,
+) -> tuple[Tensor, Tensor]:
+    """Return the log-probability of each id, and the entropy of what it was drawn from.
+
+    Row by row `hidden_AH` is what the decoder gives where the id is predicted. The gradient
+    reaches the hidden states and the weights of the head, and can be taken once.
+    """
+    head = _Head(model)
+    weights = [weight for weight in head.parameters() if weight.requires_grad]
+    rows = max(1, max_logits // int(model.config.get_text_config().vocab_size))
+    rows = max(_ROWS_STEP, rows // _ROWS_STEP * _ROWS_STEP)
+    logprobs_A, entropies_A = _ChunkedLogprobs.apply(
+        head, rows, temperature, ids_A, hidden_AH, *weights
+    )
+    return logprobs_A, entropies_A
+
+
+class _Hidden(nn.Module):
+    """Stands in for a decoder: what goes in is already what the decoder has given."""
+
+    def forward(
+        self,
+        *,
+        inputs_embeds: torch.FloatTensor,
+        **_: object,  # a causal model passes its decoder whatever any decoder takes
+    ) -> BaseModelOutputWithPast:
+        return BaseModelOutputWithPast(last_hidden_state=inputs_embeds)
+
+
+class _Head(nn.Module):
+    """All that a causal model does after its decoder: the output layer, scaling, soft-capping.
+
+    The model's own code does it, on a shallow copy whose decoder is a stand-in: families differ
+    here, and a formula repeated in this file would be wrong for the next one.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        without_decoder = copy.copy(model)
+        without_decoder._modules = {**model._modules, model.base_model_prefix: _Hidden()}
+        self._model = without_decoder
+
+    def forward(self, hidden_CH: Tensor) -> Tensor:
+        return self._model(inputs_embeds=hidden_CH[None], use_cache=False).logits[0]
+
+
+class _Context(FunctionCtx):
+    """What the forward pass leaves for the backward pass."""
+
+    head: Head
+    rows: int
+    temperature: float
+    saved_tensors: tuple[Tensor, ...]
+    needs_input_grad: tuple[bool, ...]
+
+
+class _ChunkedLogprobs(torch.autograd.Function):
+    @staticmethod
+    def forward(  # pyrefly: ignore[bad-override] - torch leaves the arguments to each function
+        ctx: _Context,
+        head: Head,
+        rows: int,
+        temperature: float,
+        ids_A: Tensor,
+        hidden_AH: Tensor,
+        *weights: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.head, ctx.rows, ctx.temperature = head, rows, temperature
+        ctx.save_for_backward(ids_A, hidden_AH, *weights)
+        ctx.set_materialize_grads(False)
+        logprobs_A = torch.empty(ids_A.shape, device=hidden_AH.device)
+        entropies_A = torch.empty_like(logprobs_A)
+        for chunk in _chunks(len(ids_A), rows):
+            logprobs_CV = _log_softmax(head(hidden_AH[chunk]), temperature)
+            logprobs_A[chunk] = logprobs_CV.gather(1, ids_A[chunk, None])[:, 0]
+            entropies_A[chunk] = _entropies(logprobs_CV)
+        return logprobs_A, entropies_A
+
+    @staticmethod
+    @once_differentiable
+    def backward(  # pyrefly: ignore[bad-override] - as above
+        ctx: _Context, grad_logprobs_A: Tensor | None, grad_entropies_A: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        ids_A, hidden_AH, *weights = ctx.saved_tensors
+        grad_hidden_AH = torch.zeros_like(hidden_AH) if ctx.needs_input_grad[4] else None
+        grad_weights: list[Tensor | None] = [None] * len(weights)
+        for chunk in _chunks(len(ids_A), ctx.rows):
+            grad_hidden_CH, *parts = _grad_chunk(
+                ctx,
+                chunk,
+                grad_logprobs_A[chunk] if grad_logprobs_A is not None else None,
+                grad_entropies_A[chunk] if grad_entropies_A is not None else None,
+            )
+            if grad_hidden_AH is not None and grad_hidden_CH is not None:
+                grad_hidden_AH[chunk] = grad_hidden_CH
+            grad_weights = list(map(_add, grad_weights, parts))
+            del parts  # as large as the head, and dead weight while the next chunk is computed
+        return None, None, None, None, grad_hidden_AH, *map(_cast_like, grad_weights, weights)
+
+
+def _grad_chunk(
+    ctx: _Context, chunk: slice, grad_logprobs_C: Tensor | None, grad_entropies_C: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    """Return a chunk's gradient with respect to its hidden states, then to each weight."""
+    ids_A, hidden_AH, *weights = ctx.saved_tensors
+    with torch.enable_grad():
+        hidden_CH = hidden_AH[chunk].detach().requires_grad_()
+        logits_CV = ctx.head(hidden_CH)
+    grad_CV = _grad_logits(
+        logits_CV.detach(),
+        ids_A[chunk],
+        grad_logprobs_C,
+        grad_entropies_C,
+        temperature=ctx.temperature,
+    )
+    return torch.autograd.grad(logits_CV, [hidden_CH, *weights], grad_CV, allow_unused=True)
+
+
+def _chunks(num_tokens: int, rows: int) -> list[slice]:
+    return [slice(start, start + rows) for start in range(0, num_tokens, rows)]
+
+
+def _log_softmax(logits_CV: Tensor, temperature: float) -> Tensor:
+    return (logits_CV.float() / temperature).log_softmax(dim=-1)
+
+
+def _entropies(logprobs_CV: Tensor) -> Tensor:
+    return -(logprobs_CV.exp() * logprobs_CV).sum(dim=-1)
+
+
+def _grad_logits(
+    logits_CV: Tensor,
+    ids_C: Tensor,
+    grad_logprobs_C: Tensor | None,
+    grad_entropies_C: Tensor | None,
+    *,
+    temperature: float,
+) -> Tensor:
+    """Return the gradient with respect to the logits, in their type.
+
+    With z = logits / temperature, p = softmax(z), entropy S and sampled token a:
+    d log p_a / d z_j = [a = j] - p_j    and    d S / d z_j = -p_j (log p_j + S).
+    """
+    logprobs_CV = _log_softmax(logits_CV, temperature)
+    probs_CV = logprobs_CV.exp()
+    factors_CV = torch.zeros_like(probs_CV[:, :1])
+    if grad_entropies_C is not None:
+        entropies_C = -(probs_CV * logprobs_CV).sum(dim=-1)
+        factors_CV = logprobs_CV.add_(entropies_C[:, None]).mul_(-grad_entropies_C[:, None])
+    if grad_logprobs_C is not None:
+        factors_CV = factors_CV - grad_logprobs_C[:, None]
+    grad_CV = probs_CV.mul_(factors_CV)
+    if grad_logprobs_C is not None:
+        grad_CV.scatter_add_(1, ids_C[:, None], grad_logprobs_C[:, None])
+    return grad_CV.div_(temperature).to(logits_CV.dtype)
+
+
+def _add(total: Tensor | None, part: Tensor | None) -> Tensor | None:
+    """Return the sum in float32: the parts of many chunks would lose bits in bfloat16."""
+    if total is None or part is None:
+        return total if part is None else part.float()
+    return total.add_(part)
+
+
+def _cast_like(grad: Tensor | None, weight: Tensor) -> Tensor | None:
+    return None if grad is None else grad.to(weight.dtype)
