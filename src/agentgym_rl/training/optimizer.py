@@ -1,0 +1,158 @@
+"""The optimiser: AdamW on float32 weights, whatever the type of the model's, and its rate.
+
+A model in bfloat16 keeps its weights for the forward and backward pass, and for the engine; here
+every such weight has a float32 master, which gradients are summed for and updates applied to, and
+which is rounded into the model after each. Updates far smaller than a bfloat16 step add up so.
+A float32 weight is its own master, and costs nothing more.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+Schedule = Literal["constant", "linear", "cosine"]
+
+
+def learning_rate(
+    update: int,
+    *,
+    peak: float,
+    schedule: Schedule = "constant",
+    num_warmup: int = 0,
+    num_updates: int = 0,
+    floor: float = 0.0,
+) -> float:
+    """Return the rate of an update (the first is 1), a pure function that needs no saved state.
+
+    It rises linearly to `peak` at update `num_warmup`, then stays or falls, in a line or in half
+    a cosine, to `floor * peak` at update `num_updates`, where it stays. The first update is never
+    wasted on a rate of 0.
+    """
+    if update < 1:
+        raise ValueError(f"updates are counted from 1, got {update}")
+    if not 0.0 <= floor <= 1.0:
+        raise ValueError(f"the floor is a part of the peak, from 0 to 1, got {floor}")
+    if update <= num_warmup or schedule == "constant":
+        return peak * min(1.0, update / max(1, num_warmup))
+    if num_updates <= num_warmup:
+        raise ValueError(
+            f"a {schedule} schedule needs more updates ({num_updates}) than its warm-up "
+            f"({num_warmup}): shorten the warm-up, or take schedule=constant"
+        )
+    progress = min(1.0, (update - num_warmup) / (num_updates - num_warmup))
+    left = 1.0 - progress if schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
+    return peak * (floor + (1.0 - floor) * left)
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateResult:
+    """What became of one update."""
+
+    grad_norm: float
+    """Before it was clipped; not finite where the update was skipped."""
+
+    @property
+    def is_applied(self) -> bool:
+        return math.isfinite(self.grad_norm)
+
+
+class MasterAdamW:
+    """AdamW (arXiv:1711.05101) over the parameters that are trained; the others are left alone."""
+
+    def __init__(self, parameters: Iterable[nn.Parameter], *, weight_decay: float) -> None:
+        self._weights = [weight for weight in parameters if weight.requires_grad]
+        if not self._weights:
+            raise ValueError("there is nothing to train: no parameter requires a gradient")
+        self._masters = [_master(weight) for weight in self._weights]
+        self._adamw = torch.optim.AdamW(
+            [
+                {
+                    "params": [master for master in self._masters if master.ndim >= 2],
+                    "weight_decay": weight_decay,
+                },
+                {
+                    "params": [master for master in self._masters if master.ndim < 2],
+                    "weight_decay": 0.0,
+                },
+            ],
+            lr=0.0,
+        )
+
+    def zero_grad(self) -> None:
+        """Forget all gradients."""
+        for tensor in (*self._weights, *self._masters):
+            tensor.grad = None
+
+    def collect_gradients(self) -> None:
+        """Add what one backward pass left in the model to the sums; call it after each.
+
+        The sums are float32, so that an update's passes, however many, lose no bits to each other.
+        """
+        for weight, master in self._rounded():
+            if weight.grad is not None:
+                grad = weight.grad.float()
+                master.grad = grad if master.grad is None else master.grad.add_(grad)
+                weight.grad = None
+
+    def step(self, *, lr: float, max_grad_norm: float) -> UpdateResult:
+        """Clip and apply the collected gradients, then forget them.
+
+        A gradient that is not finite is dropped: neither weights nor moments change.
+        """
+        for group in self._adamw.param_groups:
+            group["lr"] = lr
+        norm = float(torch.nn.utils.clip_grad_norm_(self._masters, max_grad_norm))
+        result = UpdateResult(norm)
+        if result.is_applied:
+            self._adamw.step()
+            self._round_into_model()
+        self.zero_grad()
+        return result
+
+    def state_dict(self) -> dict[str, object]:
+        """Return what a checkpoint keeps beside the model's own weights."""
+        masters = [master.detach() for _, master in self._rounded()]
+        return {"adamw": self._adamw.state_dict(), "masters": masters}
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        """Go on from what `state_dict` returned; the model gets the masters' values."""
+        adamw, masters = state["adamw"], state["masters"]
+        assert isinstance(adamw, dict) and isinstance(masters, list), "written by `state_dict`"
+        mine = [master for _, master in self._rounded()]
+        if [tensor.shape for tensor in masters] != [master.shape for master in mine]:
+            raise ValueError(
+                f"the checkpoint has {len(masters)} master weights where the model needs "
+                f"{len(mine)}: it was written with another model, precision or LoRA setting"
+            )
+        self._adamw.load_state_dict(adamw)
+        with torch.no_grad():
+            for master, saved in zip(mine, masters, strict=True):
+                master.copy_(saved)
+        self._round_into_model()
+
+    @property
+    def state(self) -> dict[Tensor, dict[str, Tensor]]:
+        """AdamW's moments by master weight, which a float32 parameter is itself."""
+        return self._adamw.state
+
+    def _rounded(self) -> list[tuple[nn.Parameter, nn.Parameter]]:
+        """Return the weights that are not their own masters, with their masters."""
+        pairs = zip(self._weights, self._masters, strict=True)
+        return [(weight, master) for weight, master in pairs if weight is not master]
+
+    @torch.no_grad()
+    def _round_into_model(self) -> None:
+        for weight, master in self._rounded():
+            weight.copy_(master)
+
+
+def _master(weight: nn.Parameter) -> nn.Parameter:
+    if weight.dtype == torch.float32:
+        return weight
+    return nn.Parameter(weight.detach().to(torch.float32, copy=True))
