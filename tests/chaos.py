@@ -24,8 +24,6 @@ class FragileServer:
         self._stack = ExitStack()
         self._process: subprocess.Popen[str] | None = None
         self.port = 0
-        self.num_worker_kills = 0
-        self.num_server_kills = 0
         self._ever_seen: dict[int, psutil.Process] = {}
         self._lock = threading.Lock()
         self._is_stopped = False
@@ -38,13 +36,14 @@ class FragileServer:
         self.port = int(url.rpartition(":")[2])
         self._ever_seen[self._process.pid] = psutil.Process(self._process.pid)
 
-    def kill_worker(self, draw: random.Random) -> None:
-        """Kill one of the workers, if there is one."""
+    def kill_worker(self, draw: random.Random) -> bool:
+        """Kill one of the workers; return whether there was one."""
         workers = self._workers()
-        if workers:
-            with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess):
+            if workers:
                 draw.choice(workers).send_signal(signal.SIGKILL)
-            self.num_worker_kills += 1
+                return True
+        return False
 
     def kill_and_restart(self) -> None:
         """Kill the server's process and start another; blocks until that answers."""
@@ -55,7 +54,6 @@ class FragileServer:
             assert self._process is not None
             self._process.kill()
             self._stack.close()
-            self.num_server_kills += 1
             self.start()
 
     def stop(self) -> list[psutil.Process]:
@@ -87,8 +85,8 @@ class CuttingProxy:
         self._server = server
         self._listener: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
-        self._num_answers_to_cut = 0
-        self.num_cuts = 0
+        self._has_to_cut = False
+        self._has_cut = asyncio.Event()
         self.url = ""
 
     async def start(self) -> None:
@@ -102,13 +100,18 @@ class CuttingProxy:
 
     def cut_all(self) -> None:
         """Reset every connection."""
-        self.num_cuts += 1
         for writer in list(self._writers):
             writer.transport.abort()
 
-    def cut_next_answer(self) -> None:
-        """Pass on only the first half of the next chunk from the server, then reset."""
-        self._num_answers_to_cut += 1
+    async def cut_next_answer(self) -> None:
+        """Pass on only the first half of the next chunk from the server, then reset.
+
+        Returns when that has happened, or after two seconds without an answer.
+        """
+        self._has_to_cut = True
+        self._has_cut.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._has_cut.wait(), 2)
 
     async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
@@ -136,9 +139,9 @@ class CuttingProxy:
     ) -> None:
         with suppress(OSError):
             while chunk := await source.read(65536):
-                if is_answer and self._num_answers_to_cut:
-                    self._num_answers_to_cut -= 1
-                    self.num_cuts += 1
+                if is_answer and self._has_to_cut:
+                    self._has_to_cut = False
+                    self._has_cut.set()
                     sink.write(chunk[: len(chunk) // 2])
                     await sink.drain()
                     return

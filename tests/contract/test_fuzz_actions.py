@@ -23,7 +23,7 @@ from env_servers import server_process
 from odd_actions import Move, moves
 
 DEFAULT_ACTIONS = {"textcraft": 9_000, "textcraft_generated": 9_000, "babyai": 4_500}
-FEW_ACTIONS = 900
+FEW_ACTIONS = 300
 """For an environment that the table does not name."""
 LISTING_PERIODS = {"sciworld": 64}
 """How many moves go by before the actions that make sense are listed again, where that is slow."""
