@@ -21,8 +21,7 @@ from agentgym_rl.envs.client.agentgym import AgentGymEnvSource
 from agentgym_rl.envs.client.base import EnvSource
 from agentgym_rl.envs.client.http import HttpEnvSource
 from agentgym_rl.envs.client.local import LocalEnvSource
-from agentgym_rl.envs.client.openenv import OpenEnvSource
-from agentgym_rl.envs.client.openenv_mapping import OpenEnvOptions
+from agentgym_rl.envs.client.openenv import OpenEnvOptions, OpenEnvSource
 from agentgym_rl.envs.demos import collect_demonstrations
 from agentgym_rl.errors import ConfigError, did_you_mean
 from agentgym_rl.evaluation.evaluator import Evaluator

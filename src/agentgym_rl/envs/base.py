@@ -21,7 +21,6 @@ from typing import ClassVar
 
 from agentgym_rl.types import StepResult, Task
 
-
 JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 
 

@@ -20,7 +20,7 @@ from starlette.routing import Route
 from agentgym_rl.envs.babyai.env import BabyAI
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.client.agentgym import AgentGymEnvSource
-from agentgym_rl.envs.client.agentgym_scenarios import tasks_of
+from agentgym_rl.envs.client.agentgym.scenarios import tasks_of
 from agentgym_rl.envs.client.base import EnvClient
 from agentgym_rl.envs.server.agentgym import routes
 from agentgym_rl.envs.textcraft.env import TextCraft

@@ -15,7 +15,7 @@ from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.client.base import EnvSource
 from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.envs.client.openenv import OpenEnvSource
-from agentgym_rl.envs.client.openenv_mapping import (
+from agentgym_rl.envs.client.openenv.mapping import (
     ActionForm,
     BadActionError,
     OpenEnvOptions,

@@ -23,7 +23,8 @@ import aiohttp
 from agentgym_rl.envs import protocol
 from agentgym_rl.envs.base import EnvSpec, JsonValue
 from agentgym_rl.envs.client.base import EnvClient, EnvSource
-from agentgym_rl.envs.client.senders import BatchSender, Connections, RouteSender, Sender
+from agentgym_rl.envs.client.connections import Connections
+from agentgym_rl.envs.client.senders import BatchSender, RouteSender, Sender, request
 from agentgym_rl.envs.protocol import Answer, Call, Health, Object, Op, ProtocolError
 from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import StepResult, Task
@@ -176,7 +177,7 @@ class _Line:
 
     async def get(self, path: str, decode: Callable[[Object], _T]) -> _T:
         """Return the decoded answer to a request that is of no episode."""
-        send = partial(self._connections.request, "GET", path)
+        send = partial(request, self._connections, "GET", path)
         return await self._run(_Errand(send, path, "env server"), decode, self._timeout_s)
 
     async def _run(self, errand: _Errand, decode: Callable[[Object], _T], timeout_s: float) -> _T:

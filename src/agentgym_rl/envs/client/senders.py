@@ -14,11 +14,9 @@ from http import HTTPStatus
 import aiohttp
 
 from agentgym_rl.envs import protocol
+from agentgym_rl.envs.client.connections import Connections
 from agentgym_rl.envs.protocol import Answer, Call, Op, ProtocolError
 
-_CONNECT_TIMEOUT_S = 5.0
-_IDLE_CONNECTION_S = 30.0
-"""Shorter than the server keeps a connection, so a request never meets one that just closed."""
 _MAX_BATCH_CALLS = 512
 _MAX_BATCH_BYTES = 1024 * 1024
 _BATCH_DELAY_S = 0.002
@@ -26,50 +24,13 @@ _BATCH_DELAY_S = 0.002
 _NUM_UNDELAYED = 2
 
 
-class Connections:
-    """The aiohttp session of one server; belongs to the event loop of its first use."""
-
-    def __init__(self, url: str, *, token: str | None, max_connections: int) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise ValueError(
-                f"the address of a server starts with http:// or https://, got {url!r}"
-            )
-        self.url = url.rstrip("/")
-        self._token = token
-        self._max_connections = max_connections
-        self._session: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def session(self) -> aiohttp.ClientSession:
-        loop = asyncio.get_running_loop()
-        if self._session is None:
-            headers = {"Content-Type": "application/json"}
-            if self._token is not None:
-                headers["Authorization"] = f"Bearer {self._token}"
-            self._loop = loop
-            self._session = aiohttp.ClientSession(
-                headers=headers,
-                connector=aiohttp.TCPConnector(
-                    limit=self._max_connections, keepalive_timeout=_IDLE_CONNECTION_S
-                ),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S),
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        if self._loop is not loop:
-            raise RuntimeError(
-                f"the source of {self.url} belongs to another event loop: make one for each loop"
-            )
-        return self._session
-
-    async def request(self, method: str, path: str, body: bytes | None = None) -> Answer:
-        """Return the answer to one request; the number is 0."""
-        async with self.session().request(method, self.url + path, data=body) as response:
-            return _answer(0, response.status, await response.read())
-
-    async def aclose(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+async def request(
+    connections: Connections, method: str, path: str, body: bytes | None = None
+) -> Answer:
+    """Return the answer to one request; the number is 0."""
+    url = connections.url + path
+    async with connections.session().request(method, url, data=body) as response:
+        return _answer(0, response.status, await response.read())
 
 
 class Sender(ABC):
@@ -90,16 +51,16 @@ class RouteSender(Sender):
         path = f"/episodes/{call.episode}"
         match call.op:
             case Op.CREATE:
-                return await self._connections.request("POST", "/episodes")
+                return await request(self._connections, "POST", "/episodes")
             case Op.CLOSE:
-                return await self._connections.request("DELETE", path)
+                return await request(self._connections, "DELETE", path)
             case Op.RESET:
                 body = protocol.encode({"task": call.task})
-                return await self._connections.request("POST", f"{path}/reset", body)
+                return await request(self._connections, "POST", f"{path}/reset", body)
             case Op.STEP:
                 body = protocol.encode({"round": call.round_index, "action": call.action})
-                return await self._connections.request("POST", f"{path}/step", body)
-        return await self._connections.request("GET", f"{path}/{call.op}")
+                return await request(self._connections, "POST", f"{path}/step", body)
+        return await request(self._connections, "GET", f"{path}/{call.op}")
 
 
 class BatchSender(Sender):

@@ -1,6 +1,6 @@
 """The episodes of one environment as every dialect of a server sees them.
 
-A dialect (app.py, agentgym.py, openenv.py) turns its own requests into these calls and the answers
+A dialect (app.py, agentgym, openenv) turns its own requests into these calls and the answers
 and errors back into its own shapes. Where the episodes run is the affair of who implements it.
 
 What a call raises: `EnvBusyError` (no free place), `EnvGoneError` (no such episode any more),

@@ -8,7 +8,7 @@
 HTTP has no sessions in this protocol: /reset plays a reset and gives its place back, /state is
 that of an episode which has not begun, and /step is refused with 409, because no episode is there
 to step. /mcp has no tools. What travels is drawn in envs/openenv_protocol.py; the frames of a
-session are answered in openenv_session.py.
+session are answered in session.py.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from agentgym_rl.envs import protocol
 from agentgym_rl.envs.openenv_protocol import SPEC_FIELD
 from agentgym_rl.envs.protocol import ErrorKind, ProtocolError
-from agentgym_rl.envs.server.openenv_schema import SCHEMA, openapi
-from agentgym_rl.envs.server.openenv_session import (
+from agentgym_rl.envs.server.openenv.schema import SCHEMA, openapi
+from agentgym_rl.envs.server.openenv.session import (
     Session,
     action_text,
     failure_of,
     reset_outcome,
 )
-from agentgym_rl.envs.server.openenv_tasks import TaskBook, describe, natural
+from agentgym_rl.envs.server.openenv.tasks import TaskBook, describe, natural
 from agentgym_rl.envs.server.service import EpisodeService
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,7 @@
 
 An episode is one WebSocket: when it is lost, the episode is gone. What a server of others leaves
 open (which field is the text, what counts as success) is decided by `OpenEnvOptions`, in
-openenv_mapping.py; tasks are in openenv_profile.py, sockets and deadlines in openenv_transport.py.
+mapping.py; tasks are in profile.py, sockets and deadlines in transport.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from agentgym_rl.envs import protocol
 from agentgym_rl.envs.base import EnvSpec, JsonValue
 from agentgym_rl.envs.client.base import EnvClient, EnvSource
-from agentgym_rl.envs.client.openenv_mapping import (
+from agentgym_rl.envs.client.openenv.mapping import (
     BadActionError,
     OpenEnvOptions,
     is_over,
@@ -25,8 +25,8 @@ from agentgym_rl.envs.client.openenv_mapping import (
     step_result,
     total_reward,
 )
-from agentgym_rl.envs.client.openenv_profile import ServerProfile, describe
-from agentgym_rl.envs.client.openenv_transport import ErrorFrame, OpenEnvSocket, OpenEnvTransport
+from agentgym_rl.envs.client.openenv.profile import ServerProfile, describe
+from agentgym_rl.envs.client.openenv.transport import ErrorFrame, OpenEnvSocket, OpenEnvTransport
 from agentgym_rl.envs.openenv_protocol import ErrorCode
 from agentgym_rl.envs.protocol import ErrorKind
 from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError

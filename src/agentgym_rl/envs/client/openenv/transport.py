@@ -17,6 +17,7 @@ import aiohttp
 import orjson
 
 from agentgym_rl.envs import protocol
+from agentgym_rl.envs.client.connections import Connections
 from agentgym_rl.envs.openenv_protocol import ErrorCode
 from agentgym_rl.envs.protocol import Object, ProtocolError
 from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
@@ -26,7 +27,6 @@ _MAX_REPEATS = 5
 _FIRST_PAUSE_S = 0.1
 """Doubled with each repeat: five of them take three to five seconds."""
 _BUSY_PAUSE_S = 1.0
-_CONNECT_TIMEOUT_S = 5.0
 _CLOSE_TIMEOUT_S = 5.0
 _CLOSE_HANDSHAKE_S = 1.0
 """What a server that no longer answers may cost beyond the deadline."""
@@ -105,15 +105,10 @@ class OpenEnvTransport:
     """Reaches one server. Belongs to the event loop of its first call."""
 
     def __init__(self, url: str, *, token: str | None, timeout_s: float) -> None:
-        if not url.startswith(("http://", "https://")):
-            raise ValueError(
-                f"the address of a server starts with http:// or https://, got {url!r}"
-            )
-        self.url = url.rstrip("/")
-        self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        # No limit: each episode holds a connection.
+        self._connections = Connections(url, token=token, max_connections=0)
+        self.url = self._connections.url
         self._timeout_s = timeout_s
-        self._session: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def fetch(self, path: str, body: Object | None = None) -> object | None:
         """Return the JSON of a GET, or with a body of a POST; None where there is no such route."""
@@ -159,9 +154,7 @@ class OpenEnvTransport:
             raise EnvError(f"{place}: {type(error).__name__}: {error}") from error
 
     async def aclose(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._connections.aclose()
 
     async def _patiently(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
         """Try again while the server cannot be reached: it may be about to start."""
@@ -175,7 +168,9 @@ class OpenEnvTransport:
     async def _request(self, path: str, body: Object | None) -> object | None:
         method = "GET" if body is None else "POST"
         data = None if body is None else orjson.dumps(body)
-        async with self._open_session().request(method, self.url + path, data=data) as response:
+        async with self._connections.session().request(
+            method, self.url + path, data=data
+        ) as response:
             content = await response.read()
             if response.status in _NOT_OFFERED:
                 return None
@@ -189,29 +184,13 @@ class OpenEnvTransport:
 
     async def _connect(self) -> aiohttp.ClientWebSocketResponse:
         try:
-            return await self._open_session().ws_connect(
+            return await self._connections.session().ws_connect(
                 f"{self.url}/ws",
                 max_msg_size=_MAX_MESSAGE_BYTES,
                 timeout=aiohttp.ClientWSTimeout(ws_close=_CLOSE_HANDSHAKE_S),
             )
         except aiohttp.WSServerHandshakeError as error:
             raise EnvError(f"HTTP {error.status} instead of a WebSocket at /ws") from error
-
-    def _open_session(self) -> aiohttp.ClientSession:
-        loop = asyncio.get_running_loop()
-        if self._session is None:
-            self._loop = loop
-            self._session = aiohttp.ClientSession(
-                headers={"Content-Type": "application/json", **self._headers},
-                connector=aiohttp.TCPConnector(limit=0),  # each episode holds a connection
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S),
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        if self._loop is not loop:
-            raise RuntimeError(
-                f"the source of {self.url} belongs to another event loop: make one for each loop"
-            )
-        return self._session
 
 
 async def _confirm(socket: OpenEnvSocket) -> None:

@@ -4,7 +4,7 @@ Those servers do not know a call that they have seen before, so nothing is sent 
 have arrived: a lost answer is an error, and the episode is started anew elsewhere. Only a refused
 connection and status 429, which did nothing, are tried again, within the deadline of the call.
 
-What differs between the scenarios is in agentgym_scenarios.py.
+What differs between the scenarios is in scenarios.py.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from http import HTTPStatus
 import aiohttp
 
 from agentgym_rl.envs.base import EnvSpec
-from agentgym_rl.envs.client.agentgym_scenarios import Scenario, scenario_of, spec_of, tasks_of
+from agentgym_rl.envs.client.agentgym.scenarios import Scenario, scenario_of, spec_of, tasks_of
 from agentgym_rl.envs.client.base import EnvClient, EnvSource
+from agentgym_rl.envs.client.connections import Connections
 from agentgym_rl.envs.episode import without_surrogates
 from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import StepResult, Task
 
 logger = logging.getLogger(__name__)
 
-_CONNECT_TIMEOUT_S = 5.0
 _CLOSE_TIMEOUT_S = 5.0
 _IDLE_CONNECTION_S = 2.0
 """Those servers drop a connection that was idle for 5 s, and a call sent into that is lost."""
@@ -67,13 +67,9 @@ class AgentGymEnvSource(EnvSource):
             timeout_s: Deadline of each call.
             max_connections: Should reach the number of episodes that run at a time.
         """
-        if not url.startswith(("http://", "https://")):
-            raise ValueError(
-                f"the address of a server starts with http:// or https://, got {url!r}"
-            )
         self._scenario = scenario_of(env)
         self._server = _Server(
-            url.rstrip("/"), token=token, timeout_s=timeout_s, max_connections=max_connections
+            url, token=token, timeout_s=timeout_s, max_connections=max_connections
         )
 
     async def spec(self) -> EnvSpec:
@@ -229,12 +225,11 @@ class _Server:
     def __init__(
         self, url: str, *, token: str | None, timeout_s: float, max_connections: int
     ) -> None:
-        self.url = url
-        self._token = token
+        self._connections = Connections(
+            url, token=token, max_connections=max_connections, idle_s=_IDLE_CONNECTION_S
+        )
+        self.url = self._connections.url
         self._timeout_s = timeout_s
-        self._max_connections = max_connections
-        self._session: aiohttp.ClientSession | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def call(
         self,
@@ -266,9 +261,7 @@ class _Server:
             raise EnvError(f"{what}: not JSON: {error}") from error
 
     async def aclose(self) -> None:
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self._connections.aclose()
 
     async def _send(
         self, method: str, path: str, body: Mapping[str, object] | None, timeout_s: float
@@ -295,28 +288,10 @@ class _Server:
     async def _send_once(
         self, method: str, path: str, body: Mapping[str, object] | None
     ) -> _Answer:
-        session = self._open_session()
+        session = self._connections.session()
         url = self.url + path
         async with session.request(method, url, json=body, allow_redirects=False) as response:
             return _Answer(response.status, await response.read())
-
-    def _open_session(self) -> aiohttp.ClientSession:
-        loop = asyncio.get_running_loop()
-        if self._session is None:
-            self._loop = loop
-            self._session = aiohttp.ClientSession(
-                headers={"Authorization": f"Bearer {self._token}"} if self._token else {},
-                connector=aiohttp.TCPConnector(
-                    limit=self._max_connections, keepalive_timeout=_IDLE_CONNECTION_S
-                ),
-                timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S),
-                cookie_jar=aiohttp.DummyCookieJar(),
-            )
-        if self._loop is not loop:
-            raise RuntimeError(
-                f"the source of {self.url} belongs to another event loop: make one for each loop"
-            )
-        return self._session
 
 
 _ERRORS: Mapping[int, type[EnvError]] = {

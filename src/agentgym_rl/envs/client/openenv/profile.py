@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from agentgym_rl.envs import protocol
 from agentgym_rl.envs.base import EnvSpec
-from agentgym_rl.envs.client.openenv_mapping import ActionForm, OpenEnvOptions
-from agentgym_rl.envs.client.openenv_transport import OpenEnvTransport
+from agentgym_rl.envs.client.openenv.mapping import ActionForm, OpenEnvOptions
+from agentgym_rl.envs.client.openenv.transport import OpenEnvTransport
 from agentgym_rl.envs.openenv_protocol import SPEC_FIELD
 from agentgym_rl.envs.protocol import ErrorKind, Object, ProtocolError
 from agentgym_rl.types import Task

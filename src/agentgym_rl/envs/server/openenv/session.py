@@ -2,7 +2,7 @@
 
 Every frame gets an answer and no frame ends the session: what is wrong with it, or with the
 environment, is an error frame. After a failure of the environment a reset takes a new place. The
-socket itself is the affair of openenv.py.
+socket itself is the affair of routes.py.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agentgym_rl.envs import protocol
 from agentgym_rl.envs.episode import EpisodeStateError
 from agentgym_rl.envs.openenv_protocol import ACTION_FIELD, CODES, TEXT_FIELD, ErrorCode
 from agentgym_rl.envs.protocol import ErrorKind, ProtocolError
-from agentgym_rl.envs.server.openenv_tasks import TaskBook
+from agentgym_rl.envs.server.openenv.tasks import TaskBook
 from agentgym_rl.envs.server.service import EpisodeService
 from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import StepResult, Task
