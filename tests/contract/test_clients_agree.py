@@ -1,7 +1,8 @@
 """An episode is the same on every way to it, for every built-in environment.
 
 In process, over HTTP by routes and in batches, in one and in several worker processes, and through
-OpenEnv's protocol. The server runs in a process with another hash seed, so an order that depends on hashing shows.
+OpenEnv's protocol. The server runs in a process with another hash seed, so an order that depends on
+hashing shows.
 """
 
 from __future__ import annotations
