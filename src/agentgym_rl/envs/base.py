@@ -67,7 +67,10 @@ class Environment(ABC):
 
     @abstractmethod
     def reset(self, task: Task) -> str:
-        """Start the task anew and return the first observation (it states the goal)."""
+        """Start the task anew and return the first observation (it states the goal).
+
+        Raises ValueError for a task that there is not.
+        """
 
     @abstractmethod
     def step(self, action: str) -> StepResult:

@@ -42,8 +42,14 @@ class EnvEpisode:
         self._environment = self._factory()
 
     def reset(self, task: Task) -> str:
+        """Start the task; a ValueError says that there is no such task, and no episode runs."""
         self.task, self.num_rounds, self._is_over = task, 0, False
-        self._observation = _checked_text(self._held().reset(task), "the observation of reset")
+        try:
+            text = self._held().reset(task)
+        except ValueError:
+            self.task = None
+            raise
+        self._observation = _checked_text(text, "the observation of reset")
         return self._observation
 
     def step(self, action: str) -> StepResult:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from dataclasses import dataclass
 
@@ -21,6 +22,9 @@ from agentgym_rl.rollout.handler import RolloutHandler
 from agentgym_rl.types import Episode, Round, SamplingParams, StepResult, StopReason, Task
 
 logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S = 0.2
+"""Before the second attempt at an episode; four times as long before the third."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,8 @@ async def run_episode(request: EpisodeRequest, actors: Actors, limits: Limits) -
             "episode %s failed (%s), attempt %d of %d: %s",
             request.task.id, episode.stop_reason, attempt, limits.max_attempts, episode.error,
         )  # fmt: skip
+        # What failed may be starting anew; with jitter, so that all do not come back together.
+        await asyncio.sleep(_FIRST_PAUSE_S * 4 ** (attempt - 1) * random.uniform(1.0, 1.5))
 
 
 class _EpisodeRun:

@@ -64,7 +64,11 @@ class Session:
             case Op.RESET:
                 assert call.task is not None, "a reset is decoded with its task"
                 self._latest_result = None
-                return {"observation": self.episode.reset(call.task)}
+                try:
+                    return {"observation": self.episode.reset(call.task)}
+                except ValueError as error:
+                    message = f"task {call.task.id} is refused: {_told(error)}"
+                    raise ProtocolError(ErrorKind.WRONG_TYPE, message) from error
             case Op.OBSERVATION:
                 return {"observation": self.episode.observation()}
             case Op.ACTIONS:

@@ -93,19 +93,20 @@ class Lane:
             self._thread.start()
         self._signals.put(True)
 
-    def is_overdue(self, timeout_s: float) -> bool:
-        """Whether the running errand has taken longer than `timeout_s`."""
-        with self._lock:
-            return self._running is not None and time.monotonic() - self._running_since > timeout_s
+    def leave_behind(self, *, after_s: float = 0.0) -> Remainder | None:
+        """Give up on the running errand, and return it with those that wait.
 
-    def leave_behind(self) -> Remainder:
-        """Give up on the running errand, and return it with those that wait."""
-        self._is_closed = True
+        None, and nothing happens, where an errand runs for less than `after_s`. Call `deliver`
+        afterwards, when nothing sends errands here any more.
+        """
         with self._lock:
+            now = time.monotonic()
+            if after_s and (self._running is None or now - self._running_since <= after_s):
+                return None
+            self._is_closed = True
             self._given_up = self._running
             remainder = Remainder(self._running, tuple(self._waiting))
             self._waiting.clear()
-        self._deliver()
         self._signals.put(False)
         return remainder
 
@@ -114,7 +115,8 @@ class Lane:
         self._is_closed = True
         self._signals.put(False)
 
-    def _deliver(self) -> None:
+    def deliver(self) -> None:
+        """Finish the errands that have run."""
         with self._lock:
             finished, self._is_told = self._finished.copy(), False
             self._finished.clear()
@@ -124,7 +126,7 @@ class Lane:
     def _deliver_held_up(self) -> None:
         """Deliver what the thread cannot tell of while a slow errand runs."""
         self._timer = None
-        self._deliver()
+        self.deliver()
         if self.is_busy and not self._is_closed:
             self._timer = self._loop.call_later(_MAX_HELD_S, self._deliver_held_up)
 
@@ -170,6 +172,6 @@ class Lane:
                 return
             self._is_told = True
         try:
-            self._loop.call_soon_threadsafe(self._deliver)
+            self._loop.call_soon_threadsafe(self.deliver)
         except RuntimeError:
             logger.debug("the event loop closed before a call was delivered")

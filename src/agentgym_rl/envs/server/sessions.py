@@ -137,8 +137,8 @@ class SessionStore(Backend):
         if self._shared_lane is not None:
             busy.add(self._shared_lane)
         for lane in busy:
-            if lane.is_overdue(timeout_s):
-                self._expire(lane)
+            if (remainder := lane.leave_behind(after_s=timeout_s)) is not None:
+                self._expire(lane, remainder)
         for lane, since in list(self._closing.items()):
             is_late = time.monotonic() - since > timeout_s
             if is_late and lane.is_alive:
@@ -229,7 +229,7 @@ class SessionStore(Backend):
             self._num_failed += 1
             self._end(session, f"the environment failed: {errand.failure}")
 
-    def _expire(self, lane: Lane) -> None:
+    def _expire(self, lane: Lane, remainder: Remainder) -> None:
         """Give up the call that hangs on the lane: its session ends, the others go on."""
         fresh = self._new_lane()
         if lane is self._shared_lane:
@@ -237,7 +237,7 @@ class SessionStore(Backend):
         for session in self._sessions.values():
             if session.lane is lane:
                 session.lane = fresh
-        remainder = lane.leave_behind()
+        lane.deliver()
         self._left_behind.append(lane)
         errand = remainder.running
         if isinstance(errand, CallErrand):
@@ -283,6 +283,8 @@ class SessionStore(Backend):
             self._closing[lane] = time.monotonic()
         else:
             remainder = lane.leave_behind()
+            assert remainder is not None, "it is left behind at any rate"
+            lane.deliver()
             self._left_behind.append(lane)
             if isinstance(remainder.running, CallErrand):
                 remainder.running.give_up(ErrorKind.GONE, gone_message(reason))
