@@ -23,8 +23,8 @@ from agentgym_rl.envs.protocol import Op
 from agentgym_rl.envs.server.app import EnvApp
 from agentgym_rl.envs.server.backend import ServerLimits
 from agentgym_rl.envs.server.openapi import describe
+from agentgym_rl.envs.textcraft.env import TextCraft
 from env_servers import server_thread
-from fakes import CountingEnv
 
 CASES_PER_ROUTE = 200
 CHECKS = [
@@ -33,8 +33,8 @@ CHECKS = [
     content_type_conformance,
     response_schema_conformance,
 ]
-TASK = {"env": "counting", "split": "train", "index": 18}
-DESCRIPTION = describe(CountingEnv.spec)
+TASK = {"env": "textcraft", "split": "train", "index": 18}
+DESCRIPTION = describe(TextCraft.spec)
 OPERATIONS = [
     (path, method.upper()) for path, methods in DESCRIPTION["paths"].items() for method in methods
 ]
@@ -43,7 +43,7 @@ OPERATIONS = [
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     # The episodes that the cases open are many and never closed: none may hit the capacity.
-    with server_thread("fakes:CountingEnv", limits=ServerLimits(capacity=100_000)) as url:
+    with server_thread("textcraft", limits=ServerLimits(capacity=100_000)) as url:
         yield url
 
 
@@ -109,7 +109,7 @@ def test_answers_are_as_described(url: str, path: str, method: str):
 
 
 def test_every_route_of_our_protocol_is_described():
-    app = EnvApp("fakes:CountingEnv")
+    app = EnvApp("textcraft")
     ours = {
         (route.path.replace("{id}", "{episode}"), method)
         for route in app._routes()
