@@ -19,9 +19,11 @@ from agentgym_rl.config import ModelConfig
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.attention import ATTENTION
 from agentgym_rl.models.chat import ChatRenderer
+from agentgym_rl.models.lora import has_lora, save_adapter, save_merged
 from agentgym_rl.models.tiny import build_tiny_model, train_tokenizer
 
 TINY = "tiny"
+ADAPTER = "adapter"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,26 +50,45 @@ class Policy:
         return frozenset(self.renderer.stop_token_ids) | {id_ for id_ in ids if id_ is not None}
 
     def save(self, folder: Path) -> None:
-        """Write a directory for transformers' `from_pretrained`; it appears only when whole."""
+        """Write a directory for transformers' `from_pretrained`; it appears only when whole.
+
+        With LoRA the weights include the adapter, which is also in the folder `ADAPTER` by itself.
+        """
         writing = folder.with_name(f".{folder.name}.writing")
         shutil.rmtree(writing, ignore_errors=True)
-        self.model.save_pretrained(writing)
+        if has_lora(self.model):
+            save_merged(self.model, writing)
+            save_adapter(self.model, writing / ADAPTER)
+        else:
+            self.model.save_pretrained(writing)
         self.tokenizer.save_pretrained(writing)
         shutil.rmtree(folder, ignore_errors=True)
         writing.rename(folder)
 
 
-def load_policy(config: ModelConfig, *, seed: int, texts: Callable[[], Iterable[str]]) -> Policy:
+def load_policy(
+    config: ModelConfig,
+    *,
+    seed: int,
+    texts: Callable[[], Iterable[str]],
+    dtype: torch.dtype = torch.float32,
+) -> Policy:
     """Return the policy that a recipe names; `texts` gives a new tokenizer what to learn from."""
     if config.path == TINY:
         tokenizer = train_tokenizer(texts(), vocab_size=config.tiny.vocab_size)
         model = build_tiny_model(config.tiny, tokenizer, seed=seed)
+        # Not `model.to`: it would round the rotary frequencies, which are buffers, as well.
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(dtype)
         return _policy(model, tokenizer)
-    return load_pretrained(config.path)
+    return load_pretrained(config.path, dtype=dtype)
 
 
-def load_pretrained(path: str | Path) -> Policy:
-    """Return the policy saved in a directory or published under a hub name."""
+def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Policy:
+    """Return the policy saved in a directory or published under a hub name.
+
+    Its weights are rounded to `dtype`, in which the engine and the learner both compute.
+    """
     text = str(path)
     is_local = text.startswith((".", "/", "~")) or text.count("/") > 1
     if is_local and not Path(path).is_dir():
@@ -78,7 +99,7 @@ def load_pretrained(path: str | Path) -> Policy:
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
         model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=torch.float32, attn_implementation=ATTENTION
+            path, dtype=dtype, attn_implementation=ATTENTION
         )
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())  # transformers' messages have several lines

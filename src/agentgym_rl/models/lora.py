@@ -1,0 +1,186 @@
+"""LoRA (arXiv:2106.09685) with peft: small trained matrices beside frozen weights.
+
+The adapter is put into the policy's own model object, so engine and learner both see it at once
+and nothing else changes: parameters that are not the adapter's simply need no gradient. The policy
+without its adapter is the reference, at no cost in memory.
+
+peft is an optional extra, so it is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from agentgym_rl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from peft import PeftConfig
+    from peft.tuners.lora import LoraLayer
+
+ALL_LINEAR = "all-linear"
+"""Every linear layer but the head."""
+
+_ADAPTER = "default"
+_PREFIX = "base_model.model."
+"""What peft puts before the names of weights in its files."""
+_WEIGHTS = "adapter_model.safetensors"
+
+
+def add_lora(
+    model: PreTrainedModel,
+    *,
+    rank: int,
+    alpha: int,
+    targets: str | Sequence[str] = ALL_LINEAR,
+    seed: int,
+) -> None:
+    """Add an adapter that changes nothing yet, and freeze all other weights.
+
+    `targets` are the names of layers, such as "q_proj" or "lm_head". Updates are scaled by
+    alpha / rank. There is no dropout: the learner must see the probabilities of the engine.
+    """
+    _require_peft()
+    from peft import LoraConfig  # an optional extra
+
+    names = targets if isinstance(targets, str) else list(targets)
+    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=names, lora_dropout=0.0)
+    config.base_model_name_or_path = model.name_or_path
+    with torch.random.fork_rng(devices=[model.device] if model.device.type != "cpu" else ()):
+        torch.manual_seed(seed)
+        _inject(model, config)
+
+
+def has_lora(model: PreTrainedModel) -> bool:
+    """Return whether the model has an adapter."""
+    return any(".lora_" in name for name, _ in model.named_parameters())
+
+
+@contextlib.contextmanager
+def reference_policy(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
+    """Give the policy as it was before training: the adapter is off, and no gradient is taken.
+
+    Nobody may generate meanwhile, because the engine has the same model.
+    """
+    layers = _lora_layers(model)
+    if not layers:
+        raise ValueError("a model without LoRA is not its own reference; keep a copy of it")
+    for layer in layers.values():
+        layer.enable_adapters(enabled=False)
+    try:
+        with torch.no_grad():
+            yield model
+    finally:
+        for layer in layers.values():
+            layer.enable_adapters(enabled=True)
+
+
+def save_adapter(model: PreTrainedModel, folder: Path) -> None:
+    """Write the adapter alone, for `load_adapter` and for peft's own `from_pretrained`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(
+        {_PREFIX + name: weight.contiguous() for name, weight in _adapter_weights(model).items()},
+        folder / _WEIGHTS,
+        metadata={"format": "pt"},
+    )
+    model.peft_config[_ADAPTER].save_pretrained(str(folder))
+
+
+def load_adapter(model: PreTrainedModel, folder: Path) -> None:
+    """Add a saved adapter to the model that it was trained on, to be trained further."""
+    _require_peft()
+    from peft import LoraConfig, set_peft_model_state_dict  # an optional extra
+
+    if not (folder / _WEIGHTS).is_file():
+        raise ConfigError(f"there is no LoRA adapter in {str(folder)!r}")
+    config = LoraConfig.from_pretrained(str(folder))
+    config.inference_mode = False  # peft writes True, under which the adapter would be frozen
+    _inject(model, config)
+    saved = load_file(folder / _WEIGHTS, device=str(model.device))
+    weights = {name.removeprefix(_PREFIX): weight for name, weight in saved.items()}
+    wanted = _adapter_weights(model)
+    shapes, wanted_shapes = (
+        {name: weight.shape for name, weight in w.items()} for w in (weights, wanted)
+    )
+    if shapes != wanted_shapes:
+        raise ConfigError(
+            f"the adapter in {str(folder)!r} is of another model: of its {len(shapes)} weights "
+            f"{len(shapes.items() & wanted_shapes.items())} fit, and {len(wanted)} are needed"
+        )
+    set_peft_model_state_dict(model, weights, adapter_name=_ADAPTER)
+
+
+def save_merged(model: PreTrainedModel, folder: Path) -> None:
+    """Write an ordinary model directory with the adapter added to the weights.
+
+    The model itself is not touched: to merge and unmerge in place would change its last bits.
+    """
+    model.save_pretrained(folder, state_dict=_merged_weights(model))
+    heads = (model.get_input_embeddings(), model.get_output_embeddings())
+    if model.config.tie_word_embeddings and any(
+        head in _lora_layers(model).values() for head in heads
+    ):
+        # One of the two has an adapter now, so they are no longer the same matrix.
+        file = folder / "config.json"
+        config = json.loads(file.read_text(encoding="utf-8"))
+        file.write_text(json.dumps(config | {"tie_word_embeddings": False}, indent=2), "utf-8")
+
+
+def _adapter_weights(model: PreTrainedModel) -> dict[str, Tensor]:
+    from peft import get_peft_model_state_dict  # an optional extra
+
+    # Left to itself, peft may ask the hub whether to save embeddings.
+    return get_peft_model_state_dict(model, adapter_name=_ADAPTER, save_embedding_layers=False)
+
+
+@torch.no_grad()
+def _merged_weights(model: PreTrainedModel) -> dict[str, Tensor]:
+    from peft.tuners.lora import Embedding, Linear  # an optional extra
+
+    layers, merged = _lora_layers(model), dict[str, Tensor]()
+    for name, weight in model.state_dict().items():
+        if ".lora_" in name:
+            continue
+        owner, found, rest = name.partition(".base_layer.")
+        if found and owner in layers and rest == "weight":
+            layer = layers[owner]
+            assert isinstance(layer, Linear | Embedding), "peft adapts only those in a decoder"
+            delta = layer.get_delta_weight(_ADAPTER)
+            weight = (weight.float() + delta.float()).to(weight.dtype).cpu()
+        merged[name.replace(".base_layer.", ".")] = weight
+    return merged
+
+
+def _inject(model: PreTrainedModel, config: PeftConfig) -> None:
+    from peft import inject_adapter_in_model  # an optional extra
+
+    if has_lora(model):
+        raise ValueError("the model has an adapter already")
+    try:
+        inject_adapter_in_model(config, model, adapter_name=_ADAPTER)
+    except ValueError as error:
+        raise ConfigError(f"LoRA does not fit {type(model).__name__}: {error}") from error
+    model.eval()
+
+
+def _lora_layers(model: PreTrainedModel) -> dict[str, LoraLayer]:
+    """Return the layers that have an adapter, by name."""
+    if not has_lora(model):
+        return {}
+    from peft.tuners.lora import LoraLayer  # an optional extra
+
+    return {name: layer for name, layer in model.named_modules() if isinstance(layer, LoraLayer)}
+
+
+def _require_peft() -> None:
+    if importlib.util.find_spec("peft") is None:
+        raise ConfigError('LoRA needs peft: pip install "agentgym-rl[lora]"')
