@@ -53,9 +53,12 @@ class EnvEpisode:
         return self._observation
 
     def step(self, action: str) -> StepResult:
+        environment = self._environment
         if self._is_over:
             raise EpisodeStateError("step after the end of the episode: reset first")
-        result = _checked_result(self._started("step").step(action))
+        if self.task is None or environment is None:
+            environment = self._started("step")
+        result = _checked_result(environment.step(action))
         self.num_rounds += 1
         self._observation = result.observation
         self._is_over = result.is_last

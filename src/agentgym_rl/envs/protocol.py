@@ -173,6 +173,18 @@ def encode_answer(number: int, status: int, body: object) -> bytes:
     )
 
 
+def step_fields(result: StepResult) -> Object:
+    """Return the body of the answer to a step; a dict, which orjson writes in half the time."""
+    return {
+        "observation": result.observation,
+        "reward": result.reward,
+        "terminated": result.terminated,
+        "truncated": result.truncated,
+        "success": result.success,
+        "valid_action": result.valid_action,
+    }
+
+
 def error_body(kind: ErrorKind, message: str) -> Object:
     return {"error": {"type": kind.type, "message": message}}
 
@@ -301,6 +313,8 @@ def decode_error(body: Object) -> str:
 def decode_task(value: object) -> Task:
     if not isinstance(value, dict):
         raise ProtocolError(ErrorKind.WRONG_TYPE, "a task must be an object")
+    if tuple(value) == _TASK_NAMES and tuple(map(type, value.values())) == _TASK_TYPES:
+        return Task(*value.values())  # as our clients write it, in a third of the time
     return Task(**_checked({**_TASK_DEFAULTS, **value}, _TASK, "task"))
 
 
@@ -353,6 +367,8 @@ _TASK: Mapping[str, _Types] = MappingProxyType(
         "seed": (int,),
     }
 )
+_TASK_NAMES = tuple(_TASK)
+_TASK_TYPES = tuple(types[0] for types in _TASK.values())
 _TASK_DEFAULTS: Mapping[str, object] = MappingProxyType({"category": "", "level": "", "seed": 0})
 _SPEC: Mapping[str, _Types] = MappingProxyType(
     {

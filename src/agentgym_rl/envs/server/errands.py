@@ -56,7 +56,7 @@ class Session:
     def perform(self, call: Call) -> object:
         """Do the call and return the body of its answer; on the lane's thread."""
         if call.op is _STEP:
-            return self._step(call.round_index, call.action)
+            return protocol.step_fields(self._step(call.round_index, call.action))
         match call.op:
             case Op.CREATE:
                 self.episode.build()
