@@ -25,6 +25,8 @@ logger = logging.getLogger(__name__)
 _FORMAT = 1
 """Part of the folder's name: raise it when other paths would be kept."""
 
+_MAX_WAITS = 3
+
 
 def default_folder() -> Path:
     """Return where paths are kept unless an option says otherwise."""
@@ -48,13 +50,28 @@ def _cached(variation: Variation, simplifications: str, file: Path) -> tuple[str
 
 
 def _search(variation: Variation, simplifications: str) -> tuple[str, ...]:
-    """Return the solver's path up to the action that completes the task."""
+    """Return the solver's path up to the action that completes the task; empty if it does not.
+
+    The solver draws at random, so chance (where a bee flies) may be against its path when the path
+    is played without it. To begin a moment later changes what happens by chance.
+    """
+    found = [clean_action(action) for action in find_gold_path(variation, simplifications)]
+    for num_waits in range(_MAX_WAITS + 1):
+        path = _play([*["wait1"] * num_waits, *found], variation, simplifications)
+        if path:
+            return path
+    logger.info("the solver does not solve %s %d", variation.topic.name, variation.number)
+    return ()
+
+
+def _play(actions: list[str], variation: Variation, simplifications: str) -> tuple[str, ...]:
+    """Return what of the actions it takes to complete the task; empty when they do not."""
     simulation = Simulation(variation, simplifications)
     try:
         # As an episode begins: the first look takes no time, but goes through the same steps.
         simulation.step("look around")
         done: list[str] = []
-        for action in map(clean_action, find_gold_path(variation, simplifications)):
+        for action in actions:
             reply = simulation.step(action)
             # The solver also says things that the simulator does not understand and ignores.
             if is_understood(reply.text):
