@@ -17,8 +17,9 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-MAX_LOGITS = 2**26
-"""Most logits that exist at once: 256 MiB in float32, of which a few copies are alive."""
+MAX_LOGITS = 2**27
+"""Most logits that exist at once: 512 MiB in float32, of which a few copies are alive. Smaller
+chunks save little, since a gradient as large as the head is there anyway, and take longer."""
 
 _ROWS_STEP = 16
 """Chunks are a multiple of this, because a CPU's rounding may depend on the rows of a product."""
