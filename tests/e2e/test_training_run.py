@@ -248,8 +248,8 @@ def test_a_server_that_dies_and_comes_back_changes_nothing(
         wait_until(lambda: len(metrics_of(path)) > 0)
         process.kill()
         process.wait()
-        program = "import sys; from agentgym_rl.envs.server.serve import serve; "
-        program += "serve('babyai', port=int(sys.argv[1]))"
+        program = "import sys; from agentgym_rl.envs.server.serve import Address, EnvServer; "
+        program += "EnvServer('babyai', Address(port=int(sys.argv[1]))).run()"
         with subprocess.Popen([sys.executable, "-c", program, url.rpartition(":")[2]]) as second:
             try:
                 assert succeeded(command.wait())
