@@ -1,5 +1,17 @@
 """Frozen configuration: TOML recipes and dotted overrides, parsed once."""
 
+from agentgym_rl.config.algorithms import (
+    CreditConfig,
+    GiGPOConfig,
+    GRPOConfig,
+    KLConfig,
+    OnlineConfig,
+    PolicyLossConfig,
+    PPOConfig,
+    ReinforcePPConfig,
+    RLOOConfig,
+    SFTConfig,
+)
 from agentgym_rl.config.load import (
     dump_config,
     find_recipe,
@@ -8,31 +20,44 @@ from agentgym_rl.config.load import (
     parse_value,
     read_table,
 )
-from agentgym_rl.config.run import RunConfig
+from agentgym_rl.config.rounds import (
+    AdaptiveRoundsConfig,
+    FixedRoundsConfig,
+    LinearRoundsConfig,
+    StepRoundsConfig,
+)
+from agentgym_rl.config.run import RoundsConfig, RunConfig
 from agentgym_rl.config.sections import (
     AgentConfig,
     EnvConfig,
     EvalConfig,
-    FixedRoundsConfig,
-    GRPOConfig,
     ModelConfig,
     NativeEngineConfig,
     RolloutConfig,
-    SFTConfig,
-    StepRoundsConfig,
     TinyModelConfig,
     TrainingConfig,
 )
 
 __all__ = [
+    "AdaptiveRoundsConfig",
     "AgentConfig",
+    "CreditConfig",
     "EnvConfig",
     "EvalConfig",
     "FixedRoundsConfig",
     "GRPOConfig",
+    "GiGPOConfig",
+    "KLConfig",
+    "LinearRoundsConfig",
     "ModelConfig",
     "NativeEngineConfig",
+    "OnlineConfig",
+    "PPOConfig",
+    "PolicyLossConfig",
+    "RLOOConfig",
+    "ReinforcePPConfig",
     "RolloutConfig",
+    "RoundsConfig",
     "RunConfig",
     "SFTConfig",
     "StepRoundsConfig",

@@ -6,25 +6,46 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from agentgym_rl.config.algorithms import (
+    CreditConfig,
+    GiGPOConfig,
+    GroupRelativeConfig,
+    GRPOConfig,
+    KLConfig,
+    OnlineConfig,
+    PolicyLossConfig,
+    PPOConfig,
+    ReinforcePPConfig,
+    RLOOConfig,
+    SFTConfig,
+)
 from agentgym_rl.config.base import BaseConfig
+from agentgym_rl.config.rounds import (
+    AdaptiveRoundsConfig,
+    FixedRoundsConfig,
+    LinearRoundsConfig,
+    StepRoundsConfig,
+)
 from agentgym_rl.config.sections import (
     AgentConfig,
     CheckpointConfig,
     EnvConfig,
     EvalConfig,
-    FixedRoundsConfig,
-    GRPOConfig,
     ModelConfig,
     NativeEngineConfig,
     RolloutConfig,
-    SFTConfig,
-    StepRoundsConfig,
     TrainingConfig,
     WarmStartConfig,
 )
 
-AlgorithmConfig = Annotated[GRPOConfig | SFTConfig, Field(discriminator="type")]
-RoundsConfig = Annotated[FixedRoundsConfig | StepRoundsConfig, Field(discriminator="type")]
+AlgorithmConfig = Annotated[
+    GRPOConfig | PPOConfig | RLOOConfig | ReinforcePPConfig | GiGPOConfig | SFTConfig,
+    Field(discriminator="type"),
+]
+RoundsConfig = Annotated[
+    FixedRoundsConfig | StepRoundsConfig | LinearRoundsConfig | AdaptiveRoundsConfig,
+    Field(discriminator="type"),
+]
 
 
 class RunConfig(BaseConfig):
@@ -40,6 +61,9 @@ class RunConfig(BaseConfig):
     rollout: RolloutConfig = RolloutConfig()
     rounds: RoundsConfig = FixedRoundsConfig()
     algorithm: AlgorithmConfig = GRPOConfig()
+    credit: CreditConfig = CreditConfig()
+    policy_loss: PolicyLossConfig = PolicyLossConfig()
+    kl: KLConfig = KLConfig()
     training: TrainingConfig = TrainingConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -47,7 +71,7 @@ class RunConfig(BaseConfig):
 
     @model_validator(mode="after")
     def _check_combinations(self) -> RunConfig:
-        if isinstance(self.algorithm, GRPOConfig):
+        if isinstance(self.algorithm, OnlineConfig):
             self._check_online(self.algorithm)
         elif self.warm_start.steps:
             raise ValueError(
@@ -62,7 +86,7 @@ class RunConfig(BaseConfig):
             )
         return self
 
-    def _check_online(self, algorithm: GRPOConfig) -> None:
+    def _check_online(self, algorithm: OnlineConfig) -> None:
         if self.rollout.temperature == 0:
             raise ValueError(
                 "rollout.temperature=0 makes all episodes of a group the same, so nothing can be "
@@ -77,6 +101,47 @@ class RunConfig(BaseConfig):
             raise ValueError(
                 f"training.updates_per_step={self.training.updates_per_step} needs at least as "
                 f"many groups, but training.tasks_per_step={self.training.tasks_per_step}"
+            )
+        self._check_groups(algorithm)
+        self._check_loss()
+
+    def _check_groups(self, algorithm: OnlineConfig) -> None:
+        if isinstance(algorithm, GroupRelativeConfig):
+            if self.rollout.min_group_size < 2:
+                raise ValueError(
+                    f"algorithm.type={algorithm.type} compares episodes of a group, so a group "
+                    "needs two; set rollout.min_group_size=2"
+                )
+        elif self.rollout.max_refills:
+            raise ValueError(
+                "rollout.max_refills drops groups whose rewards are equal, from which only grpo, "
+                "rloo and gigpo learn nothing; set rollout.max_refills=0"
+            )
+        if self.credit.truncated == "bootstrap" and not isinstance(algorithm, PPOConfig):
+            raise ValueError(
+                "credit.truncated=bootstrap needs a critic, which algorithm.type=ppo alone has; "
+                "set credit.truncated to as_is or mask"
+            )
+
+    def _check_loss(self) -> None:
+        if self.kl.place == "loss" and self.kl.estimator == "k1" and self.kl.coef:
+            raise ValueError(
+                "kl.estimator=k1 in the loss has a gradient of mean zero; set kl.estimator=k2 or "
+                "k3, or kl.place=reward"
+            )
+        if self.kl.refresh_every and not self.kl.coef:
+            raise ValueError(
+                f"kl.refresh_every={self.kl.refresh_every} has no reference to refresh; set "
+                "kl.coef above 0, or kl.refresh_every=0"
+            )
+        if 0 < self.policy_loss.dual_clip <= 1:
+            raise ValueError(
+                f"policy_loss.dual_clip={self.policy_loss.dual_clip} would clip what is not off "
+                "policy; set it above 1 (3 is usual), or to 0 for no limit"
+            )
+        if self.policy_loss.dual_clip and self.policy_loss.objective != "clip":
+            raise ValueError(
+                "policy_loss.dual_clip belongs to policy_loss.objective=clip; set one of the two"
             )
 
     @property

@@ -1,4 +1,5 @@
-"""The sections of a recipe, one model each; `run.py` puts them together.
+"""The sections of a recipe, one model each; `run.py` puts them together. Those of algorithms and
+of the horizon have files of their own.
 
 Defaults are the recommended settings. 0 stands for "no limit" where a docstring says so,
 because TOML has no null.
@@ -6,10 +7,9 @@ because TOML has no null.
 
 from __future__ import annotations
 
-import itertools
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from agentgym_rl.config.base import BaseConfig
 
@@ -141,76 +141,12 @@ class RolloutConfig(BaseConfig):
     max_attempts: int = Field(default=3, ge=1)
     """How often an episode is started when the infrastructure fails."""
 
-    min_group_size: int = Field(default=2, ge=2)
+    min_group_size: int = Field(default=2, ge=1)
     """A group with fewer completed episodes than this is dropped whole."""
 
-
-class FixedRoundsConfig(BaseConfig):
-    """The same limit on rounds throughout."""
-
-    type: Literal["fixed"] = "fixed"
-
-    rounds: int = Field(default=20, ge=1)
-    """Limit on rounds of an episode."""
-
-
-class StepRoundsConfig(BaseConfig):
-    """Raise the limit on rounds in stages (ScalingInter-RL, arXiv:2509.08755)."""
-
-    type: Literal["scaling_inter_stepwise"] = "scaling_inter_stepwise"
-
-    rounds: tuple[int, ...] = Field(min_length=1)
-    """Limit on rounds of each stage, in order; must grow."""
-
-    steps_per_stage: int = Field(gt=0)
-    """Training steps before the next stage begins. The last stage never ends."""
-
-    @field_validator("rounds")
-    @classmethod
-    def _must_grow(cls, rounds: tuple[int, ...]) -> tuple[int, ...]:
-        grows = all(later > earlier for earlier, later in itertools.pairwise(rounds))
-        if rounds[0] < 1 or not grows:
-            raise ValueError(
-                f"must start at 1 or more and grow from stage to stage, got {list(rounds)}; "
-                "for one limit throughout use rounds.type=fixed"
-            )
-        return rounds
-
-
-class GRPOConfig(BaseConfig):
-    """Group-relative policy optimisation (arXiv:2402.03300)."""
-
-    type: Literal["grpo"] = "grpo"
-
-    group_size: int = Field(default=8, ge=2)
-    """Episodes of each task; a reward counts relative to the others of its group."""
-
-    normalize_std: bool = True
-    """Divide advantages by the standard deviation of the group's rewards."""
-
-    clip_low: float = Field(default=0.2, gt=0, lt=1)
-    """The probability ratio is clipped below 1 - clip_low."""
-
-    clip_high: float = Field(default=0.2, gt=0)
-    """The probability ratio is clipped above 1 + clip_high."""
-
-    entropy_coef: float = Field(default=0.0, ge=0)
-    """Weight of the entropy bonus."""
-
-
-class SFTConfig(BaseConfig):
-    """Supervised learning on demonstrations."""
-
-    type: Literal["sft"] = "sft"
-
-    data: str = ""
-    """Conversations in JSON lines (`agentgym demos` writes them); empty asks the expert."""
-
-    num_demos: int = Field(default=256, ge=1)
-    """How many demonstrations to use."""
-
-    batch_size: int = Field(default=16, ge=1)
-    """Demonstrations in one update."""
+    max_refills: int = Field(default=0, ge=0)
+    """Groups whose rewards are all equal teach nothing: with a number above 0 they are dropped and
+    other tasks collected in their place, so many times at most (DAPO, arXiv:2503.14476)."""
 
 
 class TrainingConfig(BaseConfig):
@@ -236,6 +172,9 @@ class TrainingConfig(BaseConfig):
 
     updates_per_step: int = Field(default=1, ge=1)
     """The step's groups are split into so many parts, one optimiser update each."""
+
+    epochs_per_step: int = Field(default=1, ge=1)
+    """How often an online algorithm goes through the episodes of a step."""
 
     tokens_per_batch: int = Field(default=16384, ge=64)
     """Most tokens in one forward and backward pass; gradients accumulate over passes."""

@@ -28,7 +28,7 @@ def rollout_metrics(groups: Sequence[Group], *, max_rounds: int) -> dict[str, fl
             [e.stop_reason is StopReason.MAX_TOKENS for e in completed]
         ),
         "rollout/invalid_action_rate": _mean([not round_.valid_action for round_ in rounds]),
-        "rollout/groups_without_spread": float(sum(_has_no_spread(group) for group in groups)),
+        "rollout/groups_without_spread": float(sum(not has_spread(group) for group in groups)),
         "rollout/tokens": float(sum(map(_num_action_tokens, completed))),
         "rollout/sequence_length_mean": _mean(
             [len(s.token_ids) for e in completed for s in e.samples]
@@ -36,8 +36,9 @@ def rollout_metrics(groups: Sequence[Group], *, max_rounds: int) -> dict[str, fl
     }
 
 
-def _has_no_spread(group: Group) -> bool:
-    return len({episode.reward for episode in group.completed}) < 2
+def has_spread(group: Group) -> bool:
+    """Return whether the completed episodes of a group differ in reward."""
+    return len({episode.reward for episode in group.completed}) > 1
 
 
 def _num_action_tokens(episode: Episode) -> int:

@@ -1,7 +1,7 @@
-"""Checkpoints: the weights as an ordinary model directory, and the optimiser beside it.
+"""Checkpoints: the weights as an ordinary model directory, and the learner beside it.
 
 checkpoints/step-N/model/         loadable with from_pretrained, and with `agentgym eval`
-checkpoints/step-N/learner.pt     the optimiser
+checkpoints/step-N/learner.pt     the optimiser; reference and critic where there are any
 checkpoints/step-N/state.json     the step
 """
 
@@ -33,7 +33,7 @@ def save_checkpoint(
 
 
 def restore_learner(run: RunFolder, learner: Learner) -> int:
-    """Restore the optimiser from the newest checkpoint; return its step, 0 without one.
+    """Restore the learner from the newest checkpoint; return its step, 0 without one.
 
     The weights are loaded with the policy.
     """

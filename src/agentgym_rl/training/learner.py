@@ -1,26 +1,40 @@
-"""The learner: turns training samples and a loss into updates of the weights.
+"""The learner: scores samples, and turns training samples and a loss into updates of the weights.
 
 Samples are packed without padding into passes of at most `tokens_per_batch` tokens, and every
-sum is divided by the number of action tokens of the whole update: how an update is split into
-passes does not change it.
+sum is divided by a number that is of the whole update: how an update is split into passes does
+not change it.
 
-Shape legend: A action tokens of a batch.
+Shape legend: A action tokens of a pass.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from agentgym_rl.config import TrainingConfig
-from agentgym_rl.models.forward import action_logprobs
+from agentgym_rl.models.chunked_logprobs import chunked_logprobs
+from agentgym_rl.models.critic import Critic
+from agentgym_rl.models.forward import ActionLogprobs, action_hidden, action_logprobs
 from agentgym_rl.models.loading import Policy
-from agentgym_rl.training.algorithms.base import TokenBatch, TokenLoss, TrainingSample
-from agentgym_rl.training.algorithms.losses import k3_divergence
+from agentgym_rl.training.algorithms.aggregation import Aggregation, Weights
+from agentgym_rl.training.algorithms.base import (
+    Needs,
+    ScoredEpisode,
+    TokenBatch,
+    TokenLoss,
+    TrainingSample,
+)
+from agentgym_rl.training.algorithms.kl import drift
+from agentgym_rl.training.batching import mean_loss, token_batch
+from agentgym_rl.training.optimizer import MasterAdamW, learning_rate
+from agentgym_rl.training.passes import split_by_tokens
+from agentgym_rl.training.reference import Reference
+from agentgym_rl.training.scoring import Scorers, final_value, score_groups
+from agentgym_rl.types import Group, Sample
 
 logger = logging.getLogger(__name__)
 
@@ -28,106 +42,184 @@ LossFunction = Callable[[TokenBatch], TokenLoss]
 
 
 class Learner:
-    """AdamW on the policy's weights. Synchronous; updates in place, so the engine sees them."""
+    """AdamW on the policy's weights. Synchronous; updates in place, so the engine sees them.
 
-    def __init__(self, policy: Policy, config: TrainingConfig, *, temperature: float) -> None:
-        self._model = policy.model
-        self._config = config
+    With `needs` it also keeps a frozen reference and a critic with an optimiser of its own.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        config: TrainingConfig,
+        *,
+        temperature: float,
+        needs: Needs | None = None,
+        aggregation: Aggregation | None = None,
+    ) -> None:
+        self._policy, self._model, self._config = policy, policy.model, config
         self._temperature = temperature
+        self._needs = needs or Needs()
+        self._aggregation = aggregation or Aggregation()
         self._num_updates = 0
-        decayed = [p for p in self._model.parameters() if p.requires_grad and p.ndim >= 2]
-        others = [p for p in self._model.parameters() if p.requires_grad and p.ndim < 2]
-        self._optimizer = torch.optim.AdamW(
-            [
-                {"params": decayed, "weight_decay": config.weight_decay},
-                {"params": others, "weight_decay": 0.0},
-            ],
-            lr=config.lr,
-        )
+        self._optimizer = MasterAdamW(self._model.parameters(), weight_decay=config.weight_decay)
+        self._reference, self._critic, self._critic_optimizer = None, None, None
+        if self._needs.reference:
+            self._reference = Reference(self._model, temperature=temperature)
+        if self._needs.critic is not None:
+            self._critic = Critic(self._model, trunk=self._needs.critic.trunk)
+            self._critic_optimizer = MasterAdamW(
+                self._critic.parameters(), weight_decay=config.weight_decay
+            )
 
-    def update(self, samples: Sequence[TrainingSample], loss: LossFunction) -> dict[str, float]:
-        """Make one optimiser update on the mean loss over all action tokens; return metrics."""
-        num_tokens = sum(item.sample.num_action_tokens for item in samples)
+    def score(self, groups: Sequence[Group]) -> list[list[ScoredEpisode]]:
+        """Return the episodes with what `needs` asks for, under the present weights."""
+        scorers = Scorers(
+            policy=self._logprobs if self._needs.policy else None,
+            reference=self._reference.logprobs if self._reference is not None else None,
+            values=self._critic.values if self._critic is not None else None,
+        )
+        scored = score_groups(groups, scorers, max_tokens=self._config.tokens_per_batch)
+        if self._critic is None or self._needs.critic is None or not self._needs.critic.bootstraps:
+            return scored
+        renderer, limit = self._policy.renderer, self._policy.max_context
+        return [
+            [
+                replace(
+                    item,
+                    final_value=final_value(
+                        item.episode, self._critic, renderer, max_context=limit
+                    ),
+                )
+                for item in group
+            ]
+            for group in scored
+        ]
+
+    def update(
+        self, samples: Sequence[TrainingSample], loss: LossFunction, *, updates_policy: bool = True
+    ) -> dict[str, float]:
+        """Make one optimiser update on the aggregated loss; return metrics (means over tokens).
+
+        Without `updates_policy` the critic alone learns.
+        """
+        num_tokens = sum(item.num_tokens for item in samples)
         if num_tokens == 0:
             raise ValueError("an update needs at least one action token")
-        self._optimizer.zero_grad(set_to_none=True)
+        weights = self._aggregation.weights(samples)
+        self._zero_grad()
         totals: dict[str, float] = {}
+        shares = dict(zip(map(id, samples), weights.samples, strict=True))
         for batch in split_by_tokens(samples, max_tokens=self._config.tokens_per_batch):
-            for name, value in self._accumulate(batch, loss, num_tokens).items():
+            own = Weights(tuple(shares[id(item)] for item in batch), weights.divisor)
+            for name, value in self._accumulate(batch, loss, own).items():
                 totals[name] = totals.get(name, 0.0) + value
+        total_loss = totals.pop("train/loss") / weights.divisor
         metrics = {name: value / num_tokens for name, value in totals.items()}
-        return metrics | self._step()
+        return {"train/loss": total_loss} | metrics | self._step(updates_policy=updates_policy)
+
+    def refresh_reference(self) -> None:
+        """Make the present weights the reference."""
+        assert self._reference is not None, "only an algorithm with a reference refreshes it"
+        self._reference.refresh()
 
     def state(self) -> dict[str, object]:
         """Return what a checkpoint keeps beside the weights."""
-        return {"optimizer": self._optimizer.state_dict(), "num_updates": self._num_updates}
+        state: dict[str, object] = {
+            "optimizer": self._optimizer.state_dict(),
+            "num_updates": self._num_updates,
+        }
+        if self._reference is not None:
+            state["reference"] = self._reference.state()
+        if self._critic is not None and self._critic_optimizer is not None:
+            state["critic"] = self._critic.state_dict()
+            state["critic_optimizer"] = self._critic_optimizer.state_dict()
+        return state
 
     def load_state(self, state: dict[str, object]) -> None:
         """Go on from what `state` returned."""
-        optimizer, num_updates = state["optimizer"], state["num_updates"]
-        assert isinstance(optimizer, dict) and isinstance(num_updates, int), "written by `state`"
-        self._optimizer.load_state_dict(optimizer)
+        num_updates = state["num_updates"]
+        assert isinstance(num_updates, int), "written by `state`"
+        self._optimizer.load_state_dict(_table(state, "optimizer"))
         self._num_updates = num_updates
+        if self._reference is not None:
+            self._reference.load_state(_table(state, "reference"))
+        if self._critic is not None and self._critic_optimizer is not None:
+            self._critic.load_state_dict(_table(state, "critic"))
+            self._critic_optimizer.load_state_dict(_table(state, "critic_optimizer"))
+
+    def _logprobs(self, samples: Sequence[Sample]) -> Tensor:
+        return action_logprobs(self._model, samples, temperature=self._temperature).logprobs_A
 
     def _accumulate(
-        self, batch: Sequence[TrainingSample], loss: LossFunction, num_tokens: int
+        self, batch: Sequence[TrainingSample], loss: LossFunction, weights: Weights
     ) -> dict[str, float]:
-        """Add the batch's share of the gradient; return sums over its action tokens."""
-        samples = [item.sample for item in batch]
-        now = action_logprobs(self._model, samples, temperature=self._temperature)
-        device = now.logprobs_A.device
-        old_A = torch.tensor(
-            [lp for s in samples for lp, m in zip(s.logprobs, s.loss_mask, strict=True) if m],
-            device=device,
-        )
-        advantages_A = torch.tensor([a for item in batch for a in item.advantages], device=device)
-        result = loss(TokenBatch(now.logprobs_A, old_A, advantages_A, now.entropies_A))
-        (result.loss_A.sum() / num_tokens).backward()
-        logprobs_A = now.logprobs_A.detach()
+        """Add the pass's share of the gradient; return sums over its action tokens."""
+        now, values_A = self._forward([item.sample for item in batch])
+        tokens = token_batch(batch, now, values_A)
+        result = loss(tokens)
+        mean_loss(result.loss_A, batch, weights).backward()
+        self._optimizer.collect_gradients()
+        if self._critic_optimizer is not None:
+            self._critic_optimizer.collect_gradients()
+        logprobs_A, engine_A = now.logprobs_A.detach(), tokens.engine_logprobs_A
+        assert engine_A is not None, "`token_batch` gives them"
         reported: dict[str, Tensor] = {
-            "train/loss": result.loss_A,
             "train/entropy": now.entropies_A,
-            "train/kl": k3_divergence(logprobs_A, old_A),
-            "train/logprob_diff": (logprobs_A - old_A).abs(),
+            "train/kl": drift(logprobs_A, tokens.old_logprobs_A),
+            "train/logprob_diff": (logprobs_A - engine_A).abs(),
             **result.metrics,
         }
-        return {name: float(value_A.detach().double().sum()) for name, value_A in reported.items()}
+        sums = {name: float(value_A.detach().double().sum()) for name, value_A in reported.items()}
+        weighted = mean_loss(result.loss_A.detach().double(), batch, replace(weights, divisor=1.0))
+        return {"train/loss": float(weighted)} | sums
 
-    def _step(self) -> dict[str, float]:
-        """Clip and apply the gradient; one that is not finite is skipped and counted."""
-        self._num_updates += 1
-        lr = self._config.lr * min(1.0, self._num_updates / max(1, self._config.warmup_steps))
-        for group in self._optimizer.param_groups:
-            group["lr"] = lr
-        norm = float(
-            torch.nn.utils.clip_grad_norm_(self._model.parameters(), self._config.max_grad_norm)
+    def _forward(self, samples: Sequence[Sample]) -> tuple[ActionLogprobs, Tensor | None]:
+        """Return log-probabilities and, with a critic, values of the pass's action tokens."""
+        if self._critic is None or not self._critic.is_shared:
+            now = action_logprobs(self._model, samples, temperature=self._temperature)
+            return now, self._critic.values(samples) if self._critic is not None else None
+        actions = action_hidden(self._model, samples)
+        logprobs_A, entropies_A = chunked_logprobs(
+            self._model, actions.hidden_AH, actions.ids_A, temperature=self._temperature
         )
-        is_finite = math.isfinite(norm)
-        if is_finite:
-            self._optimizer.step()
-        else:
-            logger.warning(
-                "update %d has a gradient of norm %s and was skipped", self._num_updates, norm
-            )
-        self._optimizer.zero_grad(set_to_none=True)
-        return {
-            "train/grad_norm": norm if is_finite else 0.0,
-            "train/updates_skipped": 0.0 if is_finite else 1.0,
+        return ActionLogprobs(logprobs_A, entropies_A), self._critic.read(actions.hidden_AH)
+
+    def _step(self, *, updates_policy: bool) -> dict[str, float]:
+        """Clip and apply the gradients; one that is not finite is skipped and counted."""
+        config, metrics = self._config, dict[str, float]()
+        num_skipped = 0
+        if self._critic_optimizer is not None and self._needs.critic is not None:
+            lr = self._needs.critic.lr
+            result = self._critic_optimizer.step(lr=lr, max_grad_norm=config.max_grad_norm)
+            metrics["train/critic_grad_norm"] = result.grad_norm if result.is_applied else 0.0
+            num_skipped += not result.is_applied
+        norm, lr = 0.0, 0.0
+        if updates_policy:
+            self._num_updates += 1
+            lr = learning_rate(self._num_updates, peak=config.lr, num_warmup=config.warmup_steps)
+            result = self._optimizer.step(lr=lr, max_grad_norm=config.max_grad_norm)
+            norm = result.grad_norm if result.is_applied else 0.0
+            num_skipped += not result.is_applied
+            if not result.is_applied:
+                logger.warning(
+                    "update %d has a gradient of norm %s and was skipped",
+                    self._num_updates,
+                    result.grad_norm,
+                )
+        self._zero_grad()
+        return metrics | {
+            "train/grad_norm": norm,
+            "train/updates_skipped": float(num_skipped),
             "train/lr": lr,
         }
 
+    def _zero_grad(self) -> None:
+        self._optimizer.zero_grad()
+        if self._critic_optimizer is not None:
+            self._critic_optimizer.zero_grad()
 
-def split_by_tokens(
-    samples: Sequence[TrainingSample], *, max_tokens: int
-) -> list[list[TrainingSample]]:
-    """Return the samples in order, in batches of at most `max_tokens` (or of one sample)."""
-    batches: list[list[TrainingSample]] = []
-    room = 0
-    for item in samples:
-        length = len(item.sample.token_ids)
-        if not batches or length > room:
-            batches.append([])
-            room = max_tokens
-        batches[-1].append(item)
-        room -= length
-    return batches
+
+def _table(state: dict[str, object], key: str) -> dict[str, object]:
+    table = state[key]
+    assert isinstance(table, dict), "written by `state`"
+    return table

@@ -144,7 +144,8 @@ def test_a_wrong_value_is_named_with_its_key(override: str, key: str, got: str):
 def test_an_unknown_type_is_told_the_known_ones():
     message = complaint("algorithm.type=ppp")
     assert message.startswith("test.toml: algorithm: ")
-    assert "'ppp'" in message and "'grpo', 'sft'" in message
+    assert "'ppp'" in message
+    assert "'grpo', 'ppo', 'rloo', 'reinforce_pp', 'gigpo', 'sft'" in message
 
 
 def test_every_mistake_is_told_at_once():
@@ -166,6 +167,37 @@ def test_every_mistake_is_told_at_once():
             ["training.updates_per_step=17"],
             "training.updates_per_step=17 needs at least as many groups",
             "training.tasks_per_step=16",
+        ),
+        (
+            ["rollout.min_group_size=1"],
+            "algorithm.type=grpo compares episodes of a group",
+            "set rollout.min_group_size=2",
+        ),
+        (
+            ["algorithm.type=ppo", "rollout.max_refills=2"],
+            "from which only grpo, rloo and gigpo learn nothing",
+            "set rollout.max_refills=0",
+        ),
+        (
+            ["credit.truncated=bootstrap"],
+            "credit.truncated=bootstrap needs a critic",
+            "set credit.truncated to as_is or mask",
+        ),
+        (
+            ["kl.coef=0.1", "kl.estimator=k1"],
+            "kl.estimator=k1 in the loss has a gradient of mean zero",
+            "or kl.place=reward",
+        ),
+        (
+            ["kl.refresh_every=3"],
+            "kl.refresh_every=3 has no reference to refresh",
+            "set kl.coef above 0",
+        ),
+        (["policy_loss.dual_clip=0.5"], "policy_loss.dual_clip=0.5", "set it above 1"),
+        (
+            ["policy_loss.dual_clip=3", "policy_loss.objective=cispo"],
+            "policy_loss.dual_clip belongs to policy_loss.objective=clip",
+            "set one of the two",
         ),
         (
             ["rollout.max_tokens=64", "rollout.max_tokens_per_round=64"],
@@ -198,6 +230,28 @@ def test_an_impossible_combination_names_the_remedy(overrides: list[str], told: 
 def test_stages_of_rounds_must_grow(rounds: str):
     message = complaint(f"rounds.rounds={rounds}", table=STAGED)
     assert f"got {rounds}" in message and "use rounds.type=fixed" in message
+
+
+@pytest.mark.parametrize("kind", ["ppo", "reinforce_pp"])
+def test_only_algorithms_that_compare_episodes_need_groups(kind: str):
+    overrides = ["algorithm.group_size=1", "rollout.min_group_size=1"]
+    assert parse(f"algorithm.type={kind}", *overrides).algorithm.group_size == 1
+    assert "algorithm.group_size: " in complaint("algorithm.type=rloo", *overrides)
+
+
+def test_combinations_that_look_alike_are_accepted():
+    parse("kl.estimator=k1", "kl.place=reward", "kl.coef=0.1")
+    parse("algorithm.type=ppo", "credit.truncated=bootstrap")
+    parse("algorithm.type=gigpo", "rollout.max_refills=2", "credit.truncated=mask")
+    parse("policy_loss.dual_clip=3")
+
+
+def test_growing_rounds_know_their_last():
+    linear = parse("rounds.type=linear", "rounds.rounds=[3, 9]", "rounds.steps=5")
+    adaptive = parse("rounds.type=adaptive", "rounds.rounds=[3, 5, 7]")
+    assert (linear.longest_horizon, adaptive.longest_horizon) == (9, 7)
+    assert "rounds.rounds" in complaint("rounds.type=linear", "rounds.rounds=[3]", "rounds.steps=5")
+    assert "use rounds.type=fixed" in complaint("rounds.type=adaptive", "rounds.rounds=[3, 3]")
 
 
 def test_stages_of_rounds_need_their_settings():

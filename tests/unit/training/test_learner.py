@@ -16,7 +16,9 @@ from agentgym_rl.models.forward import action_logprobs
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.training.algorithms.grpo import GRPO
-from agentgym_rl.training.learner import Learner, split_by_tokens
+from agentgym_rl.training.algorithms.online import SharedSettings
+from agentgym_rl.training.learner import Learner
+from agentgym_rl.training.passes import split_by_tokens
 from agentgym_rl.types import Sample
 from chat_families import small_policy
 
@@ -25,7 +27,7 @@ NO_CLIP = 1e9
 BETA1 = 0.9
 """Of AdamW: after one update its first moment is (1 - BETA1) times the gradient."""
 
-grpo_loss = GRPO(GRPOConfig()).loss
+grpo_loss = GRPO(GRPOConfig(), SharedSettings()).loss
 
 
 def make_learner(policy: Policy, **changes: float) -> Learner:
@@ -213,7 +215,7 @@ def test_learning_rate_rises_linearly_and_then_stays():
     items = make_items()[:2]
     rates = [learner.update(items, grpo_loss)["train/lr"] for _ in range(6)]
     assert rates == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3, 1e-3])
-    assert {group["lr"] for group in learner._optimizer.param_groups} == {1e-3}
+    assert {group["lr"] for group in learner._optimizer._adamw.param_groups} == {1e-3}
 
 
 def test_without_warm_up_the_first_update_has_the_full_rate():

@@ -1,6 +1,6 @@
 """Advantages and losses against numbers worked out by hand, and their laws.
 
-Shape legend: G episodes of one group, A action tokens.
+Shape legend: G episodes of one group, K rounds, N any entries, A action tokens.
 """
 
 from __future__ import annotations
@@ -13,16 +13,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from agentgym_rl.config import GRPOConfig
-from agentgym_rl.training.algorithms.advantages import group_relative
-from agentgym_rl.training.algorithms.base import TokenBatch
+from agentgym_rl.config import CreditConfig, GRPOConfig, KLConfig, PolicyLossConfig
+from agentgym_rl.training.algorithms.advantages import (
+    group_relative,
+    leave_one_out,
+    relative_in_equal_states,
+    rounds_group_relative,
+    whiten,
+)
+from agentgym_rl.training.algorithms.base import (
+    ScoredEpisode,
+    ScoredSample,
+    Scores,
+    TokenBatch,
+)
 from agentgym_rl.training.algorithms.grpo import GRPO
+from agentgym_rl.training.algorithms.kl import divergence, drift
 from agentgym_rl.training.algorithms.losses import (
     clip_fraction,
     clipped_policy_loss,
-    k3_divergence,
+    importance_weights,
+    sequence_log_ratios,
+    value_loss,
+    weighted_logprob_loss,
 )
-from agentgym_rl.types import Episode, Group, Sample, StopReason, Task
+from agentgym_rl.training.algorithms.online import SharedSettings
+from agentgym_rl.training.algorithms.policy_loss import PolicyLoss
+from agentgym_rl.types import Episode, Sample, StopReason, Task
 
 quick = settings(derandomize=True, deadline=None, max_examples=100)
 groups_of_rewards = st.lists(st.floats(-10, 10), min_size=2, max_size=16)
@@ -39,15 +56,25 @@ def tensor(values: list[float]) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def make_sample(num_actions: int) -> Sample:
+def make_sample(num_actions: int, reward: float) -> Sample:
     mask = (0, *(1 for _ in range(num_actions)))
-    return Sample((5,) * len(mask), mask, (0.0,) * len(mask), (0.0,) * len(mask), (), 0)
+    rewards = (*(0.0 for _ in mask[1:]), reward)
+    return Sample((5,) * len(mask), mask, (-1.0,) * len(mask), rewards, (), 0)
 
 
-def make_episode(index: int, reward: float, *num_actions: int) -> Episode:
-    """An episode with a sample for each number of action tokens."""
-    samples = tuple(make_sample(num) for num in num_actions)
-    return Episode(TASK, index, StopReason.TERMINATED, reward, False, (), (), samples, 0.0)
+def make_episode(
+    reward: float,
+    *num_actions: int,
+    task: Task = TASK,
+    stop_reason: StopReason = StopReason.TERMINATED,
+) -> ScoredEpisode:
+    """An episode with a sample for each number of action tokens, the reward on the very last."""
+    last = len(num_actions) - 1
+    samples = tuple(
+        make_sample(num, reward if place == last else 0.0) for place, num in enumerate(num_actions)
+    )
+    episode = Episode(task, 0, stop_reason, reward, False, (), (), samples, 0.0)
+    return ScoredEpisode(episode, tuple(map(ScoredSample, samples)))
 
 
 def test_group_relative_by_hand():
@@ -102,12 +129,12 @@ def test_normalised_advantages_ignore_shift_and_scale(
 def test_clipped_loss_by_hand():
     # Range 0.8 to 1.3. Ratio 1.5: 2 * 1.3 gains no more, -2 * 1.5 costs in full.
     # Ratio 0.5: 2 * 0.5 in full, -2 * 0.8 gains no more. Inside the range nothing is clipped.
-    loss_A = clipped_policy_loss(RATIOS_A.log(), torch.zeros(6), ADVANTAGES_A, **CLIP)
+    loss_A = clipped_policy_loss(RATIOS_A.log(), ADVANTAGES_A, **CLIP)
     assert loss_A.tolist() == pytest.approx([-2.6, 3.0, -1.0, 1.6, -3.3, 2.7])
 
 
 def test_clip_fraction_by_hand():
-    clipped_A = clip_fraction(RATIOS_A.log(), torch.zeros(6), ADVANTAGES_A, **CLIP)
+    clipped_A = clip_fraction(RATIOS_A.log(), ADVANTAGES_A, **CLIP)
     assert clipped_A.tolist() == [1.0, 0.0, 0.0, 1.0, 0.0, 0.0]
 
 
@@ -115,7 +142,7 @@ def test_clip_fraction_by_hand():
 @given(st.floats(-1, 1), st.sampled_from([-2.0, -0.5, 0.5, 2.0]))
 def test_clip_fraction_counts_the_tokens_without_gradient(log_ratio: float, advantage: float):
     logprobs_A = tensor([log_ratio]).requires_grad_()
-    inputs = (logprobs_A, tensor([0.0]), tensor([advantage]))
+    inputs = (logprobs_A, tensor([advantage]))
     clipped_policy_loss(*inputs, **CLIP).sum().backward()
     assert (float(logprobs_A.grad) == 0.0) == bool(clip_fraction(*inputs, **CLIP))
 
@@ -124,48 +151,275 @@ def test_the_first_pass_has_the_policy_gradient():
     # Ratios are 1, and d(-ratio * advantage) / d logprob = -advantage.
     old_A = tensor([-0.1, -2.0, -5.0])
     logprobs_A = old_A.clone().requires_grad_()
-    loss_A = clipped_policy_loss(logprobs_A, old_A, tensor([2.0, -3.0, 0.5]), **CLIP)
+    loss_A = clipped_policy_loss(logprobs_A - old_A, tensor([2.0, -3.0, 0.5]), **CLIP)
     assert loss_A.tolist() == [-2.0, 3.0, -0.5]
     loss_A.sum().backward()
     assert logprobs_A.grad.tolist() == [-2.0, 3.0, -0.5]
 
 
-def test_k3_by_hand():
+def test_drift_by_hand():
     # ratio - 1 - log(ratio): 2 - 1 - 0.6931, 0.5 - 1 + 0.6931, and 0 where nothing changed.
     log_ratios_A = tensor([math.log(2), -math.log(2), 0.0])
-    assert k3_divergence(log_ratios_A, torch.zeros(3)).tolist() == pytest.approx(
+    assert drift(log_ratios_A, torch.zeros(3)).tolist() == pytest.approx(
         [0.306853, 0.193147, 0.0], abs=1e-6
     )
 
 
 @quick
 @given(st.lists(st.floats(-3, 3), min_size=4, max_size=4))
-def test_k3_is_the_divergence_in_expectation_and_never_negative(logits: list[float]):
+def test_drift_is_the_divergence_in_expectation_and_never_negative(logits: list[float]):
     old = tensor([0.3, -1.0, 2.0, 0.0]).log_softmax(dim=0)
     new = tensor(logits).log_softmax(dim=0)
-    estimates = k3_divergence(new, old)
+    estimates = drift(new, old)
     assert float(estimates.min()) >= 0.0
     divergence = (old.exp() * (old - new)).sum()
     assert float((old.exp() * estimates).sum()) == pytest.approx(float(divergence), abs=1e-9)
 
 
+def test_leave_one_out_by_hand():
+    # Means of the others: (0 + 2) / 2 = 1, (3 + 2) / 2 = 2.5, (3 + 0) / 2 = 1.5.
+    assert leave_one_out(tensor([3.0, 0.0, 2.0])).tolist() == [2.0, -2.5, 0.5]
+    with pytest.raises(ValueError, match="at least 2 episodes, got 1"):
+        leave_one_out(tensor([1.0]))
+
+
+@quick
+@given(groups_of_rewards)
+def test_leave_one_out_is_the_group_relative_one_scaled(rewards: list[float]):
+    size = len(rewards)
+    relative_G = group_relative(tensor(rewards), normalize_std=False) * size / (size - 1)
+    assert leave_one_out(tensor(rewards)).tolist() == pytest.approx(relative_G.tolist(), abs=1e-9)
+
+
+def test_rounds_are_compared_with_the_same_round_of_all_by_hand():
+    # Round 0: mean 2, deviation 2. Round 1: the second episode is over and counts as 0; mean 1.
+    returns_GK = torch.tensor([[4.0, 3.0], [0.0, 0.0], [2.0, 0.0]], dtype=torch.float64)
+    relative_GK = rounds_group_relative(returns_GK, normalize_std=False)
+    assert relative_GK.tolist() == [[2.0, 2.0], [-2.0, -1.0], [0.0, -1.0]]
+    scaled_GK = rounds_group_relative(returns_GK, normalize_std=True)
+    assert scaled_GK.tolist() == [[1.0, 1.0], [-1.0, -0.5], [0.0, -0.5]]
+    # Without itself: (0 + 2) / 2 = 1 and (0 + 0) / 2 = 0 for the first episode.
+    assert leave_one_out(returns_GK)[0].tolist() == [3.0, 3.0]
+
+
+def test_equal_states_are_compared_by_hand():
+    returns_N = tensor([1.0, 5.0, 3.0, 7.0, 2.0])
+    states = ["a", "b", "a", "c", "a"]
+    # State a: mean of 1, 3, 2 is 2, deviation 1. States b and c occur once.
+    for normalize_std in (False, True):
+        relative_N = relative_in_equal_states(returns_N, states, normalize_std=normalize_std)
+        assert relative_N.tolist() == [-1.0, 0.0, 1.0, 0.0, 0.0]
+
+
+def test_whitened_values_by_hand():
+    assert whiten(tensor([1.0, 2.0, 3.0])).tolist() == [-1.0, 0.0, 1.0]
+    assert whiten(tensor([4.0, 4.0])).tolist() == [0.0, 0.0]
+    assert whiten(tensor([4.0])).tolist() == [0.0]
+    assert whiten(tensor([])).tolist() == []
+
+
+def test_dual_clip_bounds_the_loss_of_bad_tokens_by_hand():
+    # Ratio 5, advantage -2: 10 in full, at most 3 * 2 = 6. Ratio 2: 4 is below. Good tokens keep
+    # their own clip.
+    ratios_A, advantages_A = tensor([5.0, 2.0, 5.0]), tensor([-2.0, -2.0, 2.0])
+    inputs = (ratios_A.log(), advantages_A)
+    assert clipped_policy_loss(*inputs, **CLIP).tolist() == pytest.approx([10.0, 4.0, -2.6])
+    loss_A = clipped_policy_loss(*inputs, **CLIP, dual_clip=3.0)
+    assert loss_A.tolist() == pytest.approx([6.0, 4.0, -2.6])
+    assert clip_fraction(*inputs, **CLIP, dual_clip=3.0).tolist() == [1.0, 0.0, 1.0]
+
+
+def test_sequence_ratios_are_geometric_means_by_hand():
+    # First sample: mean of 0.2 and 0.4; second: of -0.3, 0 and 0.6.
+    log_ratios_A = tensor([0.2, 0.4, -0.3, 0.0, 0.6]).requires_grad_()
+    means_A = sequence_log_ratios(log_ratios_A, torch.tensor([0, 0, 1, 1, 1]))
+    assert means_A.tolist() == pytest.approx([0.3, 0.3, 0.1, 0.1, 0.1])
+    means_A[0].backward()
+    assert log_ratios_A.grad.tolist() == pytest.approx([0.5, 0.5, 0.0, 0.0, 0.0])
+
+
+def test_cispo_by_hand():
+    # Ratios 1.5 and 0.5 are clipped to 1.3 and 0.8, and still have a gradient.
+    ratios_A = tensor([1.5, 0.5, 1.1])
+    logprobs_A = tensor([-1.0, -2.0, -3.0]).requires_grad_()
+    loss_A = weighted_logprob_loss(logprobs_A, ratios_A.log(), tensor([2.0, 2.0, -1.0]), **CLIP)
+    assert loss_A.tolist() == pytest.approx([2.6, 3.2, -3.3])
+    loss_A.sum().backward()
+    assert logprobs_A.grad.tolist() == pytest.approx([-2.6, -1.6, 1.1])
+
+
+def test_importance_weights_are_truncated_by_hand():
+    old_A, engine_A = tensor([0.5, 1.0, 0.9]).log(), tensor([0.4, 0.1, 0.9]).log()
+    weights_A = importance_weights(old_A, engine_A, cap=2.0)
+    assert weights_A.tolist() == pytest.approx([1.25, 2.0, 1.0])
+
+
+def test_value_loss_by_hand():
+    # Old 0, limit 0.2, return 1. Value 0.5: (0.5 - 1)^2 against (0.2 - 1)^2, half of the larger.
+    # Value -1: (-1 - 1)^2 against (-0.2 - 1)^2. Value 0.1 is within the limit.
+    values_A, old_A, returns_A = tensor([0.5, -1.0, 0.1]), torch.zeros(3), torch.ones(3)
+    clipped_A = value_loss(values_A, old_A, returns_A, clip=0.2)
+    assert clipped_A.tolist() == pytest.approx([0.32, 2.0, 0.405])
+    free_A = value_loss(values_A, old_A, returns_A, clip=0.0)
+    assert free_A.tolist() == pytest.approx([0.125, 2.0, 0.405])
+
+
+def test_divergence_by_hand():
+    logprobs_A, ref_A = tensor([0.5, 0.25]).log(), tensor([0.25, 0.5]).log()
+    two = math.log(2)
+    k1_A = divergence(logprobs_A, ref_A, estimator="k1")
+    assert k1_A.tolist() == pytest.approx([two, -two])
+    k2_A = divergence(logprobs_A, ref_A, estimator="k2")
+    assert k2_A.tolist() == pytest.approx([two**2 / 2, two**2 / 2])
+    # reference / policy - 1 - log of it: 0.5 - 1 + 0.6931, and 2 - 1 - 0.6931.
+    k3_A = divergence(logprobs_A, ref_A, estimator="k3")
+    assert k3_A.tolist() == pytest.approx([two - 0.5, 1 - two])
+
+
+@quick
+@given(st.lists(st.floats(-3, 3), min_size=4, max_size=4))
+def test_values_and_gradients_of_divergences_are_what_they_are_said_to_be(values: list[float]):
+    logits, ref = tensor(values).requires_grad_(), tensor([0.3, -1.0, 2.0, 0.0]).log_softmax(dim=0)
+    logprobs = logits.log_softmax(dim=0)
+    probs = logprobs.detach().exp()
+    forward, backward = (
+        (ref.exp() * (ref - logprobs)).sum(),
+        (logprobs.exp() * (logprobs - ref)).sum(),
+    )
+
+    def gradient(scalar: Tensor) -> list[float]:
+        return torch.autograd.grad(scalar, logits, retain_graph=True)[0].tolist()
+
+    def expected(estimator: str) -> Tensor:
+        # Tokens are drawn from the policy, and the loss differentiates the estimate alone.
+        return (probs * divergence(logprobs, ref, estimator=estimator)).sum()
+
+    for estimator in ("k1", "k3"):
+        assert expected(estimator).item() == pytest.approx(backward.item(), abs=1e-9)
+    assert gradient(expected("k1")) == pytest.approx([0.0] * 4, abs=1e-9)
+    assert gradient(expected("k2")) == pytest.approx(gradient(backward), abs=1e-9)
+    assert gradient(expected("k3")) == pytest.approx(gradient(forward), abs=1e-9)
+
+
+def advantages_of(algorithm: GRPO, *groups: list[ScoredEpisode]) -> list[list[list[float]]]:
+    """Return the advantages of each sample of each group, rounded."""
+    batch = algorithm.advantages(groups)
+    return [[[round(a, 6) for a in item.advantages] for item in group] for group in batch.groups]
+
+
 def test_grpo_gives_every_action_token_the_advantage_of_its_episode():
-    first = Group(TASK, (make_episode(0, 1.0, 3), make_episode(1, 0.0, 1, 2)))
-    second = Group(TASK, (make_episode(0, 5.0, 1), make_episode(1, 5.0, 2)))
-    algorithm = GRPO(GRPOConfig(normalize_std=False))
-    result = algorithm.advantages([first, second])
-    assert [[item.advantages for item in group] for group in result] == [
-        [(0.5, 0.5, 0.5), (-0.5,), (-0.5, -0.5)],
-        [(0.0,), (0.0, 0.0)],
+    first = [make_episode(1.0, 3), make_episode(0.0, 1, 2)]
+    second = [make_episode(5.0, 1), make_episode(5.0, 2)]
+    algorithm = GRPO(GRPOConfig(normalize_std=False), SharedSettings())
+    assert advantages_of(algorithm, first, second) == [
+        [[0.5, 0.5, 0.5], [-0.5], [-0.5, -0.5]],
+        [[0.0], [0.0, 0.0]],
     ]
-    samples = [sample for group in (first, second) for e in group.episodes for sample in e.samples]
-    assert [item.sample for group in result for item in group] == samples
+    items = [item for group in algorithm.advantages([first, second]).groups for item in group]
+    samples = [item.sample for group in (first, second) for e in group for item in e.samples]
+    assert [item.sample for item in items] == samples
+    assert [item.num_episode_tokens for item in items] == [3, 3, 3, 1, 2]
 
 
-def test_grpo_loss_is_the_clipped_one_less_the_entropy_bonus():
-    batch = TokenBatch(RATIOS_A.log(), torch.zeros(6), ADVANTAGES_A, torch.full((6,), 2.0))
-    plain = GRPO(GRPOConfig(clip_low=0.2, clip_high=0.3)).loss(batch)
-    with_bonus = GRPO(GRPOConfig(clip_low=0.2, clip_high=0.3, entropy_coef=0.1)).loss(batch)
-    assert plain.loss_A.tolist() == pytest.approx([-2.6, 3.0, -1.0, 1.6, -3.3, 2.7])
+def test_a_reward_off_the_action_tokens_is_an_error():
+    lost = make_episode(1.0, 2)
+    sample = Sample((5, 5, 5), (0, 1, 0), (0.0,) * 3, (0.0, 0.0, 1.0), (), 0)
+    episode = ScoredEpisode(lost.episode, (ScoredSample(sample),))
+    with pytest.raises(ValueError, match="rewards belong on the last action token"):
+        GRPO(GRPOConfig(), SharedSettings()).advantages([[lost, episode]])
+
+
+def test_masked_episodes_are_compared_with_but_not_learned_from():
+    cut = make_episode(0.0, 2, stop_reason=StopReason.MAX_ROUNDS)
+    lazy = make_episode(0.0, 1, stop_reason=StopReason.INVALID_ACTIONS)
+    shared = SharedSettings(credit=CreditConfig(truncated="mask"))
+    algorithm = GRPO(GRPOConfig(normalize_std=False), shared)
+    group = [make_episode(1.0, 1), cut, lazy]
+    assert advantages_of(algorithm, group) == [[[0.666667], [-0.333333]]]
+    assert algorithm.advantages([group]).metrics["train/episodes_masked"] == 1.0
+
+
+def test_normalising_per_environment_gives_each_its_own_scale():
+    other = Task("other", "train", 0)
+    first = [make_episode(1.0, 1), make_episode(0.0, 1)]
+    second = [make_episode(300.0, 1, task=other), make_episode(-100.0, 1, task=other)]
+    shared = SharedSettings(credit=CreditConfig(normalize_per_env=True))
+    # Two tokens that differ: deviation |d| / sqrt(2) around their mean.
+    half = round(1 / math.sqrt(2), 6)
+    assert advantages_of(GRPO(GRPOConfig(normalize_std=False), shared), first, second) == [
+        [[half], [-half]],
+        [[half], [-half]],
+    ]
+
+
+def test_the_divergence_in_the_reward_is_taken_from_every_token_by_hand():
+    # k1 with engine log-probs -1: -1 - (-1.5) = 0.5 for each token, times 0.1.
+    # Returns 1 - 2 * 0.05 = 0.9 and 0 - 0.05; mean 0.425.
+    def scored(item: ScoredEpisode) -> ScoredEpisode:
+        (own,) = item.samples
+        scores = Scores(ref_logprobs=(-1.5,) * own.sample.num_action_tokens)
+        return ScoredEpisode(item.episode, (ScoredSample(own.sample, scores),))
+
+    shared = SharedSettings(kl=KLConfig(coef=0.1, place="reward", estimator="k1"))
+    algorithm = GRPO(GRPOConfig(normalize_std=False), shared)
+    assert algorithm.needs.reference
+    group = [scored(make_episode(1.0, 2)), scored(make_episode(0.0, 1))]
+    assert advantages_of(algorithm, group) == [[[0.475, 0.475], [-0.475]]]
+
+
+def policy_loss(kl: KLConfig | None = None, **fields: object) -> PolicyLoss:
+    return PolicyLoss(PolicyLossConfig(clip_low=0.2, clip_high=0.3, **fields), kl or KLConfig())
+
+
+def ratio_batch(**fields: Tensor) -> TokenBatch:
+    zeros_A = torch.zeros(6, dtype=torch.float64)
+    return TokenBatch(RATIOS_A.log(), zeros_A, ADVANTAGES_A, torch.full((6,), 2.0), **fields)
+
+
+PLAIN = [-2.6, 3.0, -1.0, 1.6, -3.3, 2.7]
+
+
+def test_the_policy_loss_is_the_clipped_one_less_the_entropy_bonus():
+    plain, with_bonus = policy_loss()(ratio_batch()), policy_loss(entropy_coef=0.1)(ratio_batch())
+    assert plain.loss_A.tolist() == pytest.approx(PLAIN)
     assert (plain.loss_A - with_bonus.loss_A).tolist() == pytest.approx([0.2] * 6)
     assert float(plain.metrics["train/clip_fraction"].sum()) == 2.0
+
+
+def test_the_policy_loss_adds_the_divergence_only_where_it_belongs():
+    batch = ratio_batch(ref_logprobs_A=RATIOS_A.log() - 1)
+    in_loss = policy_loss(KLConfig(coef=0.1, estimator="k2"))(batch)
+    # Half of 1 squared, times 0.1.
+    assert in_loss.loss_A.tolist() == pytest.approx([loss + 0.05 for loss in PLAIN])
+    assert in_loss.metrics["train/kl_reference"].tolist() == pytest.approx([0.5] * 6)
+    in_reward = policy_loss(KLConfig(coef=0.1, place="reward"))(batch)
+    assert in_reward.loss_A.tolist() == pytest.approx(PLAIN)
+
+
+def test_the_policy_loss_weighs_tokens_by_learner_over_engine():
+    batch = ratio_batch(engine_logprobs_A=torch.tensor([0.5, 0.1, 1, 1, 1, 1]).log().double())
+    result = policy_loss(importance_cap=4.0)(batch)
+    weights = [2.0, 4.0, 1.0, 1.0, 1.0, 1.0]
+    assert result.loss_A.tolist() == pytest.approx(
+        [loss * weight for loss, weight in zip(PLAIN, weights, strict=True)]
+    )
+    assert result.metrics["train/importance_capped"].tolist() == [0, 1, 0, 0, 0, 0]
+
+
+def test_the_policy_loss_takes_the_ratio_of_whole_sequences():
+    samples_A = torch.tensor([0, 0, 0, 0, 1, 1])
+    result = policy_loss(ratio="sequence")(ratio_batch(samples_A=samples_A))
+    # Geometric means sqrt(1.5 * 0.5) of the first four, sqrt(1.1 * 0.9) of the rest: in range.
+    first, second = math.sqrt(0.75), math.sqrt(0.99)
+    assert result.loss_A.tolist() == pytest.approx(
+        [-2 * first, 2 * first, -2 * first, 2 * first, -3 * second, 3 * second]
+    )
+
+
+def test_cispo_leaves_every_token_a_gradient():
+    logprobs_A = RATIOS_A.log().requires_grad_()
+    batch = TokenBatch(logprobs_A, torch.zeros(6), ADVANTAGES_A, torch.zeros(6))
+    result = policy_loss(objective="cispo")(batch)
+    result.loss_A.sum().backward()
+    assert logprobs_A.grad.tolist() == pytest.approx([-2.6, 2.6, -1.6, 1.6, -3.3, 2.7])
+    assert result.metrics["train/clip_fraction"].tolist() == [1, 1, 1, 1, 0, 0]

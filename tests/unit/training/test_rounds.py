@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from agentgym_rl.config import FixedRoundsConfig, StepRoundsConfig
+from agentgym_rl.config import (
+    AdaptiveRoundsConfig,
+    FixedRoundsConfig,
+    LinearRoundsConfig,
+    StepRoundsConfig,
+)
+from agentgym_rl.runs.folder import Metrics
 from agentgym_rl.training.rounds import make_scheduler
 
 
@@ -38,3 +44,61 @@ def test_fixed_rounds_never_change():
 def test_rounds_that_do_not_grow_are_refused(rounds: tuple[int, ...]):
     with pytest.raises(ValidationError):
         StepRoundsConfig(rounds=rounds, steps_per_stage=100)
+
+
+def test_linear_rounds_grow_evenly_and_then_stay():
+    scheduler = make_scheduler(LinearRoundsConfig(rounds=(4, 10), steps=7))
+    assert [scheduler.max_rounds(step) for step in range(1, 10)] == [4, 5, 6, 7, 8, 9, 10, 10, 10]
+    slow = make_scheduler(LinearRoundsConfig(rounds=(1, 2), steps=5))
+    assert [slow.max_rounds(step) for step in range(1, 8)] == [1, 1, 1, 1, 2, 2, 2]
+    at_once = make_scheduler(LinearRoundsConfig(rounds=(1, 9), steps=1))
+    assert at_once.max_rounds(1) == 9
+
+
+def history(success: list[float], truncated: float | list[float] = 0.0) -> list[Metrics]:
+    cut = truncated if isinstance(truncated, list) else [truncated] * len(success)
+    return [
+        {"step": step, "rollout/success_rate": s, "rollout/truncated_rate": t}
+        for step, (s, t) in enumerate(zip(success, cut, strict=True), start=1)
+    ]
+
+
+ADAPTIVE = AdaptiveRoundsConfig(rounds=(5, 10, 20), window=2, min_gain=0.1, max_truncated=0.75)
+
+
+def limits(lines: list[Metrics]) -> list[int]:
+    """Return the limit at each step, with what is logged before it."""
+    scheduler = make_scheduler(ADAPTIVE)
+    return [scheduler.max_rounds(step, lines[: step - 1]) for step in range(1, len(lines) + 2)]
+
+
+def test_adaptive_rounds_stay_while_success_rises():
+    rising = [0.1 * step for step in range(9)]
+    assert set(limits(history(rising))) == {5}
+
+
+def test_adaptive_rounds_grow_when_success_stops_rising():
+    # Windows of 2: (0.1, 0.2) then (0.5, 0.6) gains 0.4; (0.2, 0.5), (0.6, 0.6) gains 0.25;
+    # (0.5, 0.6), (0.6, 0.6) gains 0.05: the stage is over after step 6.
+    assert limits(history([0.1, 0.2, 0.5, 0.6, 0.6, 0.6])) == [5, 5, 5, 5, 5, 5, 10]
+
+
+def test_every_stage_has_time_and_the_last_never_ends():
+    flat = limits(history([0.5] * 14))
+    assert flat == [5] * 4 + [10] * 4 + [20] * 7
+
+
+def test_adaptive_rounds_grow_when_limits_cut_most_episodes():
+    # One window is enough; success is still rising.
+    lines = history([0.0, 0.1, 0.3, 0.5, 0.7], [0.9, 0.8, 0.5, 0.5, 0.5])
+    assert limits(lines) == [5, 5, 10, 10, 10, 10]
+
+
+def test_adaptive_rounds_know_nothing_but_the_history():
+    lines = history([0.1, 0.2, 0.5, 0.6, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.4])
+    resumed = [
+        make_scheduler(ADAPTIVE).max_rounds(step, lines[: step - 1]) for step in range(1, 13)
+    ]
+    assert resumed == limits(lines)
+    # Lines of steps that are made again, as after a kill, do not count.
+    assert make_scheduler(ADAPTIVE).max_rounds(4, lines) == resumed[3]

@@ -1,14 +1,71 @@
-"""What an algorithm is: advantages of groups, and the loss of tokens. The trainer knows no more."""
+"""What passes between the learner and an algorithm, and what an algorithm is.
+
+    groups  --learner.score-->  scored episodes  --algorithm.advantages-->  training samples
+            --learner.update, with algorithm.loss-->  new weights
+
+Everything that is "one entry an action token" is aligned to the tokens whose loss mask is 1, in the
+order of the sample. The trainer knows no more than this file.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from torch import Tensor
 
-from agentgym_rl.types import Group, Sample
+from agentgym_rl.training.algorithms.aggregation import Aggregation
+from agentgym_rl.types import Episode, Sample
+
+
+@dataclass(frozen=True, slots=True)
+class CriticNeeds:
+    """The critic that an algorithm wants."""
+
+    trunk: Literal["own", "shared"]
+    lr: float
+    bootstraps: bool
+    """Whether the value after the last round is wanted where the horizon cut an episode."""
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What an algorithm wants to know of a sample before the step's first update."""
+
+    policy: bool = False
+    """Log-probabilities of the learner; otherwise the engine's stand for them."""
+    reference: bool = False
+    critic: CriticNeeds | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What the learner computed of a sample, one entry an action token; None: not asked for."""
+
+    logprobs: tuple[float, ...] | None = None
+    ref_logprobs: tuple[float, ...] | None = None
+    values: tuple[float, ...] | None = None
+    """Of the state before each action token."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredSample:
+    """A sample with its scores."""
+
+    sample: Sample
+    scores: Scores = Scores()
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredEpisode:
+    """An episode with the scores of its samples."""
+
+    episode: Episode
+    samples: tuple[ScoredSample, ...]
+    final_value: float = 0.0
+    """The critic's value of the state after the last round, where the horizon cut the episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +75,27 @@ class TrainingSample:
     sample: Sample
     advantages: tuple[float, ...]
     """One for each action token of the sample, in order."""
+    scores: Scores = Scores()
+    returns: tuple[float, ...] | None = None
+    """What the critic should say, one entry an action token."""
+    num_tokens_elsewhere: int = 0
+    """Action tokens of the other samples of its episode."""
+
+    @property
+    def num_tokens(self) -> int:
+        return self.sample.num_action_tokens
+
+    @property
+    def num_episode_tokens(self) -> int:
+        return self.num_tokens + self.num_tokens_elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The training samples of each group, in order, and what to report of them."""
+
+    groups: list[list[TrainingSample]]
+    metrics: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +105,17 @@ class TokenBatch:
     logprobs_A: Tensor
     """Under the present weights; carries the gradient."""
     old_logprobs_A: Tensor
-    """Under the weights that sampled the token."""
+    """Under the weights that sampled the token, as the learner or else the engine computed them."""
     advantages_A: Tensor
     entropies_A: Tensor
+    engine_logprobs_A: Tensor | None = None
+    ref_logprobs_A: Tensor | None = None
+    values_A: Tensor | None = None
+    """Under the present weights; carries the gradient."""
+    old_values_A: Tensor | None = None
+    returns_A: Tensor | None = None
+    samples_A: Tensor | None = None
+    """Which sample of the batch a token belongs to, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +123,24 @@ class TokenLoss:
     """The loss of each token, and what to report as means over tokens."""
 
     loss_A: Tensor
-    metrics: dict[str, Tensor]
+    metrics: dict[str, Tensor] = field(default_factory=dict)
 
 
 class Algorithm(ABC):
     """An online algorithm."""
 
+    aggregation: Aggregation
+    """How the losses of tokens become the loss of an update."""
+    needs: Needs
+
     @abstractmethod
-    def advantages(self, groups: Sequence[Group]) -> list[list[TrainingSample]]:
+    def advantages(self, groups: Sequence[Sequence[ScoredEpisode]]) -> Batch:
         """Return the training samples of each group, in order."""
 
     @abstractmethod
     def loss(self, batch: TokenBatch) -> TokenLoss:
         """Return the loss of every token."""
+
+    def updates_policy(self, step: int) -> bool:
+        """Return whether the policy learns at training `step`; otherwise the critic alone does."""
+        return True

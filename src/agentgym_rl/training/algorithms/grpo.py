@@ -1,47 +1,33 @@
-"""Group-relative policy optimisation (GRPO, arXiv:2402.03300)."""
+"""Group-relative policy optimisation (GRPO, arXiv:2402.03300; Dr.GRPO, arXiv:2503.20783)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
 from agentgym_rl.config import GRPOConfig
-from agentgym_rl.training.algorithms.advantages import group_relative
-from agentgym_rl.training.algorithms.base import Algorithm, TokenBatch, TokenLoss, TrainingSample
-from agentgym_rl.training.algorithms.losses import clip_fraction, clipped_policy_loss
-from agentgym_rl.types import Group
+from agentgym_rl.training.algorithms.advantages import group_relative, rounds_group_relative
+from agentgym_rl.training.algorithms.episode_tokens import EpisodeTokens
+from agentgym_rl.training.algorithms.group_returns import (
+    episode_returns,
+    round_returns,
+    spread_over_rounds,
+    spread_over_tokens,
+)
+from agentgym_rl.training.algorithms.online import Estimate, OnlineAlgorithm, SharedSettings
 
 
-class GRPO(Algorithm):
-    """Every action token of an episode has the episode's advantage over its group."""
+class GRPO(OnlineAlgorithm):
+    """What an episode (or a round and the later ones) earned, relative to its group."""
 
-    def __init__(self, config: GRPOConfig) -> None:
+    def __init__(self, config: GRPOConfig, shared: SharedSettings) -> None:
+        super().__init__(shared)
         self._config = config
 
-    def advantages(self, groups: Sequence[Group]) -> list[list[TrainingSample]]:
-        result = []
-        for group in groups:
-            rewards_G = torch.tensor(
-                [episode.reward for episode in group.episodes], dtype=torch.float64
-            )
-            advantages_G = group_relative(rewards_G, normalize_std=self._config.normalize_std)
-            result.append(
-                [
-                    TrainingSample(sample, (advantage,) * sample.num_action_tokens)
-                    for episode, advantage in zip(
-                        group.episodes, advantages_G.tolist(), strict=True
-                    )
-                    for sample in episode.samples
-                ]
-            )
-        return result
-
-    def loss(self, batch: TokenBatch) -> TokenLoss:
-        config = self._config
-        inputs = (batch.logprobs_A, batch.old_logprobs_A, batch.advantages_A)
-        loss_A = clipped_policy_loss(*inputs, clip_low=config.clip_low, clip_high=config.clip_high)
-        if config.entropy_coef:
-            loss_A = loss_A - config.entropy_coef * batch.entropies_A
-        clipped_A = clip_fraction(*inputs, clip_low=config.clip_low, clip_high=config.clip_high)
-        return TokenLoss(loss_A, {"train/clip_fraction": clipped_A})
+    def estimate(self, group: Sequence[EpisodeTokens]) -> list[Estimate]:
+        discount, normalize_std = self._credit.discount, self._config.normalize_std
+        if self._config.level == "round":
+            returns_GK = round_returns(group, discount=discount)
+            relative_GK = rounds_group_relative(returns_GK, normalize_std=normalize_std)
+            return spread_over_rounds(relative_GK, group)
+        returns_G = episode_returns(group, discount=discount)
+        return spread_over_tokens(group_relative(returns_G, normalize_std=normalize_std), group)

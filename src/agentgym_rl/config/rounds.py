@@ -1,0 +1,74 @@
+"""Schedules of the limit on rounds (ScalingInter-RL, arXiv:2509.08755, and beyond)."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from agentgym_rl.config.base import BaseConfig
+
+
+def _must_grow(rounds: tuple[int, ...]) -> tuple[int, ...]:
+    grows = all(later > earlier for earlier, later in itertools.pairwise(rounds))
+    if rounds[0] < 1 or not grows:
+        raise ValueError(
+            f"must start at 1 or more and grow from stage to stage, got {list(rounds)}; "
+            "for one limit throughout use rounds.type=fixed"
+        )
+    return rounds
+
+
+GrowingRounds = Annotated[tuple[int, ...], AfterValidator(_must_grow)]
+
+
+class FixedRoundsConfig(BaseConfig):
+    """The same limit on rounds throughout."""
+
+    type: Literal["fixed"] = "fixed"
+
+    rounds: int = Field(default=20, ge=1)
+    """Limit on rounds of an episode."""
+
+
+class StepRoundsConfig(BaseConfig):
+    """Raise the limit on rounds in stages (ScalingInter-RL, arXiv:2509.08755)."""
+
+    type: Literal["scaling_inter_stepwise"] = "scaling_inter_stepwise"
+
+    rounds: GrowingRounds = Field(min_length=1)
+    """Limit on rounds of each stage, in order; must grow."""
+
+    steps_per_stage: int = Field(gt=0)
+    """Training steps before the next stage begins. The last stage never ends."""
+
+
+class LinearRoundsConfig(BaseConfig):
+    """Raise the limit on rounds evenly."""
+
+    type: Literal["linear"] = "linear"
+
+    rounds: GrowingRounds = Field(min_length=2, max_length=2)
+    """The first and the last limit."""
+
+    steps: int = Field(gt=0)
+    """Training steps over which the limit grows from the first to the last."""
+
+
+class AdaptiveRoundsConfig(BaseConfig):
+    """Raise the limit on rounds when the present one has no more to teach."""
+
+    type: Literal["adaptive"] = "adaptive"
+
+    rounds: GrowingRounds = Field(min_length=2)
+    """Limit on rounds of each stage, in order; must grow."""
+
+    window: int = Field(default=10, ge=1)
+    """Steps over which success and truncation are averaged; a stage lasts at least as long."""
+
+    min_gain: float = Field(default=0.01, ge=0, le=1)
+    """Success is saturated when a window gains less than this on the window before."""
+
+    max_truncated: float = Field(default=0.8, gt=0, le=1)
+    """Truncation dominates when more than this share of a window's episodes is cut by a limit."""

@@ -1,0 +1,57 @@
+"""How the losses of tokens become one number, whatever passes an update is split into.
+
+The loss of an update is  sum over its tokens of weight * loss  /  divisor.  Weights and divisor are
+of the whole update, so a pass adds its share and nothing depends on its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+Kind = Literal["token_mean", "episode_mean", "constant"]
+
+
+class Countable(Protocol):
+    """What aggregation looks at."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Action tokens of the sample."""
+        ...
+
+    @property
+    def num_episode_tokens(self) -> int:
+        """Action tokens of all samples of its episode."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Of one update."""
+
+    samples: tuple[float, ...]
+    """The weight of every token of each sample."""
+    divisor: float
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """`token_mean`: over the tokens of the update. `episode_mean`: over its episodes, of the mean
+    over the tokens of each. `constant`: sum over tokens by (episodes * `constant_tokens`), which
+    favours neither short nor long episodes (Dr.GRPO, arXiv:2503.20783)."""
+
+    kind: Kind = "token_mean"
+    constant_tokens: int = 1
+
+    def weights(self, samples: Sequence[Countable]) -> Weights:
+        """Return the weights of an update; samples without action tokens count for nothing."""
+        if self.kind == "token_mean":
+            return Weights((1.0,) * len(samples), float(sum(item.num_tokens for item in samples)))
+        # An episode whose context was edited has several samples, which share it by their tokens.
+        shares = [item.num_tokens / max(1, item.num_episode_tokens) for item in samples]
+        if self.kind == "constant":
+            return Weights((1.0,) * len(samples), sum(shares) * self.constant_tokens)
+        weights = tuple(1.0 / max(1, item.num_episode_tokens) for item in samples)
+        return Weights(weights, sum(shares))

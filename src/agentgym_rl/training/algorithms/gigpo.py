@@ -1,0 +1,41 @@
+"""Group-in-group policy optimisation (GiGPO, arXiv:2505.10978)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from agentgym_rl.config import GiGPOConfig
+from agentgym_rl.training.algorithms.advantages import group_relative, relative_in_equal_states
+from agentgym_rl.training.algorithms.episode_tokens import EpisodeTokens
+from agentgym_rl.training.algorithms.group_returns import episode_returns
+from agentgym_rl.training.algorithms.online import Estimate, OnlineAlgorithm, SharedSettings
+from agentgym_rl.training.algorithms.returns import returns_to_go, round_rewards
+
+
+class GiGPO(OnlineAlgorithm):
+    """The advantage of an episode over its group, plus that of each action over the actions that
+    the group took in the same state, where a state is the text that the agent saw last."""
+
+    def __init__(self, config: GiGPOConfig, shared: SharedSettings) -> None:
+        super().__init__(shared)
+        self._config = config
+
+    def estimate(self, group: Sequence[EpisodeTokens]) -> list[Estimate]:
+        normalize_std = self._config.normalize_std
+        # As published, whole episodes are compared without discount and steps with it.
+        whole_G = group_relative(episode_returns(group, discount=1.0), normalize_std=normalize_std)
+        returns = [
+            returns_to_go(
+                round_rewards(item.rewards_A, item.rounds_A), discount=self._credit.discount
+            )
+            for item in group
+        ]
+        states = [state for item in group for state in item.states]
+        step_N = relative_in_equal_states(torch.cat(returns), states, normalize_std=normalize_std)
+        steps = step_N.split([len(part) for part in returns])
+        return [
+            Estimate((whole + self._config.step_weight * step_K)[item.rounds_A])
+            for whole, step_K, item in zip(whole_G, steps, group, strict=True)
+        ]

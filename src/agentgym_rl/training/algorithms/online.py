@@ -1,0 +1,137 @@
+"""What the online algorithms share: from scored episodes to training samples, but the estimator.
+
+Shape legend: A action tokens of an episode, N those of a whole step.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from agentgym_rl.config import CreditConfig, KLConfig, PolicyLossConfig
+from agentgym_rl.training.algorithms.advantages import whiten
+from agentgym_rl.training.algorithms.aggregation import Aggregation
+from agentgym_rl.training.algorithms.base import (
+    Algorithm,
+    Batch,
+    Needs,
+    ScoredEpisode,
+    TokenBatch,
+    TokenLoss,
+    TrainingSample,
+)
+from agentgym_rl.training.algorithms.episode_tokens import (
+    EpisodeTokens,
+    KLPenalty,
+    episode_tokens,
+)
+from agentgym_rl.training.algorithms.policy_loss import PolicyLoss
+from agentgym_rl.types import StopReason
+
+_CUT = frozenset({StopReason.MAX_ROUNDS, StopReason.MAX_TOKENS})
+"""Ended by a limit on length; too many invalid actions are the agent's own doing."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedSettings:
+    """The sections of a recipe that all online algorithms share."""
+
+    credit: CreditConfig = field(default_factory=CreditConfig)
+    policy_loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)
+    kl: KLConfig = field(default_factory=KLConfig)
+    max_tokens: int = 4096
+    """Limit on an episode: the constant of `policy_loss.aggregation = "constant"`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What an estimator says of one episode, one entry an action token."""
+
+    advantages_A: Tensor
+    returns_A: Tensor | None = None
+    """What the critic should say, where there is one."""
+
+
+class OnlineAlgorithm(Algorithm):
+    """Estimates advantages group by group; an algorithm is its estimator."""
+
+    whitens = False
+    """Whether advantages get mean 0 and deviation 1 over the step."""
+
+    def __init__(self, shared: SharedSettings) -> None:
+        self._credit, self._kl = shared.credit, shared.kl
+        self._policy_loss = PolicyLoss(shared.policy_loss, shared.kl)
+        self.aggregation = Aggregation(shared.policy_loss.aggregation, shared.max_tokens)
+        self.needs = Needs(
+            policy=shared.policy_loss.importance_cap > 0, reference=shared.kl.coef > 0
+        )
+
+    @abstractmethod
+    def estimate(self, group: Sequence[EpisodeTokens]) -> list[Estimate]:
+        """Return an estimate for each episode of a group."""
+
+    def advantages(self, groups: Sequence[Sequence[ScoredEpisode]]) -> Batch:
+        in_reward = self._kl.coef > 0 and self._kl.place == "reward"
+        penalty = KLPenalty(self._kl.coef, self._kl.estimator) if in_reward else None
+        tokens = [[episode_tokens(item, penalty=penalty) for item in group] for group in groups]
+        estimates = [self.estimate(group) for group in tokens]
+        flat = [estimate for group in estimates for estimate in group]
+        metrics = self.report([item for group in tokens for item in group], flat)
+        if self.whitens:
+            flat = _normalized(flat, [0] * len(flat))
+        if self._credit.normalize_per_env:
+            flat = _normalized(flat, [item.episode.task.env for group in groups for item in group])
+        finished, num_masked = iter(flat), 0
+        samples: list[list[TrainingSample]] = []
+        for group in groups:
+            samples.append([])
+            for item in group:
+                estimate = next(finished)
+                if self._credit.truncated == "mask" and item.episode.stop_reason in _CUT:
+                    num_masked += 1
+                else:
+                    samples[-1] += _training_samples(item, estimate)
+        return Batch(samples, metrics | {"train/episodes_masked": float(num_masked)})
+
+    def report(
+        self, episodes: Sequence[EpisodeTokens], estimates: Sequence[Estimate]
+    ) -> dict[str, float]:
+        """Return metrics of a step's estimates, before they are normalised."""
+        advantages_N = torch.cat([estimate.advantages_A for estimate in estimates])
+        return {"train/advantage_std": float(advantages_N.std(unbiased=False))}
+
+    def loss(self, batch: TokenBatch) -> TokenLoss:
+        return self._policy_loss(batch)
+
+
+def _normalized(estimates: Sequence[Estimate], sets: Sequence[Hashable]) -> list[Estimate]:
+    """Return the estimates with advantages whitened over the tokens of each set of episodes."""
+    result = list(estimates)
+    for name in dict.fromkeys(sets):
+        places = [place for place, own in enumerate(sets) if own == name]
+        parts = [estimates[place].advantages_A for place in places]
+        whitened = whiten(torch.cat(parts)).split([len(part) for part in parts])
+        for place, advantages_A in zip(places, whitened, strict=True):
+            result[place] = replace(estimates[place], advantages_A=advantages_A)
+    return result
+
+
+def _training_samples(scored: ScoredEpisode, estimate: Estimate) -> list[TrainingSample]:
+    """Return the episode's samples, each with its part of the estimate."""
+    lengths = [item.sample.num_action_tokens for item in scored.samples]
+    advantages = estimate.advantages_A.split(lengths)
+    returns = estimate.returns_A.split(lengths) if estimate.returns_A is not None else None
+    return [
+        TrainingSample(
+            item.sample,
+            tuple(advantages[place].tolist()),
+            item.scores,
+            returns=tuple(returns[place].tolist()) if returns is not None else None,
+            num_tokens_elsewhere=sum(lengths) - lengths[place],
+        )
+        for place, item in enumerate(scored.samples)
+    ]

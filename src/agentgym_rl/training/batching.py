@@ -1,0 +1,59 @@
+"""From training samples to what a loss sees, and from token losses to the share of a pass.
+
+Shape legend: A action tokens of a pass, all samples one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+from torch import Tensor
+
+from agentgym_rl.models.forward import ActionLogprobs
+from agentgym_rl.training.algorithms.aggregation import Weights
+from agentgym_rl.training.algorithms.base import TokenBatch, TrainingSample
+from agentgym_rl.training.algorithms.episode_tokens import actions_of
+
+
+def token_batch(
+    batch: Sequence[TrainingSample], now: ActionLogprobs, values_A: Tensor | None = None
+) -> TokenBatch:
+    """Return the pass as a loss sees it; `now` and `values_A` carry the gradient."""
+    logprobs_A = now.logprobs_A
+
+    def tensor(entries: Iterable[float]) -> Tensor:
+        return torch.tensor(list(entries), device=logprobs_A.device, dtype=logprobs_A.dtype)
+
+    def scored(parts: Sequence[tuple[float, ...] | None]) -> Tensor | None:
+        known = [part for part in parts if part is not None]
+        return (
+            tensor(entry for part in known for entry in part) if len(known) == len(parts) else None
+        )
+
+    engine_A = tensor(lp for item in batch for lp in actions_of(item.sample, item.sample.logprobs))
+    old_A = scored([item.scores.logprobs for item in batch])
+    return TokenBatch(
+        logprobs_A=logprobs_A,
+        old_logprobs_A=old_A if old_A is not None else engine_A,
+        advantages_A=tensor(advantage for item in batch for advantage in item.advantages),
+        entropies_A=now.entropies_A,
+        engine_logprobs_A=engine_A,
+        ref_logprobs_A=scored([item.scores.ref_logprobs for item in batch]),
+        values_A=values_A,
+        old_values_A=scored([item.scores.values for item in batch]),
+        returns_A=scored([item.returns for item in batch]),
+        samples_A=_repeated(range(len(batch)), batch).to(logprobs_A.device, torch.long),
+    )
+
+
+def mean_loss(loss_A: Tensor, batch: Sequence[TrainingSample], weights: Weights) -> Tensor:
+    """Return the pass's share of the update's loss."""
+    weights_A = _repeated(weights.samples, batch).to(loss_A)
+    return (loss_A * weights_A).sum() / weights.divisor
+
+
+def _repeated(entries: Iterable[float], batch: Sequence[TrainingSample]) -> Tensor:
+    """Return the entry of each sample once for each of its action tokens."""
+    counts = torch.tensor([item.num_tokens for item in batch])
+    return torch.tensor(list(entries), dtype=torch.float64).repeat_interleave(counts)
