@@ -1,0 +1,272 @@
+"""The learner with every algorithm: splitting, scoring, critic, reference, resuming."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from agentgym_rl.config import RunConfig, TrainingConfig, parse_config
+from agentgym_rl.models.critic import Critic
+from agentgym_rl.models.forward import action_logprobs
+from agentgym_rl.models.loading import Policy
+from agentgym_rl.training.algorithms.base import Algorithm
+from agentgym_rl.training.algorithms.make import make_algorithm
+from agentgym_rl.training.learner import Learner
+from agentgym_rl.types import Episode, Group, Round, Sample, Segment, SegmentKind, StopReason, Task
+from chat_families import small_policy
+
+TEMPERATURE = 0.8
+
+ALGORITHMS = {
+    "grpo": [],
+    "grpo rounds": ["algorithm.level=round", "credit.discount=0.9"],
+    "grpo + kl": ["kl.coef=0.1", "policy_loss.entropy_coef=0.01", "policy_loss.dual_clip=3"],
+    "gspo": ["policy_loss.ratio=sequence", "policy_loss.clip_low=0.9"],
+    "cispo": ["policy_loss.objective=cispo", "policy_loss.importance_cap=2"],
+    "rloo": ["algorithm.type=rloo", "kl.coef=0.1", "kl.place=reward", "kl.estimator=k1"],
+    "reinforce_pp": ["algorithm.type=reinforce_pp", "kl.coef=0.1", "kl.place=reward"],
+    "gigpo": ["algorithm.type=gigpo", "credit.discount=0.95"],
+    "ppo own": ["algorithm.type=ppo", "algorithm.gae_lambda=0.9", "credit.truncated=bootstrap"],
+    "ppo shared": [
+        "algorithm.type=ppo",
+        "algorithm.critic=shared",
+        "credit.normalize_per_env=true",
+    ],
+}
+AGGREGATIONS = ("token_mean", "episode_mean", "constant")
+
+
+def recipe(*overrides: str) -> RunConfig:
+    return parse_config({}, overrides, source="test")
+
+
+def make_episode(index: int, *, num_rounds: int, stop_reason: StopReason) -> Episode:
+    """An episode of random tokens; equal observations occur in several."""
+    rng = random.Random(index)
+    ids, mask, logprobs, rewards = [7] * 5, [0] * 5, [0.0] * 5, [0.0] * 5
+    segments, rounds = [Segment(SegmentKind.PROMPT, 0, 5, 0)], list[Round]()
+    for number in range(num_rounds):
+        length, reward = rng.randint(1, 5), rng.choice([0.0, 0.5, 1.0])
+        start = len(ids)
+        ids += [rng.randrange(400) for _ in range(length)]
+        mask += [1] * length
+        logprobs += [-6.0 * rng.random() for _ in range(length)]
+        rewards += [*(0.0 for _ in range(length - 1)), reward]
+        segments.append(Segment(SegmentKind.ACTION, start, len(ids), number))
+        rounds.append(Round("", "", rng.choice(["wall", "door"]), reward, valid_action=True))
+        if number + 1 < num_rounds:
+            size, start = rng.randint(1, 4), len(ids)
+            ids += [rng.randrange(400) for _ in range(size)]
+            mask += [0] * size
+            logprobs += [0.0] * size
+            rewards += [0.0] * size
+            segments.append(Segment(SegmentKind.OBSERVATION, start, len(ids), number))
+    sample = Sample(*map(tuple, (ids, mask, logprobs, rewards, segments)), version=0)
+    return Episode(
+        Task("counting", "train", index // 4),
+        index % 4,
+        stop_reason,
+        sum(rewards),
+        False,
+        tuple(rounds),
+        (),
+        (sample,),
+        0.0,
+    )
+
+
+def make_groups() -> list[Group]:
+    """Three groups of four episodes with 1 to 4 rounds, a third of them cut by the horizon."""
+    reasons = (StopReason.SUCCESS, StopReason.TERMINATED, StopReason.MAX_ROUNDS)
+    episodes = [
+        make_episode(index, num_rounds=1 + index % 4, stop_reason=reasons[index % 3])
+        for index in range(12)
+    ]
+    return [Group(episodes[first].task, tuple(episodes[first : first + 4])) for first in (0, 4, 8)]
+
+
+def make_learner(policy: Policy, algorithm: Algorithm, **fields: float) -> Learner:
+    training = TrainingConfig(**{"lr": 1e-4, "max_grad_norm": 1e9} | fields)
+    return Learner(
+        policy,
+        training,
+        temperature=TEMPERATURE,
+        needs=algorithm.needs,
+        aggregation=algorithm.aggregation,
+    )
+
+
+def step(learner: Learner, algorithm: Algorithm, *, number: int = 1) -> dict[str, float]:
+    """One training step as the trainer makes it, in one update."""
+    batch = algorithm.advantages(learner.score(make_groups()))
+    items = [item for group in batch.groups for item in group]
+    updates_policy = algorithm.updates_policy(number)
+    return learner.update(items, algorithm.loss, updates_policy=updates_policy) | batch.metrics
+
+
+def gradients(learner: Learner, policy: Policy) -> list[Tensor]:
+    """Return the gradients of a learner's first update: AdamW's first moments, scaled."""
+    found = [learner._optimizer.state[weight]["exp_avg"] for weight in policy.model.parameters()]
+    if learner._critic is not None and learner._critic_optimizer is not None:
+        state = learner._critic_optimizer.state
+        found += [state[weight]["exp_avg"] for weight in learner._critic.parameters()]
+    return [moment / 0.1 for moment in found]
+
+
+def first_gradients(overrides: Sequence[str], tokens_per_batch: int) -> list[Tensor]:
+    algorithm, policy = make_algorithm(recipe(*overrides)), small_policy("qwen3")
+    learner = make_learner(policy, algorithm, tokens_per_batch=tokens_per_batch)
+    if learner._critic is not None:  # a head of zeros would hide what the trunk gets
+        torch.nn.init.constant_(learner._critic.head.weight, 0.1)
+    step(learner, algorithm)
+    return gradients(learner, policy)
+
+
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_no_update_depends_on_how_it_is_split_into_passes(name: str, aggregation: str):
+    overrides = [*ALGORITHMS[name], f"policy_loss.aggregation={aggregation}"]
+    if aggregation == "constant":
+        overrides += ["rollout.max_tokens=16", "rollout.max_tokens_per_round=8"]
+    whole = first_gradients(overrides, 10**6)
+    scale = max(float(grad.abs().max()) for grad in whole)
+    assert scale > 1e-3
+    for tokens_per_batch in (64, 100):
+        split = first_gradients(overrides, tokens_per_batch)
+        off = max(float((a - b).abs().max()) for a, b in zip(whole, split, strict=True))
+        assert off < 1e-5 * scale
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_restored_learner_goes_on_bitwise_with_every_algorithm(name: str):
+    algorithm, policy = make_algorithm(recipe(*ALGORITHMS[name])), small_policy("qwen3")
+    learner = make_learner(policy, algorithm, lr=1e-3)
+    step(learner, algorithm)
+    file = io.BytesIO()
+    torch.save({"learner": learner.state(), "weights": policy.model.state_dict()}, file)
+    expected = [step(learner, algorithm) for _ in range(2)]
+
+    file.seek(0)
+    saved = torch.load(file, weights_only=True)
+    other = small_policy("qwen3")
+    other.model.load_state_dict(saved["weights"])
+    restored = make_learner(other, algorithm, lr=1e-3)
+    restored.load_state(saved["learner"])
+    assert [step(restored, algorithm) for _ in range(2)] == expected
+
+
+def test_scores_are_those_of_the_present_weights_and_of_the_first():
+    algorithm = make_algorithm(recipe("kl.coef=0.1", "policy_loss.importance_cap=2"))
+    policy = small_policy("qwen3")
+    learner = make_learner(policy, algorithm, lr=1e-2)
+    before = learner.score(make_groups())
+    step(learner, algorithm)
+    after = learner.score(make_groups())
+    for old, new in zip((e for g in before for e in g), (e for g in after for e in g), strict=True):
+        old_scores, new_scores = old.samples[0].scores, new.samples[0].scores
+        assert old_scores.logprobs == pytest.approx(old_scores.ref_logprobs, abs=1e-6)
+        assert new_scores.ref_logprobs == old_scores.ref_logprobs
+        assert new_scores.logprobs != pytest.approx(old_scores.logprobs, abs=1e-3)
+        now = action_logprobs(policy.model, [new.samples[0].sample], temperature=TEMPERATURE)
+        assert new_scores.logprobs == pytest.approx(now.logprobs_A.tolist(), abs=1e-5)
+    learner.refresh_reference()
+    for episode in (e for group in learner.score(make_groups()) for e in group):
+        scores = episode.samples[0].scores
+        assert scores.ref_logprobs == pytest.approx(scores.logprobs, abs=1e-6)
+
+
+def test_an_algorithm_that_needs_no_scores_gets_none():
+    algorithm = make_algorithm(recipe())
+    scored = make_learner(small_policy("qwen3"), algorithm).score(make_groups())
+    assert {item.scores for group in scored for e in group for item in e.samples} == {
+        type(scored[0][0].samples[0].scores)()
+    }
+
+
+def test_values_are_read_before_their_tokens_and_see_nothing_later():
+    policy = small_policy("qwen3")
+    critic = Critic(policy.model, trunk="own")
+    torch.nn.init.normal_(critic.head.weight, generator=torch.Generator().manual_seed(0))
+    sample = make_groups()[0].episodes[2].samples[0]
+    values = critic.values([sample])
+    assert len(values) == sample.num_action_tokens
+    last = max(place for place, mask in enumerate(sample.loss_mask) if mask)
+    changed = Sample(
+        (*sample.token_ids[:last], 3, *sample.token_ids[last + 1 :]),
+        sample.loss_mask,
+        sample.logprobs,
+        sample.rewards,
+        sample.segments,
+        0,
+    )
+    assert critic.values([changed]).tolist() == pytest.approx(values.tolist(), abs=1e-5)
+    # The value after a prefix is the value of the action token that follows it.
+    first = sample.loss_mask.index(1)
+    final = critic.final_values([list(sample.token_ids[:first]), list(sample.token_ids[:last])])
+    assert final.tolist() == pytest.approx([values[0].item(), values[-1].item()], abs=1e-5)
+
+
+def test_a_new_critic_says_zero_and_learns_the_returns():
+    algorithm = make_algorithm(
+        recipe("algorithm.type=ppo", "algorithm.critic_lr=3e-3", "algorithm.value_clip=0")
+    )
+    learner = make_learner(small_policy("qwen3"), algorithm, lr=1e-9)
+    first = step(learner, algorithm)
+    assert first["train/value_mean"] == 0.0
+    for _ in range(60):
+        last = step(learner, algorithm)
+    assert last["train/value_loss"] < 0.2 * first["train/value_loss"]
+    assert last["train/explained_variance"] > 0.8
+
+
+@pytest.mark.parametrize("critic", ["own", "shared"])
+def test_in_its_warm_up_the_critic_alone_learns(critic: str):
+    algorithm = make_algorithm(
+        recipe(
+            "algorithm.type=ppo", f"algorithm.critic={critic}", "algorithm.critic_warmup_steps=2"
+        )
+    )
+    policy = small_policy("qwen3")
+    learner = make_learner(policy, algorithm, lr=1e-3)
+    before = [weight.detach().clone() for weight in policy.model.parameters()]
+
+    def is_unchanged() -> bool:
+        pairs = zip(before, policy.model.parameters(), strict=True)
+        return all(torch.equal(old, new) for old, new in pairs)
+
+    for number in (1, 2):
+        assert step(learner, algorithm, number=number)["train/critic_grad_norm"] > 0
+        assert is_unchanged()
+    assert learner._critic is not None and learner._critic.head.weight.any()
+    step(learner, algorithm, number=3)
+    assert not is_unchanged()
+
+
+def test_an_own_critic_leaves_the_policy_alone_and_a_shared_one_does_not():
+    norms = {}
+    for critic in ("own", "shared"):
+        overrides = ["algorithm.type=ppo", f"algorithm.critic={critic}", "algorithm.value_clip=0"]
+        algorithm, policy = make_algorithm(recipe(*overrides)), small_policy("qwen3")
+        learner = make_learner(policy, algorithm)
+        assert learner._critic is not None
+        torch.nn.init.constant_(learner._critic.head.weight, 1.0)
+        norms[critic] = step(learner, algorithm)["train/grad_norm"]
+        trained = {id(weight) for weight in learner._critic.parameters()}
+        assert not trained & {id(weight) for weight in policy.model.parameters()}
+        assert len(trained) == (2 if critic == "shared" else len(trained))
+    assert norms["shared"] > 1.5 * norms["own"]
+
+
+def test_only_episodes_that_the_horizon_cut_are_bootstrapped():
+    overrides = ["algorithm.type=ppo", "credit.truncated=bootstrap"]
+    learner = make_learner(small_policy("qwen3"), make_algorithm(recipe(*overrides)))
+    assert learner._critic is not None
+    torch.nn.init.constant_(learner._critic.head.weight, 0.1)
+    for episode in (e for group in learner.score(make_groups()) for e in group):
+        is_cut = episode.episode.stop_reason is StopReason.MAX_ROUNDS
+        assert (episode.final_value != 0.0) == is_cut
