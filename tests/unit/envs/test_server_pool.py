@@ -27,7 +27,12 @@ TASK = {"env": "trouble", "split": "train", "index": 18}
 def worker_pids(server_pid: int | None = None) -> set[int]:
     """Return the worker processes of a server process, by default of this one."""
     children = psutil.Process(server_pid).children(recursive=True)
-    return {child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE}
+    return {
+        child.pid
+        for child in children
+        if child.status() != psutil.STATUS_ZOMBIE
+        and "agentgym_rl.envs.server.worker" in child.cmdline()
+    }
 
 
 async def eventually(is_so: Callable[[], Awaitable[bool]], *, within_s: float = 10.0) -> None:
