@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -22,10 +23,11 @@ from agentgym_rl.envs.sciworld.texts import clean_action, is_understood
 
 logger = logging.getLogger(__name__)
 
-_FORMAT = 1
+_FORMAT = 2
 """Part of the folder's name: raise it when other paths would be kept."""
 
 _MAX_WAITS = 3
+_MEASUREMENTS = ("examine ", "use thermometer ")
 
 
 def default_folder() -> Path:
@@ -52,16 +54,32 @@ def _cached(variation: Variation, simplifications: str, file: Path) -> tuple[str
 def _search(variation: Variation, simplifications: str) -> tuple[str, ...]:
     """Return the solver's path up to the action that completes the task; empty if it does not.
 
-    The solver draws at random, so chance (where a bee flies) may be against its path when the path
-    is played without it. To begin a moment later changes what happens by chance.
+    Where the path fails as it is, variants of it are tried (`_variants`).
     """
     found = [clean_action(action) for action in find_gold_path(variation, simplifications)]
-    for num_waits in range(_MAX_WAITS + 1):
-        path = _play([*["wait1"] * num_waits, *found], variation, simplifications)
+    for actions in _variants(found):
+        path = _play(actions, variation, simplifications)
         if path:
             return path
     logger.info("the solver does not solve %s %d", variation.topic.name, variation.number)
     return ()
+
+
+def _variants(path: list[str]) -> Iterator[list[str]]:
+    """Yield the path, then others that do the same at other moments.
+
+    The solver draws at random, so chance (where a bee flies) may be against its path when the path
+    is played without it: to begin a moment later changes what happens by chance. And it measures
+    what it heats for so long that some things burn: then it must be taken away sooner.
+    """
+    for num_waits in range(_MAX_WAITS + 1):
+        yield [*["wait1"] * num_waits, *path]
+    heated = max((i for i, action in enumerate(path) if action.startswith("activate ")), default=0)
+    taken = next((i for i in range(heated, len(path)) if path[i].startswith("pick up ")), heated)
+    start = taken
+    while start > heated + 1 and path[start - 1].startswith(_MEASUREMENTS):
+        start -= 1
+        yield path[:start] + path[taken:]
 
 
 def _play(actions: list[str], variation: Variation, simplifications: str) -> tuple[str, ...]:
