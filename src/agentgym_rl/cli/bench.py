@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agentgym_rl.errors import ConfigError, did_you_mean
 
-_PROGRAMS = {"env": "env_bench", "soak": "env_soak"}
+_PROGRAMS = {"env": "env_bench", "soak": "env_soak", "experts": "expert_bench"}
 
 
 def run_benchmark(name: str, arguments: Sequence[str]) -> None:

@@ -174,7 +174,7 @@ def check(
 )
 def bench(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="env or soak")],
+    name: Annotated[str, typer.Argument(help="env, soak or experts")],
 ) -> None:
     """Measure the project against named baselines; `agentgym bench env --help` has the options."""
     from agentgym_rl.cli.bench import run_benchmark  # start-up time

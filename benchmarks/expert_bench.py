@@ -1,0 +1,77 @@
+"""`agentgym bench experts`: how many tasks the experts solve, and which they do not.
+
+The same number of tasks of every level, spread evenly over all splits, are played by the
+environment's own expert without a limit on rounds other than ten times `spec.max_rounds`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from agentgym_rl.envs import registry
+from agentgym_rl.envs.base import Environment
+from agentgym_rl.envs.demos import demonstrate
+from agentgym_rl.types import Task
+
+SCENARIOS = ("textcraft", "textcraft_generated", "babyai", "sciworld")
+
+
+def choose(cls: type[Environment], *, per_level: int) -> list[Task]:
+    """Return tasks of every level, evenly spread; of every category where levels are unique."""
+    tasks = sorted(
+        (task for split in cls.spec.splits for task in cls.tasks(split)),
+        key=lambda task: task.index,
+    )
+    names = {task.level for task in tasks}
+    by_name: dict[str, list[Task]] = {}
+    for task in tasks:
+        key = task.category if len(names) > len(tasks) // 2 else task.level
+        by_name.setdefault(key, []).append(task)
+    chosen: list[Task] = []
+    for listed in by_name.values():
+        number = min(per_level, len(listed))
+        chosen += [listed[len(listed) * place // number] for place in range(number)]
+    return chosen
+
+
+def measure(scenario: str, per_level: int, console: Console) -> None:
+    """Play and report one scenario."""
+    cls = registry.env_class(scenario)
+    env = registry.make(scenario, {})
+    tasks = choose(cls, per_level=per_level)
+    lengths: list[int] = []
+    unsolved: list[str] = []
+    started = time.process_time()
+    for task in tasks:
+        demo = demonstrate(env, task, max_rounds=10 * cls.spec.max_rounds)
+        if demo is None:
+            unsolved.append(f"{task.id} ({task.level or task.category})")
+        else:
+            lengths.append(len(demo.actions))
+    env.close()
+    solved = len(lengths)
+    console.print(
+        f"{scenario}: {solved} of {len(tasks)} tasks solved ({solved / len(tasks):.1%}), "
+        f"rounds median {statistics.median(lengths):.0f}, longest {max(lengths)}, "
+        f"{time.process_time() - started:.0f} CPU-seconds"
+    )
+    if unsolved:
+        console.print(f"  not solved: {', '.join(unsolved)}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="agentgym bench experts", description="The experts.")
+    parser.add_argument("--env", action="append", choices=SCENARIOS, help="default: all")
+    parser.add_argument("--per-level", type=int, default=10, help="tasks of every level")
+    chosen = parser.parse_args(arguments)
+    for scenario in chosen.env or SCENARIOS:
+        measure(scenario, chosen.per_level, Console())
+
+
+if __name__ == "__main__":
+    main()
