@@ -88,3 +88,23 @@ def test_refills_and_the_adaptive_horizon_happen(tmp_path: Path):
         assert line["rollout/groups_dropped"] == line["rollout/groups_without_spread"]
     horizons = [line["rollout/max_rounds"] for line in lines]
     assert horizons == sorted(horizons) and horizons[0] == 2 and horizons[-1] > 2
+
+
+def test_a_step_with_nothing_to_learn_from_is_counted_and_changes_nothing(tmp_path: Path):
+    recipe, path = tmp_path / "small.toml", tmp_path / "run"
+    recipe.write_text(RECIPE)
+    overrides = [
+        "env.name=fakes:CountingEnv",
+        "env.levels=[]",
+        "warm_start.steps=0",
+        "eval.tasks=0",
+        "training.steps=2",
+        "rounds.type=fixed",
+        "rounds.rounds=1",
+        "credit.truncated=mask",
+    ]
+    assert succeeded(train(recipe, *overrides, "--run-dir", path))
+    for line in metrics_of(path):
+        assert line["train/episodes_masked"] == line["rollout/episodes"]
+        assert line["train/updates_skipped"] == 1.0
+        assert line["train/grad_norm"] == 0.0

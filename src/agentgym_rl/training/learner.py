@@ -33,7 +33,7 @@ from agentgym_rl.training.batching import mean_loss, token_batch
 from agentgym_rl.training.optimizer import MasterAdamW, learning_rate
 from agentgym_rl.training.passes import split_by_tokens
 from agentgym_rl.training.reference import Reference
-from agentgym_rl.training.scoring import Scorers, final_value, score_groups
+from agentgym_rl.training.scoring import Scorers, bootstrap_groups, score_groups
 from agentgym_rl.types import Group, Sample
 
 logger = logging.getLogger(__name__)
@@ -78,22 +78,11 @@ class Learner:
             reference=self._reference.logprobs if self._reference is not None else None,
             values=self._critic.values if self._critic is not None else None,
         )
-        scored = score_groups(groups, scorers, max_tokens=self._config.tokens_per_batch)
+        limit = self._config.tokens_per_batch
+        scored = score_groups(groups, scorers, max_tokens=limit)
         if self._critic is None or self._needs.critic is None or not self._needs.critic.bootstraps:
             return scored
-        renderer, limit = self._policy.renderer, self._policy.max_context
-        return [
-            [
-                replace(
-                    item,
-                    final_value=final_value(
-                        item.episode, self._critic, renderer, max_context=limit
-                    ),
-                )
-                for item in group
-            ]
-            for group in scored
-        ]
+        return bootstrap_groups(scored, self._critic, self._policy, max_tokens=limit)
 
     def update(
         self, samples: Sequence[TrainingSample], loss: LossFunction, *, updates_policy: bool = True

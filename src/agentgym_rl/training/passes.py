@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from agentgym_rl.types import Sample
 
-
-class HasSample(Protocol):
-    """Something about one sample."""
+class HasLength(Protocol):
+    """Something about one sequence."""
 
     @property
-    def sample(self) -> Sample: ...
+    def length(self) -> int:
+        """Tokens of the whole sequence."""
+        ...
 
 
-_Item = TypeVar("_Item", bound=HasSample)
+_Item = TypeVar("_Item", bound=HasLength)
 
 
 def split_by_tokens(items: Sequence[_Item], *, max_tokens: int) -> list[list[_Item]]:
@@ -23,10 +23,9 @@ def split_by_tokens(items: Sequence[_Item], *, max_tokens: int) -> list[list[_It
     passes: list[list[_Item]] = []
     room = 0
     for item in items:
-        length = len(item.sample.token_ids)
-        if not passes or length > room:
+        if not passes or item.length > room:
             passes.append([])
             room = max_tokens
         passes[-1].append(item)
-        room -= length
+        room -= item.length
     return passes

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import torch
 from torch import Tensor
 
-from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.critic import Critic
+from agentgym_rl.models.loading import Policy
 from agentgym_rl.training.algorithms.base import ScoredEpisode, ScoredSample, Scores
 from agentgym_rl.training.passes import split_by_tokens
 from agentgym_rl.types import Episode, Group, Sample, StopReason
@@ -57,28 +57,52 @@ def score_groups(
 
 
 @torch.no_grad()
-def final_value(
-    episode: Episode, critic: Critic, renderer: ChatRenderer, *, max_context: int
-) -> float:
-    """Return the value of where the horizon cut an episode, 0 for one that ended otherwise.
+def bootstrap_groups(
+    groups: Sequence[Sequence[ScoredEpisode]], critic: Critic, policy: Policy, *, max_tokens: int
+) -> list[list[ScoredEpisode]]:
+    """Return the episodes with the value of where the horizon cut them, 0 where nothing did.
 
     The state is what the next reply would have been sampled from: all tokens so far, and the last
     observation as the policy would have seen it.
     """
-    if episode.stop_reason is not StopReason.MAX_ROUNDS or not episode.samples:
-        return 0.0
+    ends = [_Cut(_ids_after(item.episode, policy)) for group in groups for item in group]
+    known = [end for end in ends if end.ids]
+    values = [
+        value
+        for ends_of_pass in split_by_tokens(known, max_tokens=max_tokens)
+        for value in critic.final_values([end.ids for end in ends_of_pass]).tolist()
+    ]
+    of_end = iter(values)
+    of_episode = iter([next(of_end) if end.ids else 0.0 for end in ends])
+    return [[replace(item, final_value=next(of_episode)) for item in group] for group in groups]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """The tokens up to a cut; none where there was no cut."""
+
+    ids: tuple[int, ...]
+
+    @property
+    def length(self) -> int:
+        return len(self.ids)
+
+
+def _ids_after(episode: Episode, policy: Policy) -> tuple[int, ...]:
+    """Return all tokens up to where the horizon cut the episode, the last observation included."""
+    if episode.stop_reason is not StopReason.MAX_ROUNDS:
+        return ()
     ids = list(episode.samples[-1].token_ids)
-    ids += renderer.turn(episode.rounds[-1].observation, reply_ids=ids)
-    if len(ids) > max_context:
-        logger.warning(
-            "an episode of %s is not bootstrapped: its last observation ends at token %d, beyond "
-            "the model's %d",
-            episode.task.id,
-            len(ids),
-            max_context,
-        )
-        return 0.0
-    return float(critic.final_values([ids])[0])
+    ids += policy.renderer.turn(episode.rounds[-1].observation, reply_ids=ids)
+    if len(ids) < policy.max_context:
+        return tuple(ids)
+    logger.warning(
+        "an episode of %s is not bootstrapped: its last observation ends at token %d of at most %d",
+        episode.task.id,
+        len(ids),
+        policy.max_context,
+    )
+    return ()
 
 
 def _score(samples: list[Sample], scorers: Scorers) -> list[ScoredSample]:

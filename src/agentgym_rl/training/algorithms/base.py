@@ -57,6 +57,10 @@ class ScoredSample:
     sample: Sample
     scores: Scores = Scores()
 
+    @property
+    def length(self) -> int:
+        return len(self.sample.token_ids)
+
 
 @dataclass(frozen=True, slots=True)
 class ScoredEpisode:
@@ -82,11 +86,17 @@ class TrainingSample:
     """Action tokens of the other samples of its episode."""
 
     @property
+    def length(self) -> int:
+        return len(self.sample.token_ids)
+
+    @property
     def num_tokens(self) -> int:
+        """Action tokens of the sample."""
         return self.sample.num_action_tokens
 
     @property
     def num_episode_tokens(self) -> int:
+        """Action tokens of all samples of its episode."""
         return self.num_tokens + self.num_tokens_elsewhere
 
 
