@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -79,6 +79,7 @@ class TinyMDP:
         self.trajectories = tuple(_play((PROMPT,), (), (), horizon))
         states = {d.state for trajectory in self.trajectories for d in trajectory.decisions}
         self.states = sorted(states)
+        self._rows = {state: row for row, state in enumerate(self.states)}
         generator = torch.Generator().manual_seed(seed)
         self.logits = torch.randn(len(states), 3, generator=generator, dtype=torch.float64)
         self.logits.requires_grad_()
@@ -98,13 +99,17 @@ class TinyMDP:
         return self.log_table().detach().tolist()
 
     def row(self, state: State) -> int:
-        return self.states.index(state)
+        return self._rows[state]
 
     def logprob(self, decision: Decision) -> float:
         return self.table[self.row(decision.state)][decision.token]
 
+    @cached_property
+    def _probabilities(self) -> dict[Trajectory, float]:
+        return {t: math.exp(sum(map(self.logprob, t.decisions))) for t in self.trajectories}
+
     def probability(self, trajectory: Trajectory) -> float:
-        return math.exp(sum(map(self.logprob, trajectory.decisions)))
+        return self._probabilities[trajectory]
 
     def batches(self, size: int) -> Iterator[tuple[float, tuple[Trajectory, ...]]]:
         """Yield every unordered batch of independent episodes with its probability."""
@@ -127,7 +132,7 @@ class TinyMDP:
 
     def value(self, state: State, discount: float) -> float:
         """Expected return to go, seen from the round that the state is in; 0 after the end."""
-        if state not in self.states:
+        if state not in self._rows:
             return 0.0
         return sum(
             math.exp(self.table[self.row(state)][token]) * self.action_value(state, token, discount)
@@ -177,12 +182,12 @@ class TinyMDP:
     ) -> Tensor:
         """Mean over batches of the sum over tokens of weight times score; `weights` is a formula
         that gives the weight of every token of every episode of a batch."""
-        total = torch.zeros_like(self.logits)
+        sums: defaultdict[Decision, float] = defaultdict(float)
         for probability, batch in self.batches(size):
             for trajectory, own in zip(batch, weights(batch), strict=True):
                 for decision, weight in zip(trajectory.decisions, own, strict=True):
-                    total = total + probability * weight * self.score(decision)
-        return total.detach()
+                    sums[decision] += probability * weight
+        return torch.stack([total * self.score(d) for d, total in sums.items()]).sum(dim=0)
 
     # Episodes
 
