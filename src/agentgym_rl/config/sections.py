@@ -145,8 +145,9 @@ class RolloutConfig(BaseConfig):
     """A group with fewer completed episodes than this is dropped whole."""
 
     max_refills: int = Field(default=0, ge=0)
-    """Groups whose rewards are all equal teach nothing: with a number above 0 they are dropped and
-    other tasks collected in their place, so many times at most (DAPO, arXiv:2503.14476)."""
+    """Groups whose rewards are all equal teach next to nothing: with a number above 0 they are
+    dropped and other tasks collected in their place, so many times at most (DAPO,
+    arXiv:2503.14476)."""
 
 
 class TrainingConfig(BaseConfig):

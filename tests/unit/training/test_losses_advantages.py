@@ -416,6 +416,26 @@ def test_the_policy_loss_takes_the_ratio_of_whole_sequences():
     )
 
 
+@pytest.mark.parametrize("ratio", ["token", "sequence"])
+@pytest.mark.parametrize("log_ratio", [-500.0, 500.0])
+def test_a_token_whose_probability_changed_beyond_measure_does_no_harm(
+    log_ratio: float, ratio: str
+):
+    logprobs_A = tensor([log_ratio, -1.0]).requires_grad_()
+    samples_A = torch.tensor([0, 1])
+    batch = TokenBatch(
+        logprobs_A,
+        tensor([0.0, -1.0]),
+        tensor([-1.0, -1.0]),
+        torch.zeros(2),
+        samples_A=samples_A,
+    )
+    policy_loss(ratio=ratio, dual_clip=3.0)(batch).loss_A.sum().backward()
+    # Clipped, on whichever side; the token beside it is untouched.
+    assert logprobs_A.grad.tolist() == [0.0, 1.0]
+    assert drift(logprobs_A, batch.old_logprobs_A).isfinite().all()
+
+
 def test_cispo_leaves_every_token_a_gradient():
     logprobs_A = RATIOS_A.log().requires_grad_()
     batch = TokenBatch(logprobs_A, torch.zeros(6), ADVANTAGES_A, torch.zeros(6))

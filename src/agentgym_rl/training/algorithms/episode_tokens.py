@@ -33,8 +33,8 @@ class EpisodeTokens:
     """float64; the reward of a round is on its last action token."""
     rounds_A: Tensor
     """The round of each token, from 0 without gaps."""
-    states: tuple[str, ...]
-    """What the agent saw right before each round; the first is the same for a whole group."""
+    states: tuple[str | None, ...]
+    """What the agent saw right before each round; None for the first, which a group shares."""
     values_A: Tensor | None = None
     final_value: float = 0.0
 
@@ -55,7 +55,7 @@ def episode_tokens(scored: ScoredEpisode, *, penalty: KLPenalty | None = None) -
     return EpisodeTokens(
         rewards_A=rewards_A,
         rounds_A=_numbered(rounds),
-        states=("", *(round_.observation for round_ in scored.episode.rounds[:-1])),
+        states=(None, *(round_.observation for round_ in scored.episode.rounds[:-1])),
         values_A=torch.tensor(values, dtype=torch.float64) if values else None,
         final_value=scored.final_value,
     )

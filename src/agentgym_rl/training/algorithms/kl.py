@@ -16,8 +16,8 @@ from torch import Tensor
 
 Estimator = Literal["k1", "k2", "k3"]
 
-_MAX_LOG_RATIO = 20.0
-"""k3 grows exponentially; beyond this a token would be all there is in a batch."""
+MAX_LOG_RATIO = 20.0
+"""Ratios grow exponentially: one beyond this would be all there is in a batch, or infinite."""
 
 
 def divergence(logprobs_A: Tensor, ref_logprobs_A: Tensor, *, estimator: Estimator) -> Tensor:
@@ -27,10 +27,10 @@ def divergence(logprobs_A: Tensor, ref_logprobs_A: Tensor, *, estimator: Estimat
         return log_ratios_A
     if estimator == "k2":
         return log_ratios_A.square() / 2
-    return (-log_ratios_A).clamp(max=_MAX_LOG_RATIO).exp() - 1 + log_ratios_A
+    return (-log_ratios_A).clamp(max=MAX_LOG_RATIO).exp() - 1 + log_ratios_A
 
 
 def drift(logprobs_A: Tensor, old_logprobs_A: Tensor) -> Tensor:
     """Return for each token drawn from the old policy an estimate (k3) of KL(old || new)."""
     log_ratios_A = logprobs_A - old_logprobs_A
-    return log_ratios_A.exp() - 1 - log_ratios_A
+    return log_ratios_A.clamp(max=MAX_LOG_RATIO).exp() - 1 - log_ratios_A

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from agentgym_rl.config import KLConfig, PolicyLossConfig
 from agentgym_rl.training.algorithms.base import TokenBatch, TokenLoss
-from agentgym_rl.training.algorithms.kl import divergence
+from agentgym_rl.training.algorithms.kl import MAX_LOG_RATIO, divergence
 from agentgym_rl.training.algorithms.losses import (
     clip_fraction,
     clipped_policy_loss,
@@ -50,6 +50,8 @@ class PolicyLoss:
         if config.ratio == "sequence":
             assert batch.samples_A is not None, "the learner gives them"
             log_ratios_A = sequence_log_ratios(log_ratios_A, batch.samples_A)
+        # An infinite ratio would make the gradient of a clipped token 0 * inf.
+        log_ratios_A = log_ratios_A.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
         low, high = config.clip_low, config.clip_high
         if config.objective == "cispo":
             loss_A = weighted_logprob_loss(
