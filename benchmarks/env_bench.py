@@ -4,7 +4,8 @@ For every scenario the same plans (a task and the expert's actions) are played
 - in a bare loop of this process, the cost of the environment itself; beside a busy process, as a
   server has its client beside it (on shared or virtual cores a CPU-second is then worth less),
 - on a server written in the manner of AgentGym's (baseline_server.py),
-- on our server with one request a step, and with calls batched as the client does by default,
+- on our server with one request a step, and with calls batched, each through our own client,
+- on our server in batches with the least client that there can be, as the baseline server has one,
 by 1, 64, 256 and 1,024 episodes at once. SciWorld is also stepped by the package's own `step()`
 and by direct calls to its simulator.
 
@@ -34,7 +35,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from agentgym_rl.envs import registry
+from agentgym_rl.envs import protocol, registry
 from agentgym_rl.envs.client.http import HttpEnvSource
 from agentgym_rl.types import Task
 
@@ -42,6 +43,7 @@ SCENARIOS = ("textcraft", "babyai", "sciworld")
 NUM_PLANS = {"textcraft": 200, "babyai": 100, "sciworld": 24}
 MAX_PLAN_ROUNDS = 30
 WARM_UP_S = 1.0
+MAX_START_S = 120.0
 _BASELINE = Path(__file__).with_name("baseline_server.py")
 
 
@@ -75,6 +77,8 @@ class Load:
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self.latencies: list[float] = []
+        self.num_ready = 0
+        """Players that have done their first reset."""
         self.is_over = False
         self._is_counting = False
 
@@ -84,11 +88,21 @@ class Load:
         if self._is_counting:
             self.latencies.append(time.perf_counter() - started)
 
+    def count(self, num_steps: int, seconds: float) -> None:
+        """Count steps that were taken together."""
+        if self._is_counting:
+            self.latencies += [seconds] * num_steps
+
     async def run(
         self, players: Sequence[Awaitable[None]], server: psutil.Process
     ) -> tuple[float, float, float]:
         """Run the players; return the seconds, and the CPU-seconds of the server and of us."""
         tasks = [asyncio.ensure_future(player) for player in players]
+        deadline = time.perf_counter() + MAX_START_S
+        while self.num_ready < len(players) and time.perf_counter() < deadline:
+            await asyncio.wait(tasks, timeout=0.1, return_when=asyncio.FIRST_EXCEPTION)
+            if failed := [task for task in tasks if task.done()]:
+                failed[0].result()
         await asyncio.sleep(WARM_UP_S)
         self._is_counting = True
         started, cpu, own_cpu = time.perf_counter(), cpu_seconds(server), time.process_time()
@@ -225,9 +239,12 @@ async def load_ours(
         async def play(number: int) -> None:
             draw = random.Random(number)
             async with await source.open() as client:
+                is_ready = 0
                 while not load.is_over:
                     plan = draw.choice(plans)
                     await client.reset(plan.task)
+                    load.num_ready += 1 - is_ready
+                    is_ready = 1
                     for action in plan.actions:
                         await load.step(client.step(action))
                         if load.is_over:
@@ -253,9 +270,12 @@ async def load_baseline(
         async def play(number: int) -> None:
             draw = random.Random(number)
             place = (await post("/create"))["id"]
+            is_ready = 0
             while not load.is_over:
                 plan = draw.choice(plans)
                 await post("/reset", id=place, data_idx=plan.task.index)
+                load.num_ready += 1 - is_ready
+                is_ready = 1
                 for action in plan.actions:
                     await load.step(post("/step", id=place, action=action))
                     if load.is_over:
@@ -263,6 +283,76 @@ async def load_baseline(
             await post("/close", id=place)
 
         spent = await load.run([play(number) for number in range(num_episodes)], server)
+    return load, spent
+
+
+class LeastClient:
+    """Plays a part of the episodes, all of them in one request after another."""
+
+    NUM_PARTS = 3
+    """So that the server always has a request to work on."""
+
+    def __init__(self, url: str, session: aiohttp.ClientSession, plans: Sequence[Plan]) -> None:
+        self._url, self._session, self._plans = f"{url}/batch", session, plans
+
+    async def play(self, num_episodes: int, load: Load) -> None:
+        created = await self._post([{"op": "create"} for _ in range(num_episodes)])
+        draw = random.Random(0)
+        places = [Place(answer["episode"]) for answer in created]
+        while not load.is_over:
+            started = time.perf_counter()
+            num_steps = sum(place.plan is not None for place in places)
+            await self._post([place.next_call(draw, self._plans) for place in places])
+            load.count(num_steps, time.perf_counter() - started)
+            load.num_ready = max(load.num_ready, self.NUM_PARTS)
+        await self._post([{"op": "close", "episode": place.episode} for place in places])
+
+    async def _post(self, calls: Sequence[dict[str, object]]) -> list[dict[str, str]]:
+        """Return the bodies of the answers, in the order of the calls."""
+        numbered = [{**call, "call": number} for number, call in enumerate(calls)]
+        body = protocol.encode({"calls": numbered})
+        async with self._session.post(self._url, data=body) as response:
+            answers = [
+                protocol.decode_answer(line) for line in (await response.read()).splitlines()
+            ]
+        failed = [answer for answer in answers if answer.status >= 300]
+        if failed or len(answers) < len(calls):
+            raise RuntimeError(f"{len(answers)} of {len(calls)} answered; failed: {failed[:1]}")
+        return [answer.body for answer in sorted(answers)]
+
+
+class Place:
+    """One episode of `LeastClient`."""
+
+    def __init__(self, episode: str) -> None:
+        self.episode = episode
+        self.plan: Plan | None = None
+        """None when a reset comes next."""
+        self._round = 0
+
+    def next_call(self, draw: random.Random, plans: Sequence[Plan]) -> dict[str, object]:
+        """Return the call that goes on with the plan, or begins another."""
+        if self.plan is None:
+            self.plan, self._round = draw.choice(plans), 0
+            return {"op": "reset", "episode": self.episode, "task": self.plan.task}
+        action = self.plan.actions[self._round]
+        call = {"op": "step", "episode": self.episode, "round": self._round, "action": action}
+        self._round += 1
+        if self._round == len(self.plan.actions):
+            self.plan = None
+        return call
+
+
+async def load_least(
+    url: str, server: psutil.Process, plans: Sequence[Plan], num_episodes: int, *, seconds: float
+) -> tuple[Load, tuple[float, float, float]]:
+    """Put load on our server with the least client that there can be."""
+    load = Load(seconds)
+    async with aiohttp.ClientSession() as session:
+        client = LeastClient(url, session, plans)
+        num_parts = min(num_episodes, client.NUM_PARTS)
+        sizes = [len(range(part, num_episodes, num_parts)) for part in range(num_parts)]
+        spent = await load.run([client.play(size, load) for size in sizes], server)
     return load, spent
 
 
@@ -283,6 +373,9 @@ def measure_servers(
                 )
             way = "ours, batched" if is_batched else "ours"
             yield _measurement(scenario, way, count, *found)
+        with our_server(scenario, chosen.workers) as (url, server):
+            found = _run(load_least(url, server, plans, count, seconds=chosen.seconds))
+        yield _measurement(scenario, "ours, least client", count, *found)
 
 
 def _measurement(

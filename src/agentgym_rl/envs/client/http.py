@@ -12,7 +12,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import TypeVar
@@ -34,6 +33,7 @@ logger = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _FIRST_PAUSE_S = 0.1
 """Doubled with each repeat: five of them take three to five seconds."""
+_MAX_REPEATS = 5
 _BUSY_PAUSE_S = 1.0
 _CLOSE_TIMEOUT_S = 5.0
 
@@ -118,7 +118,7 @@ class HttpEnvClient(EnvClient):
             await self._line.ask(
                 Call(0, Op.CLOSE, self._episode),
                 lambda body: None,
-                where=self.where,
+                self,
                 timeout_s=_CLOSE_TIMEOUT_S,
                 max_repeats=1,
             )
@@ -126,26 +126,7 @@ class HttpEnvClient(EnvClient):
             logger.warning("the server will reap the episode, because close failed: %s", error)
 
     async def _ask(self, call: Call, decode: Callable[[Object], _T]) -> _T:
-        return await self._line.ask(call, decode, where=self.where)
-
-
-@dataclass(frozen=True, slots=True)
-class _Errand:
-    """One request to be sent, perhaps more than once, and the words for its failure."""
-
-    send: Callable[[], Awaitable[Answer]]
-    what: str
-    where: str
-    is_repeatable: bool = True
-    """Whether doing it twice is the same as doing it once."""
-    max_repeats: int = 5
-
-    def may_repeat(self, error: Exception) -> bool:
-        """Whether sending it again after this error cannot do it twice."""
-        never_arrived = isinstance(
-            error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
-        )
-        return never_arrived or self.is_repeatable
+        return await self._line.ask(call, decode, self)
 
 
 class _Line:
@@ -160,73 +141,91 @@ class _Line:
         self,
         call: Call,
         decode: Callable[[Object], _T],
+        client: EnvClient,
         *,
-        where: str,
         timeout_s: float = float("inf"),
-        max_repeats: int = 5,
+        max_repeats: int = _MAX_REPEATS,
     ) -> _T:
-        """Return the decoded answer to a call, or raise one of the EnvErrors."""
-        errand = _Errand(
-            partial(self._sender.send, call),
-            call.op,
-            where,
-            is_repeatable=call.op is not Op.CREATE,
-            max_repeats=max_repeats,
-        )
-        return await self._run(errand, decode, min(timeout_s, self._timeout_s))
+        """Return the decoded answer to a client's call, or raise one of the EnvErrors."""
+        timeout_s = min(timeout_s, self._timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s):
+                body = await self._answer(
+                    partial(self._sender.send, call),
+                    timeout_s,
+                    is_repeatable=call.op is not Op.CREATE,
+                    max_repeats=max_repeats,
+                )
+            return decode(body)
+        except (TimeoutError, ProtocolError, _RefusedError, *_TRANSPORT_ERRORS) as error:
+            raise self._told(error, client.where, call.op, timeout_s) from error
 
     async def get(self, path: str, decode: Callable[[Object], _T]) -> _T:
         """Return the decoded answer to a request that is of no episode."""
-        send = partial(request, self._connections, "GET", path)
-        return await self._run(_Errand(send, path, "env server"), decode, self._timeout_s)
-
-    async def _run(self, errand: _Errand, decode: Callable[[Object], _T], timeout_s: float) -> _T:
-        deadline = asyncio.get_running_loop().time() + timeout_s
         try:
-            async with asyncio.timeout_at(deadline):
-                body = await self._answer(errand, deadline)
-            return decode(body)
-        except TimeoutError:
-            message = f"passed its deadline of {timeout_s:g} s"
-            raise self._error(EnvTimeoutError, errand, message) from None
-        except ProtocolError as error:
-            raise self._error(EnvError, errand, f"unexpected answer: {error}") from error
+            async with asyncio.timeout(self._timeout_s):
+                send = partial(request, self._connections, "GET", path)
+                return decode(await self._answer(send, self._timeout_s))
+        except (TimeoutError, ProtocolError, _RefusedError, *_TRANSPORT_ERRORS) as error:
+            raise self._told(error, "env server", path, self._timeout_s) from error
 
-    async def _answer(self, errand: _Errand, deadline: float) -> Object:
-        """Send the call, again where that is safe, and return the body of a good answer."""
+    async def _answer(
+        self,
+        send: Callable[[], Awaitable[Answer]],
+        timeout_s: float,
+        *,
+        is_repeatable: bool = True,
+        max_repeats: int = _MAX_REPEATS,
+    ) -> Object:
+        """Send a call, again where that cannot do it twice; return the body of a good answer."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
         num_repeats = 0
         while True:
             try:
-                answer = await errand.send()
-            except (aiohttp.ClientError, OSError) as error:
-                if num_repeats == errand.max_repeats or not errand.may_repeat(error):
-                    message = f"{type(error).__name__}: {error}"
-                    raise self._error(EnvError, errand, message) from error
+                answer = await send()
+            except _TRANSPORT_ERRORS as error:
+                never_arrived = isinstance(
+                    error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError
+                )
+                if num_repeats == max_repeats or not (never_arrived or is_repeatable):
+                    raise
                 pause_s = _FIRST_PAUSE_S * 2**num_repeats
                 num_repeats += 1
             else:
                 if answer.status < HTTPStatus.MULTIPLE_CHOICES:
                     return answer.body
-                if answer.status != HTTPStatus.TOO_MANY_REQUESTS:
-                    raise self._refusal(errand, answer)
                 pause_s = _BUSY_PAUSE_S
-                if asyncio.get_running_loop().time() + 1.5 * pause_s > deadline:
-                    raise self._refusal(errand, answer)
+                is_late = asyncio.get_running_loop().time() + 1.5 * pause_s > deadline
+                if answer.status != HTTPStatus.TOO_MANY_REQUESTS or is_late:
+                    raise _RefusedError(answer)
             # Jitter, so that episodes that failed together do not come back together.
             await asyncio.sleep(pause_s * random.uniform(1.0, 1.5))
 
-    def _refusal(self, errand: _Errand, answer: Answer) -> EnvError:
-        """Return the error for a status that is not a success."""
-        message = protocol.decode_error(answer.body)
-        if message.startswith(errand.where):  # the environment's own failure, told in full
-            return _ERRORS.get(answer.status, EnvError)(message)
-        message = f"HTTP {answer.status}: {message}"
-        return self._error(_ERRORS.get(answer.status, EnvError), errand, message)
+    def _told(self, error: Exception, where: str, what: str, timeout_s: float) -> EnvError:
+        """Return our own error for what went wrong, with the place where it did."""
+        place = f"{where}: {what} at {self._connections.url}"
+        if isinstance(error, _RefusedError):
+            kind = _ERRORS.get(error.answer.status, EnvError)
+            message = protocol.decode_error(error.answer.body)
+            if message.startswith(where):  # the environment's own failure, told in full
+                return kind(message)
+            return kind(f"{place}: HTTP {error.answer.status}: {message}")
+        if isinstance(error, ProtocolError):
+            return EnvError(f"{place}: unexpected answer: {error}")
+        if isinstance(error, _TRANSPORT_ERRORS) and type(error) is not TimeoutError:
+            return EnvError(f"{place}: {type(error).__name__}: {error}")
+        return EnvTimeoutError(f"{place}: passed its deadline of {timeout_s:g} s")
 
-    def _error(self, kind: type[EnvError], errand: _Errand, message: str) -> EnvError:
-        return kind(f"{errand.where}: {errand.what} at {self._connections.url}: {message}")
+
+class _RefusedError(Exception):
+    """The server answered with a status that is not a success."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.status)
+        self.answer = answer
 
 
+_TRANSPORT_ERRORS = (aiohttp.ClientError, OSError)
 _ERRORS: Mapping[int, type[EnvError]] = {
     HTTPStatus.GONE: EnvGoneError,
     HTTPStatus.TOO_MANY_REQUESTS: EnvBusyError,

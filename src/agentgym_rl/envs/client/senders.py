@@ -7,6 +7,7 @@ deadlines and what an answer means are in http.py.
 from __future__ import annotations
 
 import asyncio
+import math
 from abc import ABC, abstractmethod
 from collections import deque
 from http import HTTPStatus
@@ -17,11 +18,14 @@ from agentgym_rl.envs import protocol
 from agentgym_rl.envs.client.connections import Connections
 from agentgym_rl.envs.protocol import Answer, Call, Op, ProtocolError
 
+_NUM_PARTS = 3
+"""Requests among which the calls under way are spread: while the server works on one, another is
+on its way and the answers of a third are read, so that neither side waits for the other."""
+_MIN_BATCH_CALLS = 16
 _MAX_BATCH_CALLS = 512
 _MAX_BATCH_BYTES = 1024 * 1024
 _BATCH_DELAY_S = 0.002
-"""How long a call waits for others while requests are under way; the first ones do not wait."""
-_NUM_UNDELAYED = 2
+"""How long a call waits for others while so many requests are under way."""
 
 
 async def request(
@@ -76,30 +80,37 @@ class BatchSender(Sender):
         self._waiting: deque[_Posting] = deque()
         self._timer: asyncio.Handle | None = None
         self._requests: set[asyncio.Task[None]] = set()
+        self._num_calls = 0
+        """Calls that wait or are under way."""
 
     async def send(self, call: Call) -> Answer:
         posting = _Posting(call)
         self._waiting.append(posting)
-        self._schedule()
+        self._num_calls += 1
+        if self._timer is None:
+            self._schedule()
         try:
             return await posting.answer
         except asyncio.CancelledError:
             posting.abandon()
             raise
+        finally:
+            self._num_calls -= 1
 
     def _schedule(self) -> None:
-        if self._timer is None:
-            loop = asyncio.get_running_loop()
-            if len(self._requests) < _NUM_UNDELAYED:
-                self._timer = loop.call_soon(self._post_waiting)
-            else:
-                self._timer = loop.call_later(_BATCH_DELAY_S, self._post_waiting)
+        loop = asyncio.get_running_loop()
+        if len(self._requests) < _NUM_PARTS:
+            self._timer = loop.call_soon(self._post_waiting)
+        else:
+            self._timer = loop.call_later(_BATCH_DELAY_S, self._post_waiting)
 
     def _post_waiting(self) -> None:
         self._timer = None
         batch: list[_Posting] = []
         size = 0
-        while self._waiting and len(batch) < _MAX_BATCH_CALLS and size < _MAX_BATCH_BYTES:
+        share = math.ceil(self._num_calls / _NUM_PARTS)
+        max_calls = min(max(share, _MIN_BATCH_CALLS), _MAX_BATCH_CALLS)
+        while self._waiting and len(batch) < max_calls and size < _MAX_BATCH_BYTES:
             posting = self._waiting.popleft()
             if not posting.answer.done():  # who waited may have been cancelled
                 batch.append(posting)
@@ -137,10 +148,7 @@ class BatchSender(Sender):
 
     async def _try_exchange(self, batch: list[_Posting]) -> bool:
         """Settle the batch with one request; return False where the server wants it in parts."""
-        calls = [
-            protocol.call_fields(posting.call) | {"call": number}
-            for number, posting in enumerate(batch)
-        ]
+        calls = [protocol.call_fields(posting.call, number) for number, posting in enumerate(batch)]
         url = f"{self._connections.url}/batch"
         body = protocol.encode({"calls": calls})
         async with self._connections.session().post(url, data=body) as response:

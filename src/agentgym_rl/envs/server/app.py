@@ -63,7 +63,13 @@ class EnvApp:
         self._spec = self._source.env_class.spec
         self._backend: Backend
         if num_workers:
-            self._backend = WorkerPool(env, options or {}, self._limits, num_workers=num_workers)
+            self._backend = WorkerPool(
+                env,
+                options or {},
+                self._limits,
+                num_workers=num_workers,
+                is_quiet_in_calls=self._source.env_class.shares_thread,
+            )
         else:
             self._backend = SessionStore(self._source.env_class, options or {}, self._limits)
         self._started = time.monotonic()

@@ -21,7 +21,7 @@ from agentgym_rl.envs.episode import (
 )
 from agentgym_rl.envs.protocol import SUCCESS_STATUS, Call, ErrorKind, Op, ProtocolError
 from agentgym_rl.envs.server.backend import Sink
-from agentgym_rl.envs.server.lanes import Lane
+from agentgym_rl.envs.server.lanes import Lane, OverdueInterrupt
 from agentgym_rl.types import StepResult
 
 logger = logging.getLogger(__name__)
@@ -132,11 +132,18 @@ class CallErrand:
             self._line = self._refusal(ErrorKind.WRONG_STATE, f"{session.where}: {error}")
         except ProtocolError as error:
             self._line = self._refusal(error.kind, str(error))
+        except OverdueInterrupt as interrupt:
+            self.interrupt(interrupt.timeout_s)
         except BaseException as error:  # noqa: BLE001 - SystemExit of an environment ends no thread
             self.failure = f"{session.where}: {call.op} raised {_told(error)}"
             # Set here and not on the event loop, so that no call behind this one touches it.
             session.end_reason = f"the environment failed: {self.failure}"
             self._line = self._refusal(ErrorKind.ENV_FAILED, self.failure)
+
+    def interrupt(self, timeout_s: float) -> None:
+        self.failure = overdue_message(self, timeout_s)
+        self.session.end_reason = f"the environment failed: {self.failure}"
+        self._line = self._refusal(ErrorKind.TIMEOUT, self.failure)
 
     def finish(self) -> None:
         self._on_finished(self)
@@ -167,11 +174,19 @@ class CloseErrand:
     def run(self) -> None:
         _close(self.session)
 
+    def interrupt(self, timeout_s: float) -> None:
+        """Nobody waits for it."""
+
     def finish(self) -> None:
         """Nobody waits for it."""
 
     def clean_up(self) -> None:
         """Nothing is left to close."""
+
+
+def overdue_message(errand: CallErrand, timeout_s: float) -> str:
+    where_ = errand.session.where
+    return f"{where_}: {errand.call.op} passed its deadline of {timeout_s:g} s"
 
 
 def gone_message(reason: str) -> str:

@@ -1,31 +1,42 @@
-"""Threads that run the calls of episodes, and that can be left behind when a call hangs.
+"""Where the calls of episodes run, one after another: on threads, or in turns on the event loop.
+
+A `ThreadLane` can be left behind when a call hangs:
 
     event loop                      lane (a daemon thread)
     put([a, b, c])        ------>   a.run()  b.run()  c.run()
     a.finish() b.finish() <------   several at a time, so that a thousand short calls do not
                                     wake the loop a thousand times
 
-A call that passes its deadline cannot be stopped. Its lane is left behind with it
+A call on a thread that passes its deadline cannot be stopped. Its lane is left behind with it
 (`leave_behind`): the calls that waited go to another lane, and the thread ends when the call
-returns, if ever. What the calls are belongs to sessions.py.
+returns, if ever.
+
+An `InlineLane` needs a process whose main thread runs the event loop, and environments whose calls
+only compute. There it takes half the time of a thread, which would fight with the event loop for
+the interpreter. A call that passes its deadline is interrupted by an alarm.
+
+What the calls are belongs to sessions.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
+from types import FrameType
 from typing import Protocol
 
 logger = logging.getLogger(__name__)
 
 _MAX_DELAY_S = 0.005
-"""How long a finished call may wait for others before the event loop hears of it."""
+"""How long a finished call may wait for others before its answer is sent."""
 _MAX_HELD_S = 0.05
 """How long a finished call may be held up by a slow one that runs after it."""
 
@@ -35,6 +46,9 @@ class Errand(Protocol):
 
     def run(self) -> None:
         """Do it; on the lane's thread. Must not raise."""
+
+    def interrupt(self, timeout_s: float) -> None:
+        """Take note that it passed its deadline and was stopped."""
 
     def finish(self) -> None:
         """Deliver the answer; on the event loop, after `run`."""
@@ -51,11 +65,119 @@ class Remainder:
     waiting: Sequence[Errand]
 
 
-class Lane:
-    """Runs errands in order on a thread of its own, which starts with the first of them.
+class OverdueInterrupt(BaseException):
+    """Raised inside a call that has passed its deadline; no `except Exception` stops it."""
 
-    All methods are for the event loop that made it.
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"the call passed its deadline of {timeout_s:g} s")
+        self.timeout_s = timeout_s
+
+
+class Lane(ABC):
+    """Runs errands in order. All methods are for the event loop that made it."""
+
+    @property
+    @abstractmethod
+    def is_alive(self) -> bool:
+        """Whether a thread of it exists."""
+
+    @property
+    @abstractmethod
+    def is_busy(self) -> bool:
+        """Whether an errand runs or waits."""
+
+    @abstractmethod
+    def put(self, errands: Sequence[Errand]) -> None:
+        """Run these after the ones that wait already."""
+
+    @abstractmethod
+    def leave_behind(self, *, after_s: float = 0.0) -> Remainder | None:
+        """Give up on the running errand, and return it with those that wait.
+
+        None, and nothing happens, where an errand runs for less than `after_s`. Call `deliver`
+        afterwards, when nothing sends errands here any more.
+        """
+
+    @abstractmethod
+    def deliver(self) -> None:
+        """Finish the errands that have run."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End after what is in hand; returns at once. Takes no errands any more."""
+
+
+class InlineLane(Lane):
+    """Runs errands on the event loop, in turns of a few milliseconds.
+
+    Its alarm takes SIGALRM and the process's timer, so there is one in a process.
     """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._timeout_s = timeout_s
+        self._waiting: deque[Errand] = deque()
+        self._running_since: float | None = None
+        self._is_scheduled = False
+        tick_s = min(timeout_s / 4, 1.0)
+        signal.signal(signal.SIGALRM, self._interrupt_overdue)
+        signal.setitimer(signal.ITIMER_REAL, tick_s, tick_s)
+
+    @property
+    def is_alive(self) -> bool:
+        return False
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._waiting)
+
+    def put(self, errands: Sequence[Errand]) -> None:
+        self._waiting.extend(errands)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._run_turn)
+
+    def leave_behind(self, *, after_s: float = 0.0) -> Remainder | None:
+        if after_s:
+            return None  # the alarm sees to deadlines
+        waiting = tuple(self._waiting)
+        self._waiting.clear()
+        return Remainder(None, waiting)
+
+    def deliver(self) -> None:
+        """Nothing to do: an errand is finished as soon as it has run."""
+
+    def stop(self) -> None:
+        """Nothing to do: there is no thread."""
+
+    def _run_turn(self) -> None:
+        """Run errands for a while, then let the event loop read and write."""
+        now = time.monotonic()
+        end = now + _MAX_DELAY_S
+        while self._waiting and now < end:
+            errand = self._waiting.popleft()
+            self._running_since = now
+            try:
+                errand.run()
+                self._running_since = None
+            except OverdueInterrupt as interrupt:
+                errand.interrupt(interrupt.timeout_s)
+            errand.finish()
+            now = time.monotonic()
+        self._is_scheduled = bool(self._waiting)
+        if self._is_scheduled:
+            self._loop.call_soon(self._run_turn)
+
+    def _interrupt_overdue(self, signal_number: int, frame: FrameType | None) -> None:
+        """The alarm: runs on the main thread, inside the call that is running, if one is."""
+        since = self._running_since
+        if since is not None and time.monotonic() - since > self._timeout_s:
+            self._running_since = None  # once a call
+            raise OverdueInterrupt(self._timeout_s)
+
+
+class ThreadLane(Lane):
+    """Runs errands on a thread of its own, which starts with the first of them."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -74,16 +196,13 @@ class Lane:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread exists: it has started and has not come to its end."""
         return self._thread is not None and self._thread.is_alive()
 
     @property
     def is_busy(self) -> bool:
-        """Whether an errand runs or waits."""
         return self._running is not None or bool(self._waiting)
 
     def put(self, errands: Sequence[Errand]) -> None:
-        """Run these after the ones that wait already."""
         assert not self._is_closed, "a lane that was stopped or left behind takes no errands"
         if (len(errands) > 1 or self.is_busy) and self._timer is None:
             self._timer = self._loop.call_later(_MAX_HELD_S, self._deliver_held_up)
@@ -94,11 +213,6 @@ class Lane:
         self._signals.put(True)
 
     def leave_behind(self, *, after_s: float = 0.0) -> Remainder | None:
-        """Give up on the running errand, and return it with those that wait.
-
-        None, and nothing happens, where an errand runs for less than `after_s`. Call `deliver`
-        afterwards, when nothing sends errands here any more.
-        """
         with self._lock:
             now = time.monotonic()
             if after_s and (self._running is None or now - self._running_since <= after_s):
@@ -111,12 +225,10 @@ class Lane:
         return remainder
 
     def stop(self) -> None:
-        """End the thread after what it has in hand; returns at once. Takes no errands any more."""
         self._is_closed = True
         self._signals.put(False)
 
     def deliver(self) -> None:
-        """Finish the errands that have run."""
         with self._lock:
             finished, self._is_told = self._finished.copy(), False
             self._finished.clear()

@@ -40,13 +40,22 @@ class WorkerPool(Backend):
     """The episodes of one environment in `num_workers` processes."""
 
     def __init__(
-        self, env: str, options: Mapping[str, object], limits: ServerLimits, *, num_workers: int
+        self,
+        env: str,
+        options: Mapping[str, object],
+        limits: ServerLimits,
+        *,
+        num_workers: int,
+        is_quiet_in_calls: bool = False,
     ) -> None:
+        """`is_quiet_in_calls` says that a worker answers nothing while a call runs in it."""
         if num_workers < 1:
             raise ValueError(f"the number of workers must be 1 or more, got {num_workers}")
         self._env = env
         self._options = dict(options)
         self._limits = limits
+        call_s = limits.call_timeout_s if is_quiet_in_calls else 0.0
+        self._max_silence_s = _MAX_SILENCE_S + call_s
         # No more workers than places: each has a share, and the shares sum to the capacity.
         self._num_wanted = min(num_workers, limits.capacity)
         self._numbers = itertools.count(1)
@@ -118,7 +127,7 @@ class WorkerPool(Backend):
             capacity=capacity,
             call_timeout_s=self._limits.call_timeout_s,
             lease_s=self._limits.lease_s,
-            max_stuck_s=2 * _MAX_SILENCE_S,  # longer, for a server that is gone
+            max_stuck_s=2 * self._max_silence_s,  # longer, for a server that is gone
             prefix=f"{number}.",
         )
         worker = WorkerProcess(number, settings)
@@ -168,7 +177,7 @@ class WorkerPool(Backend):
             await asyncio.sleep(_HEARTBEAT_S)
             for worker in list(self._workers.values()):
                 worker.ask_stats()
-                if worker.is_ready and worker.silent_s > _MAX_SILENCE_S:
+                if worker.is_ready and worker.silent_s > self._max_silence_s:
                     logger.warning("worker %d does not answer: killing it", worker.number)
                     worker.kill()
                 elif worker.is_ready and worker.stats.num_abandoned and not worker.is_retiring:

@@ -3,8 +3,8 @@
     submit(calls, sink)   every call gets exactly one answer in the sink, when it is ready
 
 A session plays its environment on a lane (lanes.py): one lane for all sessions where the
-environment says that it only computes (`shares_thread`), else one each. Sessions are known by ids
-that cannot be guessed. HTTP is in app.py, processes are in pool.py and worker.py.
+environment says that it only computes (`shares_thread`), else one thread each. Sessions are known
+by ids that cannot be guessed. HTTP is in app.py, processes are in pool.py and worker.py.
 """
 
 from __future__ import annotations
@@ -22,8 +22,14 @@ from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.episode import EnvEpisode
 from agentgym_rl.envs.protocol import Call, ErrorKind, Op, ProtocolError
 from agentgym_rl.envs.server.backend import DRAINING, Backend, ServerLimits, Sink, Stats
-from agentgym_rl.envs.server.errands import CallErrand, CloseErrand, Session, gone_message
-from agentgym_rl.envs.server.lanes import Lane, Remainder
+from agentgym_rl.envs.server.errands import (
+    CallErrand,
+    CloseErrand,
+    Session,
+    gone_message,
+    overdue_message,
+)
+from agentgym_rl.envs.server.lanes import InlineLane, Lane, Remainder, ThreadLane
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +41,8 @@ _NUM_REMEMBERED = 1024
 class SessionStore(Backend):
     """Every session of a process. Belongs to the event loop that calls `start`.
 
-    The ids of its sessions start with `prefix`.
+    The ids of its sessions start with `prefix`. `has_main_thread` says that the event loop runs on
+    the main thread of a process of its own: calls that only compute then run there as well.
     """
 
     def __init__(
@@ -45,8 +52,10 @@ class SessionStore(Backend):
         limits: ServerLimits,
         *,
         prefix: str = "",
+        has_main_thread: bool = False,
     ) -> None:
         self._class = cls
+        self._is_inline = has_main_thread and cls.shares_thread
         self._factory: Callable[[], Environment] = partial(registry.construct, cls, options)
         self._limits = limits
         self._prefix = prefix
@@ -217,7 +226,9 @@ class SessionStore(Backend):
         return self._shared_lane
 
     def _new_lane(self) -> Lane:
-        return Lane(f"env-{self._class.spec.name}")
+        if self._is_inline:
+            return InlineLane(self._limits.call_timeout_s)
+        return ThreadLane(f"env-{self._class.spec.name}")
 
     def _on_finished(self, errand: CallErrand) -> None:
         """Take note of a call that came back, or was given up."""
@@ -241,9 +252,7 @@ class SessionStore(Backend):
         self._left_behind.append(lane)
         errand = remainder.running
         if isinstance(errand, CallErrand):
-            timeout_s = self._limits.call_timeout_s
-            message = f"{errand.session.where}: {errand.call.op} passed its deadline of"
-            message = f"{message} {timeout_s:g} s"
+            message = overdue_message(errand, self._limits.call_timeout_s)
             self._num_failed += errand.session.id in self._sessions
             self._forget(errand.session, f"the environment failed: {message}")
             errand.give_up(ErrorKind.TIMEOUT, message)

@@ -78,7 +78,9 @@ async def _work(
         call_timeout_s=settings.call_timeout_s,
         lease_s=settings.lease_s,
     )
-    store = SessionStore(cls, settings.options, limits, prefix=settings.prefix)
+    store = SessionStore(
+        cls, settings.options, limits, prefix=settings.prefix, has_main_thread=True
+    )
     await store.start()
     watchdog = asyncio.create_task(_feed_watchdog(settings.max_stuck_s))
     is_over = asyncio.Event()
