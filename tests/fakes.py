@@ -121,10 +121,15 @@ class TroubleEnv(CountingEnv):
 
 
 class SharedTroubleEnv(TroubleEnv):
-    """The same for episodes that share a thread."""
+    """The same for episodes that share a thread; "spin" computes for ever."""
 
     spec: ClassVar[EnvSpec] = fake_spec("shared-trouble")
     shares_thread: ClassVar[bool] = True
+
+    def step(self, action: str) -> StepResult:
+        while action == "spin":
+            pass
+        return super().step(action)
 
 
 class BrokenResetEnv(CountingEnv):

@@ -42,11 +42,12 @@ async def eventually(is_so: Callable[[], Awaitable[bool]], *, within_s: float = 
             await asyncio.sleep(0.05)
 
 
-async def open_episodes(api: RawClient, number: int) -> list[str]:
+async def open_episodes(api: RawClient, number: int, *, env: str = "trouble") -> list[str]:
     """Start episodes with one batch of creates and return their ids."""
     created = await api.batch(*[{"op": "create"}] * number)
     ids = [created[place][1]["episode"] for place in range(number)]
-    resets = await api.batch(*({"op": "reset", "episode": one, "task": TASK} for one in ids))
+    task = {**TASK, "env": env}
+    resets = await api.batch(*({"op": "reset", "episode": one, "task": task} for one in ids))
     assert {status for status, _ in resets.values()} == {200}
     return ids
 
@@ -163,6 +164,29 @@ async def test_a_hang_on_a_shared_thread_costs_one_episode():
             for path in (paths[0], paths[3]):
                 status, _ = await api("POST", f"{path}/step", {"round": 1, "action": "add 1"})
                 assert status == 200
+
+
+@pytest.mark.parametrize("action", ["spin", "hang", "sleep 60"])
+async def test_a_call_on_the_event_loop_of_a_worker_is_interrupted_at_its_deadline(action: str):
+    limits = ServerLimits(call_timeout_s=0.5)
+    with server_thread("fakes:SharedTroubleEnv", num_workers=1, limits=limits) as url:
+        async with raw_client(url) as api:
+            victim, *others = await open_episodes(api, 4, env="shared-trouble")
+            before = await pid_of(api, others[0], 0)
+            calls = [
+                {"op": "step", "episode": victim, "round": 0, "action": action},
+                *({"op": "step", "episode": one, "round": 0, "action": "add 1"}
+                  for one in others[1:]),
+            ]  # fmt: skip
+            started = time.monotonic()
+            answers = await api.batch(*calls)
+            assert time.monotonic() - started < 3
+            assert answers[0][0] == 504
+            assert "step passed its deadline of 0.5 s" in answers[0][1]["error"]["message"]
+            assert [answers[place][0] for place in (1, 2)] == [200, 200]
+            assert (await step(api, victim, 0, "add 1"))[0] == 410
+            assert await pid_of(api, others[0], 1) == before
+            assert await has_health(api, status="ok", num_episodes=3, num_failed=1, num_restarts=0)
 
 
 async def test_a_worker_whose_interpreter_is_stuck_is_killed(monkeypatch: pytest.MonkeyPatch):
