@@ -9,12 +9,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from agentgym_rl.agents.agent import Agent
-from agentgym_rl.config import EnvConfig, RunConfig, SFTConfig, dump_config
+from agentgym_rl.config import EnvConfig, LoraConfig, RunConfig, SFTConfig, dump_config
 from agentgym_rl.engines.native import NativeEngine
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.client.agentgym import AgentGymEnvSource
@@ -26,7 +27,9 @@ from agentgym_rl.envs.demos import collect_demonstrations
 from agentgym_rl.errors import ConfigError, did_you_mean
 from agentgym_rl.evaluation.evaluator import Evaluator
 from agentgym_rl.evaluation.report import EvalReport, load_report
-from agentgym_rl.models.loading import TINY, Policy, load_policy, load_pretrained
+from agentgym_rl.models.forward import enable_checkpointing
+from agentgym_rl.models.loading import ADAPTER, DTYPES, TINY, Policy, load_policy, load_pretrained
+from agentgym_rl.models.lora import add_lora, load_adapter
 from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.tasks import EpochSampler, evaluation_tasks, select_tasks
@@ -79,7 +82,7 @@ async def evaluate_model(
 ) -> EvalReport:
     """Evaluate a saved model on tasks of `env.eval_split`; keep report and episodes in `out`."""
     progress = progress or Progress()
-    policy = load_pretrained(path)
+    policy = load_pretrained(path, dtype=DTYPES[config.model.dtype])
     async with make_source(config.env) as source:
         spec = await source.spec()
         tasks = select_tasks(config.env, spec, await source.tasks(config.env.eval_split))
@@ -165,12 +168,15 @@ def supervised_config(config: RunConfig) -> RunConfig:
                     "steps": warm_start.steps,
                     "lr": warm_start.lr,
                     "warmup_steps": warm_start.steps // 10,
+                    "lr_schedule": "constant",
+                    "min_lr_ratio": 0.0,
                 }
             ),
             "checkpoint": config.checkpoint.model_copy(
                 update={"every": warm_start.steps, "keep": 1}
             ),
             "warm_start": type(warm_start)(),
+            "lora": LoraConfig(),
         }
     )
 
@@ -255,19 +261,38 @@ class _Experiment:
         """Return the policy to go on with, and the demonstrations that its training needs."""
         config, algorithm = self._config, self._config.algorithm
         checkpoint, warm_start = self._run.latest_checkpoint(), RunFolder(self._run.warm_start)
-        saved = checkpoint / "model" if checkpoint is not None else warm_start.model
+        # A checkpoint with LoRA is an adapter to the weights that the run began with.
+        is_whole = checkpoint is not None and not config.lora.rank
+        saved = checkpoint / "model" if checkpoint is not None and is_whole else warm_start.model
         if isinstance(algorithm, SFTConfig):
             demos = self._demonstrations(tasks, algorithm.num_demos, data=algorithm.data)
         elif not saved.exists() and (config.warm_start.steps or config.model.path == TINY):
             demos = self._demonstrations(tasks, config.warm_start.num_demos)
         else:
             demos = list[Conversation]()
+        dtype = DTYPES[config.model.dtype]
         if saved.exists():
-            return load_pretrained(saved), demos
-        policy = load_policy(config.model, seed=config.seed, texts=lambda: texts_of(demos))
-        if config.warm_start.steps:
+            policy = load_pretrained(saved, dtype=dtype)
+        else:
+            texts = partial(texts_of, demos)
+            policy = load_policy(config.model, seed=config.seed, texts=texts, dtype=dtype)
+        if config.training.gradient_checkpointing:
+            enable_checkpointing(policy.model)
+        if config.warm_start.steps and not saved.exists():
             await self._warm_up(warm_start, policy, demos)
+        if config.lora.rank:
+            self._adapt(policy, checkpoint)
         return policy, demos
+
+    def _adapt(self, policy: Policy, checkpoint: Path | None) -> None:
+        """Put the checkpoint's adapter into the policy, or a fresh one that changes nothing."""
+        lora, seed = self._config.lora, self._config.seed
+        if checkpoint is not None:
+            load_adapter(policy.model, checkpoint / "model" / ADAPTER)
+        else:
+            add_lora(
+                policy.model, rank=lora.rank, alpha=lora.alpha, targets=lora.targets, seed=seed
+            )
 
     async def _warm_up(
         self, warm_start: RunFolder, policy: Policy, demos: Sequence[Conversation]

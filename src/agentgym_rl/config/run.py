@@ -31,6 +31,7 @@ from agentgym_rl.config.sections import (
     CheckpointConfig,
     EnvConfig,
     EvalConfig,
+    LoraConfig,
     ModelConfig,
     NativeEngineConfig,
     RolloutConfig,
@@ -56,6 +57,7 @@ class RunConfig(BaseConfig):
 
     env: EnvConfig = EnvConfig()
     model: ModelConfig = ModelConfig()
+    lora: LoraConfig = LoraConfig()
     agent: AgentConfig = AgentConfig()
     engine: NativeEngineConfig = NativeEngineConfig()
     rollout: RolloutConfig = RolloutConfig()
@@ -84,7 +86,23 @@ class RunConfig(BaseConfig):
                 f"for a prompt in rollout.max_tokens={self.rollout.max_tokens}; lower it or raise "
                 "max_tokens"
             )
+        self._check_schedule()
         return self
+
+    def _check_schedule(self) -> None:
+        training = self.training
+        if training.lr_schedule == "constant":
+            if training.min_lr_ratio:
+                raise ValueError(
+                    f"training.min_lr_ratio={training.min_lr_ratio} is where a falling rate ends; "
+                    "set training.lr_schedule to linear or cosine, or min_lr_ratio=0"
+                )
+        elif training.warmup_steps >= self.num_updates:
+            raise ValueError(
+                f"training.warmup_steps={training.warmup_steps} leaves nothing of the run's "
+                f"{self.num_updates} updates for training.lr_schedule={training.lr_schedule}; "
+                "lower it, or set lr_schedule=constant"
+            )
 
     def _check_online(self, algorithm: OnlineConfig) -> None:
         if self.rollout.temperature == 0:
@@ -134,6 +152,11 @@ class RunConfig(BaseConfig):
                 f"kl.refresh_every={self.kl.refresh_every} has no reference to refresh; set "
                 "kl.coef above 0, or kl.refresh_every=0"
             )
+        if self.kl.refresh_every and self.lora.rank:
+            raise ValueError(
+                "kl.refresh_every does not go with lora.rank: the reference is the policy without "
+                "its adapter; set one of them to 0"
+            )
         if 0 < self.policy_loss.dual_clip <= 1:
             raise ValueError(
                 f"policy_loss.dual_clip={self.policy_loss.dual_clip} would clip what is not off "
@@ -143,6 +166,17 @@ class RunConfig(BaseConfig):
             raise ValueError(
                 "policy_loss.dual_clip belongs to policy_loss.objective=clip; set one of the two"
             )
+
+    @property
+    def num_updates(self) -> int:
+        """Updates of the policy in the whole run, if every step learns something."""
+        training = self.training
+        if not isinstance(self.algorithm, OnlineConfig):
+            return training.steps
+        steps = training.steps
+        if isinstance(self.algorithm, PPOConfig):
+            steps = max(0, steps - self.algorithm.critic_warmup_steps)
+        return steps * training.updates_per_step * training.epochs_per_step
 
     @property
     def longest_horizon(self) -> int:

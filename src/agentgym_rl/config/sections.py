@@ -88,7 +88,24 @@ class ModelConfig(BaseConfig):
     path: str = "tiny"
     """A directory, a hub name, or "tiny" for the small model built on the spot."""
 
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Type of the weights that engine and learner compute with; updates are float32 in any case."""
+
     tiny: TinyModelConfig = TinyModelConfig()
+
+
+class LoraConfig(BaseConfig):
+    """Train small matrices beside frozen weights (arXiv:2106.09685); a warm start trains all."""
+
+    rank: int = Field(default=0, ge=0)
+    """Width of the small matrices; 0 trains all weights instead."""
+
+    alpha: int = Field(default=32, ge=1)
+    """What the matrices add is scaled by alpha / rank."""
+
+    targets: Literal["all-linear"] | tuple[str, ...] = Field(default="all-linear", min_length=1)
+    """Names of the layers that get them, such as ["q_proj", "v_proj"], or all linear ones but the
+    head."""
 
 
 class AgentConfig(BaseConfig):
@@ -165,6 +182,12 @@ class TrainingConfig(BaseConfig):
     warmup_steps: int = Field(default=0, ge=0)
     """Updates over which the learning rate rises linearly to `lr`."""
 
+    lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """Whether the rate stays after the warm-up, or falls over the rest of the run."""
+
+    min_lr_ratio: float = Field(default=0.0, ge=0, le=1)
+    """What a falling rate ends at, as a part of `lr`."""
+
     weight_decay: float = Field(default=0.01, ge=0)
     """Weight decay of AdamW, on matrices only."""
 
@@ -179,6 +202,9 @@ class TrainingConfig(BaseConfig):
 
     tokens_per_batch: int = Field(default=16384, ge=64)
     """Most tokens in one forward and backward pass; gradients accumulate over passes."""
+
+    gradient_checkpointing: bool = False
+    """Compute activations anew in the backward pass: less memory, a third more time."""
 
 
 class WarmStartConfig(BaseConfig):

@@ -24,6 +24,7 @@ from agentgym_rl.models.tiny import build_tiny_model, train_tokenizer
 
 TINY = "tiny"
 ADAPTER = "adapter"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(frozen=True, slots=True)

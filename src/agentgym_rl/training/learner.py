@@ -55,12 +55,14 @@ class Learner:
         temperature: float,
         needs: Needs | None = None,
         aggregation: Aggregation | None = None,
+        num_updates: int = 0,
     ) -> None:
+        """`num_updates` are those of the whole run, which a falling learning rate must know."""
         self._policy, self._model, self._config = policy, policy.model, config
         self._temperature = temperature
         self._needs = needs or Needs()
         self._aggregation = aggregation or Aggregation()
-        self._num_updates = 0
+        self._num_updates, self._num_updates_in_all = 0, num_updates
         self._optimizer = MasterAdamW(self._model.parameters(), weight_decay=config.weight_decay)
         self._reference, self._critic, self._critic_optimizer = None, None, None
         if self._needs.reference:
@@ -185,7 +187,14 @@ class Learner:
         norm, lr = 0.0, 0.0
         if updates_policy:
             self._num_updates += 1
-            lr = learning_rate(self._num_updates, peak=config.lr, num_warmup=config.warmup_steps)
+            lr = learning_rate(
+                self._num_updates,
+                peak=config.lr,
+                schedule=config.lr_schedule,
+                num_warmup=config.warmup_steps,
+                num_updates=self._num_updates_in_all,
+                floor=config.min_lr_ratio,
+            )
             result = self._optimizer.step(lr=lr, max_grad_norm=config.max_grad_norm)
             norm = result.grad_norm if result.is_applied else 0.0
             num_skipped += not result.is_applied

@@ -39,7 +39,9 @@ class SFTTrainer:
         self._config, self._policy, self._run = config, policy, run
         self._samples = EpochSampler(samples, seed=config.seed)
         self._batch_size = min(config.algorithm.batch_size, len(samples))
-        self._learner = Learner(policy, config.training, temperature=1.0)
+        self._learner = Learner(
+            policy, config.training, temperature=1.0, num_updates=config.num_updates
+        )
         self._evaluate = evaluate
         self._listeners = listeners or Listeners()
 

@@ -76,6 +76,7 @@ class RLTrainer:
             temperature=config.rollout.temperature,
             needs=self._algorithm.needs,
             aggregation=self._algorithm.aggregation,
+            num_updates=config.num_updates,
         )
         self._evaluate = evaluate
         self._history: list[Metrics] = []

@@ -189,6 +189,21 @@ def test_every_mistake_is_told_at_once():
             "or kl.place=reward",
         ),
         (
+            ["kl.refresh_every=3", "kl.coef=0.1", "lora.rank=4"],
+            "kl.refresh_every does not go with lora.rank",
+            "set one of them to 0",
+        ),
+        (
+            ["training.lr_schedule=cosine", "training.steps=10", "training.warmup_steps=10"],
+            "training.warmup_steps=10 leaves nothing of the run's 10 updates",
+            "lr_schedule=constant",
+        ),
+        (
+            ["training.min_lr_ratio=0.1"],
+            "training.min_lr_ratio=0.1 is where a falling rate ends",
+            "linear or cosine",
+        ),
+        (
             ["kl.refresh_every=3"],
             "kl.refresh_every=3 has no reference to refresh",
             "set kl.coef above 0",
