@@ -86,13 +86,13 @@ async def soak(
                 num_done += 1
                 if num_done % every == 0:
                     samples.append(sample(server, num_done, started))
-                    console.print(str(samples[-1]))
+                    console.print(str(samples[-1]), soft_wrap=True)
 
         await asyncio.gather(*(play() for _ in range(chosen.episodes)))
         deadline = time.monotonic() + 3 * LEASE_S
         while (health := await source.health()).num_episodes and time.monotonic() < deadline:
             await asyncio.sleep(0.5)
-        console.print(f"at the end: {health}")
+        console.print(f"at the end: {health}", soft_wrap=True)
     await asyncio.sleep(2.0)
     return samples, sample(server, num_done, started)
 

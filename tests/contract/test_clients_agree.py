@@ -29,7 +29,7 @@ GARBAGE = (
     '{"name": "go"}',
     "Action: look",
 )
-NUM_TASKS = {"sciworld": 2, "babyai": 6}
+NUM_TASKS = {"sciworld": 1, "babyai": 6}
 """Tasks of each split; 12 where an environment is not named."""
 MAX_ROUNDS = 15
 
