@@ -6,6 +6,7 @@ anything that the recipe does not say.
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -43,6 +44,11 @@ from agentgym_rl.training.conversations import (
 from agentgym_rl.training.sft import SFTTrainer
 from agentgym_rl.training.trainer import Evaluate, Listeners, RLTrainer
 from agentgym_rl.types import Episode, Task
+
+logger = logging.getLogger(__name__)
+
+_NUM_DEMOS = 256
+"""How many the expert is asked for where a recipe does not say."""
 
 
 class Progress:
@@ -308,8 +314,9 @@ class _Experiment:
         self, tasks: Sequence[Task], num_demos: int, *, data: str = ""
     ) -> list[Conversation]:
         if data:
-            return list(read_conversations(Path(data)))[:num_demos]
+            return _read_demonstrations(Path(data), num_demos)
         config = self._config
+        num_demos = num_demos or _NUM_DEMOS
         if config.env.url:
             raise ConfigError(
                 "demonstrations come from the environment's expert, which a server does not offer; "
@@ -338,3 +345,13 @@ class _Experiment:
 
     async def _tasks(self, split: str) -> list[Task]:
         return select_tasks(self._config.env, self._spec, await self._source.tasks(split))
+
+
+def _read_demonstrations(path: Path, num_demos: int) -> list[Conversation]:
+    found = list(read_conversations(path))
+    if not found:
+        raise ConfigError(f"{path} has no conversations")
+    if 0 < num_demos < len(found):
+        logger.warning("%s: %d of %d conversations are used", path, num_demos, len(found))
+        return found[:num_demos]
+    return found

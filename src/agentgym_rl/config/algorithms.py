@@ -114,10 +114,11 @@ class SFTConfig(BaseConfig):
     type: Literal["sft"] = "sft"
 
     data: str = ""
-    """Conversations in JSON lines (`agentgym demos` writes them); empty asks the expert."""
+    """Conversations in JSON lines (`agentgym demos` writes them), or AgentGym's JSON; empty asks
+    the expert."""
 
-    num_demos: int = Field(default=256, ge=1)
-    """How many demonstrations to use."""
+    num_demos: int = Field(default=0, ge=0)
+    """How many demonstrations to use; 0 for all of `data`, or 256 of the expert."""
 
     batch_size: int = Field(default=16, ge=1)
     """Demonstrations in one update."""

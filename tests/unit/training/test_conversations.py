@@ -113,12 +113,63 @@ def test_empty_lines_are_skipped(tmp_path: Path):
         ('{"messages": [{"role": "user", "content": 3}]}', "message 0 must be text"),
         ('{"messages": [{"role": "user", "content": "a"}]}', "ends with an assistant message"),
         (GOOD.replace('"add 1"', '"add 1", "loss": false'), "one at least is learned from"),
+        (GOOD.replace('"add 1"', '"add 1", "loss": "false"'), "message 1: `loss` is true or false"),
+        (GOOD.replace('"Go."', '"Go.", "loss": true'), "message 0: `loss` is true or false"),
+        ('{"conversations": []}', "at least one human and one gpt entry"),
+        ('{"conversations": [{"from": "human"}]}', "KeyError: 'value'"),
+        ('{"conversations": [{"from": "human", "value": "a"}]}', "ends with an assistant message"),
+        (
+            '{"conversations": [{"from": "system", "value": "a"}, {"from": "gpt", "value": "b"}]}',
+            "role 'user', got role 'system'",
+        ),
     ],
 )
 def test_a_bad_line_is_named_with_its_number(tmp_path: Path, line: str, complaint: str):
     with pytest.raises(ConfigError, match=r"demos\.jsonl, line 3: ") as caught:
         read(tmp_path, GOOD, "", line, GOOD)
     assert complaint in str(caught.value)
+
+
+def agentgym_item(item_id: str, *values: str) -> dict[str, object]:
+    """An item as AgentGym writes it: the first reply, an acknowledgement, is not learned from."""
+    turns = [
+        {"from": "gpt" if place % 2 else "human", "loss": None, "value": value}
+        for place, value in enumerate(values)
+    ]
+    for place, turn in enumerate(turns):
+        if turn["from"] == "gpt":
+            turn["loss"] = place > 1
+    return {"item_id": item_id, "conversations": turns}
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_agentgym_conversations_are_read_with_their_flags(tmp_path: Path, indent: int | None):
+    path = tmp_path / "train.json"
+    items = [
+        agentgym_item("babyai_3", "Rules.", "OK.", "Goal", "go, [left]"),
+        agentgym_item("babyai_4", "Rules.", "OK.", "Goal", "stop", "Well done."),
+    ]
+    path.write_text(json.dumps(items, indent=indent), encoding="utf-8")
+    first, second = read_conversations(path)
+    assert first.task == "babyai_3" and first.is_learned == (False, False, False, True)
+    assert [m.role for m in first.messages] == ["user", "assistant"] * 2
+    assert second.messages[-1] == Message("assistant", "stop"), "nothing follows the last reply"
+    path.write_text("\n".join(map(json.dumps, items)), encoding="utf-8")
+    assert list(read_conversations(path)) == [first, second]
+
+
+def test_a_bad_item_of_a_list_is_named_with_its_line(tmp_path: Path):
+    path = tmp_path / "train.json"
+    good = json.dumps(agentgym_item("a_1", "x", "y", "z", "w"))
+    path.write_text(f"[\n{good},\n{good},\n{{}}\n]")
+    with pytest.raises(ConfigError, match=r"train\.json, line 4: KeyError: 'messages'"):
+        list(read_conversations(path))
+    path.write_text(f"[\n{good},\n{good},\n{{\n]")
+    with pytest.raises(ConfigError, match=r"train\.json, line 4: JSONDecodeError"):
+        list(read_conversations(path))
+    path.write_text(f"[\n{good},\n{good}\n")
+    with pytest.raises(ConfigError, match=r"train\.json, line 4: JSONDecodeError"):
+        list(read_conversations(path))
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path):

@@ -1,0 +1,76 @@
+"""What training from a fixed set of data shares: batches, metrics, evaluation, checkpoints.
+
+Which items a step learns from is a pure function of (seed, step), so a resumed run goes on as if it
+had never stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from agentgym_rl.config import RunConfig
+from agentgym_rl.models.loading import Policy
+from agentgym_rl.rollout.tasks import EpochSampler
+from agentgym_rl.runs.folder import Metrics, RunFolder
+from agentgym_rl.training.checkpoint import restore_learner, save_checkpoint
+from agentgym_rl.training.learner import Learner
+from agentgym_rl.training.trainer import Evaluate, Listeners, is_due
+
+_Item = TypeVar("_Item")
+
+
+class OfflineTrainer(ABC, Generic[_Item]):
+    """Goes through items in a new random order every epoch, one update a step."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        policy: Policy,
+        run: RunFolder,
+        items: Sequence[_Item],
+        *,
+        learner: Learner,
+        batch_size: int,
+        evaluate: Evaluate | None = None,
+        listeners: Listeners | None = None,
+    ) -> None:
+        self._config, self._policy, self._run = config, policy, run
+        self._items = EpochSampler(items, seed=config.seed)
+        self._batch_size = min(batch_size, len(items))
+        self._learner = learner
+        self._evaluate = evaluate
+        self._listeners = listeners or Listeners()
+
+    @abstractmethod
+    def update(self, batch: Sequence[_Item]) -> Metrics:
+        """Make one update; return its metrics."""
+
+    def restore(self) -> int:
+        """Restore the learner from the newest checkpoint; return its step (0 without one)."""
+        return restore_learner(self._run, self._learner)
+
+    async def train(self, *, after: int = 0) -> None:
+        """Run the steps after step `after`, then save the model."""
+        config, last = self._config, self._config.training.steps
+        for step in range(after + 1, last + 1):
+            started = time.monotonic()
+            batch = self._items.take(step, self._batch_size)
+            metrics: Metrics = {"step": step, **self.update(batch)}
+            for name in ("train/kl", "train/logprob_diff"):
+                del metrics[name]  # the data was not sampled, so there is nothing to compare
+            metrics["time/update_s"] = time.monotonic() - started
+            if self._evaluate is not None and is_due(step, config.eval.every, last=last):
+                metrics |= await self._evaluate(step)
+            metrics["time/step_s"] = time.monotonic() - started
+            self._run.append_metrics(metrics)
+            if is_due(step, config.checkpoint.every, last=last):
+                keep = config.checkpoint.keep
+                save_checkpoint(self._run, self._policy, self._learner, step=step, keep=keep)
+            if self._listeners.on_step is not None:
+                self._listeners.on_step(metrics)
+            await asyncio.sleep(0)  # nothing above waits, and Ctrl-C is heard only where we do
+        self._policy.save(self._run.model)
