@@ -16,7 +16,14 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from agentgym_rl.agents.agent import Agent
-from agentgym_rl.config import EnvConfig, LoraConfig, RunConfig, SFTConfig, dump_config
+from agentgym_rl.config import (
+    DPOConfig,
+    EnvConfig,
+    LoraConfig,
+    RunConfig,
+    SFTConfig,
+    dump_config,
+)
 from agentgym_rl.engines.native import NativeEngine
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.client.agentgym import AgentGymEnvSource
@@ -41,6 +48,8 @@ from agentgym_rl.training.conversations import (
     read_conversations,
     texts_of,
 )
+from agentgym_rl.training.dpo import DPOTrainer
+from agentgym_rl.training.preferences import load_pairs
 from agentgym_rl.training.sft import SFTTrainer
 from agentgym_rl.training.trainer import Evaluate, Listeners, RLTrainer
 from agentgym_rl.types import Episode, Task
@@ -231,8 +240,11 @@ class _Experiment:
         tasks: Sequence[Task],
         demos: Sequence[Conversation],
         evaluate: Evaluate | None,
-    ) -> RLTrainer | SFTTrainer:
+    ) -> RLTrainer | SFTTrainer | DPOTrainer:
         config, run, listeners = self._config, self._run, self._listeners
+        if isinstance(config.algorithm, DPOConfig):
+            pairs = load_pairs(config.algorithm, policy, max_tokens=config.rollout.max_tokens)
+            return DPOTrainer(config, policy, run, pairs, evaluate=evaluate, listeners=listeners)
         if isinstance(config.algorithm, SFTConfig):
             return SFTTrainer(config, policy, run, demos, evaluate=evaluate, listeners=listeners)
         return RLTrainer(

@@ -2,6 +2,7 @@
 
 from agentgym_rl.config.algorithms import (
     CreditConfig,
+    DPOConfig,
     GiGPOConfig,
     GRPOConfig,
     KLConfig,
@@ -43,6 +44,7 @@ __all__ = [
     "AdaptiveRoundsConfig",
     "AgentConfig",
     "CreditConfig",
+    "DPOConfig",
     "EnvConfig",
     "EvalConfig",
     "FixedRoundsConfig",

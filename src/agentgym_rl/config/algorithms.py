@@ -124,6 +124,33 @@ class SFTConfig(BaseConfig):
     """Demonstrations in one update."""
 
 
+class DPOConfig(BaseConfig):
+    """Direct preference optimisation (arXiv:2305.18290) on pairs of whole episodes."""
+
+    type: Literal["dpo"] = "dpo"
+
+    data: str = Field(min_length=1)
+    """A run folder, whose training episodes are paired, or a file of pairs in JSON lines."""
+
+    objective: Literal["dpo", "ipo"] = "dpo"
+    """The logistic loss of DPO, or the squared one of IPO (arXiv:2310.12036)."""
+
+    beta: float = Field(default=0.1, gt=0)
+    """How strongly the policy is held near the reference."""
+
+    length_normalized: bool = False
+    """Compare the mean over an episode's action tokens instead of the sum."""
+
+    min_margin: float = Field(default=0.01, gt=0)
+    """Episodes whose rewards differ by less make no pair."""
+
+    pairs_per_task: int = Field(default=4, ge=1)
+    """Most pairs of one task; no episode is in two of them."""
+
+    batch_size: int = Field(default=16, ge=1)
+    """Pairs in one update."""
+
+
 class CreditConfig(BaseConfig):
     """What rewards count for, in every online algorithm."""
 

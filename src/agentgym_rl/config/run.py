@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from agentgym_rl.config.algorithms import (
     CreditConfig,
+    DPOConfig,
     GiGPOConfig,
     GroupRelativeConfig,
     GRPOConfig,
@@ -40,7 +41,7 @@ from agentgym_rl.config.sections import (
 )
 
 AlgorithmConfig = Annotated[
-    GRPOConfig | PPOConfig | RLOOConfig | ReinforcePPConfig | GiGPOConfig | SFTConfig,
+    GRPOConfig | PPOConfig | RLOOConfig | ReinforcePPConfig | GiGPOConfig | SFTConfig | DPOConfig,
     Field(discriminator="type"),
 ]
 RoundsConfig = Annotated[
@@ -75,10 +76,10 @@ class RunConfig(BaseConfig):
     def _check_combinations(self) -> RunConfig:
         if isinstance(self.algorithm, OnlineConfig):
             self._check_online(self.algorithm)
-        elif self.warm_start.steps:
+        elif self.warm_start.steps and isinstance(self.algorithm, SFTConfig):
             raise ValueError(
-                f"warm_start.steps={self.warm_start.steps} precedes reinforcement learning only; "
-                "with algorithm.type=sft set warm_start.steps=0 and use training.steps"
+                f"warm_start.steps={self.warm_start.steps} is supervised learning before another "
+                "kind; with algorithm.type=sft set warm_start.steps=0 and use training.steps"
             )
         if self.rollout.max_tokens_per_round >= self.rollout.max_tokens:
             raise ValueError(

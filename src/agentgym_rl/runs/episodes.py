@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from agentgym_rl.types import Episode
+from agentgym_rl.errors import RunError
+from agentgym_rl.types import (
+    Episode,
+    Message,
+    Round,
+    Sample,
+    Segment,
+    SegmentKind,
+    StopReason,
+    Task,
+)
 
 _ROUND = pa.struct(
     [
@@ -73,6 +84,52 @@ def write_episodes(
     pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), temporary, compression="zstd")
     temporary.replace(path)
     return path
+
+
+def read_episodes(part: Path) -> list[Episode]:
+    """Return the episodes of one part in the order in which they were written."""
+    try:
+        rows = pq.read_table(part).to_pylist()
+        return [_episode(row) for row in rows]
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{part} holds no episodes: {type(error).__name__}: {error}") from error
+
+
+def _episode(row: Mapping[str, Any]) -> Episode:  # Any: pyarrow does not know a table's types
+    return Episode(
+        task=Task(
+            row["env"],
+            row["split"],
+            row["task_index"],
+            category=row["category"],
+            level=row["level"],
+            seed=row["task_seed"],
+        ),
+        sample_index=row["sample_index"],
+        stop_reason=StopReason(row["stop_reason"]),
+        reward=row["reward"],
+        success=row["success"],
+        rounds=tuple(Round(**item) for item in row["rounds"]),
+        messages=tuple(Message(**item) for item in row["messages"]),
+        samples=tuple(_sample(item) for item in row["samples"]),
+        seconds=row["seconds"],
+        num_attempts=row["num_attempts"],
+        error=row["error"],
+    )
+
+
+def _sample(item: Mapping[str, Any]) -> Sample:  # Any: as above
+    return Sample(
+        token_ids=tuple(item["token_ids"]),
+        loss_mask=tuple(item["loss_mask"]),
+        logprobs=tuple(item["logprobs"]),
+        rewards=tuple(item["rewards"]),
+        segments=tuple(
+            Segment(SegmentKind(s["kind"]), s["start"], s["end"], s["round_index"])
+            for s in item["segments"]
+        ),
+        version=item["version"],
+    )
 
 
 def _row(episode: Episode, *, group: int, phase: str, step: int) -> dict[str, object]:

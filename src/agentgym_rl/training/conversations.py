@@ -20,7 +20,7 @@ from agentgym_rl.envs.demos import Demonstration
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.rollout.handler import RolloutHandler
-from agentgym_rl.types import Completion, Message, Sample
+from agentgym_rl.types import Completion, Episode, Message, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,14 @@ def from_demonstration(demo: Demonstration, agent: Agent) -> Conversation:
         messages += [Message("user", shown), Message("assistant", agent.write(action))]
     return Conversation(
         demo.task.id, tuple(messages), tuple(m.role == "assistant" for m in messages)
+    )
+
+
+def from_episode(episode: Episode) -> Conversation:
+    """Return what was said in an episode, all replies to be learned from."""
+    messages = episode.messages
+    return Conversation(
+        episode.task.id, messages, tuple(message.role == "assistant" for message in messages)
     )
 
 

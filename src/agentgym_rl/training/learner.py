@@ -24,6 +24,7 @@ from agentgym_rl.training.algorithms.aggregation import Aggregation, Weights
 from agentgym_rl.training.algorithms.base import (
     Needs,
     ScoredEpisode,
+    ScoredSample,
     TokenBatch,
     TokenLoss,
     TrainingSample,
@@ -33,7 +34,12 @@ from agentgym_rl.training.batching import mean_loss, token_batch
 from agentgym_rl.training.optimizer import MasterAdamW, learning_rate
 from agentgym_rl.training.passes import split_by_tokens
 from agentgym_rl.training.reference import Reference
-from agentgym_rl.training.scoring import Scorers, bootstrap_groups, score_groups
+from agentgym_rl.training.scoring import (
+    Scorers,
+    bootstrap_groups,
+    score_groups,
+    score_samples,
+)
 from agentgym_rl.types import Group, Sample
 
 logger = logging.getLogger(__name__)
@@ -75,16 +81,15 @@ class Learner:
 
     def score(self, groups: Sequence[Group]) -> list[list[ScoredEpisode]]:
         """Return the episodes with what `needs` asks for, under the present weights."""
-        scorers = Scorers(
-            policy=self._logprobs if self._needs.policy else None,
-            reference=self._reference.logprobs if self._reference is not None else None,
-            values=self._critic.values if self._critic is not None else None,
-        )
         limit = self._config.tokens_per_batch
-        scored = score_groups(groups, scorers, max_tokens=limit)
+        scored = score_groups(groups, self._scorers(), max_tokens=limit)
         if self._critic is None or self._needs.critic is None or not self._needs.critic.bootstraps:
             return scored
         return bootstrap_groups(scored, self._critic, self._policy, max_tokens=limit)
+
+    def score_samples(self, samples: Sequence[Sample]) -> list[ScoredSample]:
+        """Return samples that belong to no group with what `needs` asks for."""
+        return score_samples(samples, self._scorers(), max_tokens=self._config.tokens_per_batch)
 
     def update(
         self, samples: Sequence[TrainingSample], loss: LossFunction, *, updates_policy: bool = True
@@ -137,6 +142,13 @@ class Learner:
         if self._critic is not None and self._critic_optimizer is not None:
             self._critic.load_state_dict(_table(state, "critic"))
             self._critic_optimizer.load_state_dict(_table(state, "critic_optimizer"))
+
+    def _scorers(self) -> Scorers:
+        return Scorers(
+            policy=self._logprobs if self._needs.policy else None,
+            reference=self._reference.logprobs if self._reference is not None else None,
+            values=self._critic.values if self._critic is not None else None,
+        )
 
     def _logprobs(self, samples: Sequence[Sample]) -> Tensor:
         return action_logprobs(self._model, samples, temperature=self._temperature).logprobs_A

@@ -39,14 +39,8 @@ def score_groups(
 
     Samples are packed into passes of at most `max_tokens` tokens.
     """
-    items = [
-        ScoredSample(sample)
-        for group in groups
-        for episode in group.episodes
-        for sample in episode.samples
-    ]
-    passes = split_by_tokens(items, max_tokens=max_tokens)
-    scored = chain.from_iterable(_score([i.sample for i in items], scorers) for items in passes)
+    samples = [s for group in groups for episode in group.episodes for s in episode.samples]
+    scored = iter(score_samples(samples, scorers, max_tokens=max_tokens))
     return [
         [
             ScoredEpisode(episode, tuple(next(scored) for _ in episode.samples))
@@ -54,6 +48,17 @@ def score_groups(
         ]
         for group in groups
     ]
+
+
+@torch.no_grad()
+def score_samples(
+    samples: Sequence[Sample], scorers: Scorers, *, max_tokens: int
+) -> list[ScoredSample]:
+    """Return the samples with their scores, in order."""
+    passes = split_by_tokens([ScoredSample(sample) for sample in samples], max_tokens=max_tokens)
+    return list(
+        chain.from_iterable(_score([item.sample for item in items], scorers) for items in passes)
+    )
 
 
 @torch.no_grad()

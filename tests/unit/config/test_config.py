@@ -231,7 +231,7 @@ def test_every_mistake_is_told_at_once():
         ),
         (
             ["algorithm.type=sft", "warm_start.steps=5"],
-            "warm_start.steps=5 precedes reinforcement learning only",
+            "warm_start.steps=5 is supervised learning before another kind",
             "set warm_start.steps=0 and use training.steps",
         ),
     ],

@@ -1,0 +1,267 @@
+"""Preference learning: the losses by hand, their gradient, the pairs and what makes none."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from agentgym_rl.config import DPOConfig, RunConfig, TrainingConfig
+from agentgym_rl.errors import ConfigError, RunError
+from agentgym_rl.models.chat import ChatRenderer
+from agentgym_rl.models.forward import action_logprobs
+from agentgym_rl.runs.episodes import read_episodes, write_episodes
+from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.training.conversations import Conversation, to_sample
+from agentgym_rl.training.dpo import DPOTrainer, preference_loss
+from agentgym_rl.training.preferences import (
+    Pair,
+    PairSet,
+    exact_sample,
+    load_pairs,
+    pair_up,
+)
+from agentgym_rl.types import Episode, Message, Round, Sample, StopReason, Task
+from chat_families import family, small_policy
+
+BETA1 = 0.9
+"""Of AdamW: after one update its first moment is (1 - BETA1) times the gradient."""
+
+
+def make_sample(renderer: ChatRenderer, *texts: str) -> Sample:
+    roles = ("user", "assistant") * (len(texts) // 2)
+    messages = tuple(Message(role, text) for role, text in zip(roles, texts, strict=True))
+    return to_sample(Conversation("", messages, tuple(r == "assistant" for r in roles)), renderer)
+
+
+def make_episode(
+    reward: float | None, *actions: str, index: int = 4, renderer: ChatRenderer | None = None
+) -> Episode:
+    texts = [text for action in actions or ("add 1",) for text in ("Count?", action)]
+    roles = ("user", "assistant") * (len(texts) // 2)
+    return Episode(
+        task=Task("counting", "train", index),
+        sample_index=0,
+        stop_reason=StopReason.ENV_ERROR if reward is None else StopReason.MAX_ROUNDS,
+        reward=reward,
+        success=False,
+        rounds=tuple(Round(action, action, "Count?", 0.0, True) for action in texts[1::2]),
+        messages=tuple(Message(role, text) for role, text in zip(roles, texts, strict=True)),
+        samples=(make_sample(renderer or family("qwen").renderer, *texts),),
+        seconds=0.5,
+    )
+
+
+def make_config(data: str = "unused", **changes: object) -> RunConfig:
+    training = TrainingConfig(steps=2, lr=1e-3, max_grad_norm=1e9, weight_decay=0.0)
+    return RunConfig(algorithm=DPOConfig(data=data, **changes), training=training)
+
+
+def write_run(folder: Path, *episodes: Episode, phase: str = "train") -> Path:
+    write_episodes(RunFolder(folder).episodes, [episodes], phase=phase, step=1)
+    return folder
+
+
+def test_dpo_loss_by_hand():
+    # beta * difference = 0, 1 and -2; -log(1 / (1 + e^-x)) = log(1 + e^-x)
+    loss = preference_loss(torch.tensor([0.0, 2.0, -4.0]), beta=0.5, objective="dpo")
+    assert loss.tolist() == pytest.approx([math.log(2), 0.3132617, 2.1269280])
+
+
+def test_ipo_loss_by_hand():
+    # 1 / (2 * 0.25) = 2: (0 - 2)^2, (2 - 2)^2, (5 - 2)^2
+    loss = preference_loss(torch.tensor([0.0, 2.0, 5.0]), beta=0.25, objective="ipo")
+    assert loss.tolist() == [4.0, 0.0, 9.0]
+
+
+@pytest.mark.parametrize("objective", ["dpo", "ipo"])
+@pytest.mark.parametrize("length_normalized", [False, True])
+@pytest.mark.parametrize("tokens_per_batch", [64, 4096])
+def test_an_update_has_the_gradient_of_the_pairs_loss_however_it_is_split(
+    objective: str, length_normalized: bool, tokens_per_batch: int, tmp_path: Path
+):
+    policy = small_policy("qwen3")
+    renderer = policy.renderer
+    pairs = [
+        Pair(
+            make_sample(renderer, "Go.", "add 1", "Count: 1.", "add 2"),
+            make_sample(renderer, "Go.", "add 3"),
+            "a",
+        ),
+        Pair(
+            make_sample(renderer, "Stop.", "add 2"),
+            make_sample(renderer, "Stop.", "1", "no", "0"),
+            "b",
+        ),
+    ]
+    config = make_config(objective=objective, length_normalized=length_normalized, beta=0.3)
+    training = config.training.model_copy(update={"tokens_per_batch": tokens_per_batch})
+    config = config.model_copy(update={"training": training})
+    trainer = DPOTrainer(config, policy, RunFolder(tmp_path), PairSet(pairs, 0))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
+    reference = small_policy("qwen3").model
+    differences = []
+    for pair in pairs:
+        ratios = []
+        for sample in (pair.chosen, pair.rejected):
+            now = action_logprobs(policy.model, [sample], temperature=1.0).logprobs_A
+            with torch.no_grad():
+                before = action_logprobs(reference, [sample], temperature=1.0).logprobs_A
+            ratios.append((now - before).mean() if length_normalized else (now - before).sum())
+        differences.append(ratios[0] - ratios[1])
+    differences_P = torch.stack(differences)
+    loss = preference_loss(differences_P, beta=0.3, objective=objective).mean()
+    loss.backward()
+    expected = {name: p.grad.clone() for name, p in policy.model.named_parameters()}
+    policy.model.zero_grad()
+    parameters = dict(policy.model.named_parameters())
+    metrics = trainer.update(pairs)
+    state = trainer._learner._optimizer.state
+    for name, grad in expected.items():
+        found = state[parameters[name]]["exp_avg"] / (1 - BETA1)
+        assert (found - grad).norm() <= 1e-4 * grad.norm() + 1e-7, name
+    assert metrics["train/loss"] == pytest.approx(float(loss.detach()), rel=1e-4)
+    assert metrics["train/margin"] == pytest.approx(0.3 * float(differences_P.detach().mean()), rel=1e-3)
+    assert metrics["train/accuracy"] == float((differences_P > 0).float().mean())
+
+
+async def test_training_prefers_the_chosen_and_starts_at_the_reference(tmp_path: Path):
+    policy = small_policy("qwen3")
+    pair = Pair(
+        make_sample(policy.renderer, "Go.", "add 1"), make_sample(policy.renderer, "Go.", "2"), ""
+    )
+    run = RunFolder(tmp_path / "run")
+    run.create("")
+    config = make_config()
+    config = config.model_copy(update={"training": TrainingConfig(steps=4, lr=1e-2)})
+    await DPOTrainer(config, policy, run, PairSet([pair], 3)).train()
+    lines = run.read_metrics()
+    assert lines[0]["train/loss"] == pytest.approx(math.log(2))
+    assert lines[0]["train/margin"] == 0.0
+    assert lines[-1]["train/margin"] > 0 and lines[-1]["train/accuracy"] == 1.0
+    assert lines[0]["train/pairs_left_out"] == 3.0
+
+
+def test_observation_tokens_get_no_weight():
+    sample = make_sample(family("qwen").renderer, "Go.", "add 1", "Count: 1.", "add 2")
+    replies = sum(len(family("qwen").renderer.reply(text)) for text in ("add 1", "add 2"))
+    assert sample.num_action_tokens == replies < len(sample.token_ids)
+
+
+def test_the_best_is_paired_with_the_worst():
+    rewards = [0.2, None, 1.0, 0.0, 0.9, 0.15]
+    episodes = [make_episode(reward) for reward in rewards]
+    found = [(a.reward, b.reward) for a, b in pair_up(episodes, min_margin=0.1, max_pairs=9)]
+    assert found == [(1.0, 0.0), (0.9, 0.15)], "0.2 is left without a partner"
+    assert len(pair_up(episodes, min_margin=0.1, max_pairs=1)) == 1
+    assert len(pair_up(episodes, min_margin=0.8, max_pairs=9)) == 1
+    assert pair_up([make_episode(0.5), make_episode(0.5)], min_margin=0.01, max_pairs=9) == []
+    assert pair_up([make_episode(1.0)], min_margin=0.01, max_pairs=9) == []
+
+
+def test_pairs_are_of_one_task_and_of_training_episodes(tmp_path: Path):
+    policy = small_policy("qwen3")
+    write_run(
+        tmp_path,
+        make_episode(1.0, "add 1", renderer=policy.renderer),
+        make_episode(0.0, "add 2", renderer=policy.renderer),
+        make_episode(0.0, index=6, renderer=policy.renderer),
+    )
+    write_run(tmp_path, make_episode(1.0, index=6, renderer=policy.renderer), phase="eval")
+    found = load_pairs(DPOConfig(data=str(tmp_path)), policy, max_tokens=512)
+    assert [pair.origin for pair in found.pairs] == ["counting/4"]
+    assert found.pairs[0].chosen == make_sample(policy.renderer, "Count?", "add 1")
+
+
+def test_stored_episodes_read_back_as_they_were_written(tmp_path: Path):
+    episodes = [make_episode(1.0, "add 1", "add 2"), make_episode(None)]
+    part = write_episodes(tmp_path, [episodes], phase="train", step=3)
+    assert read_episodes(part) == episodes
+    (tmp_path / "bad.parquet").write_text("no")
+    with pytest.raises(RunError, match=r"bad\.parquet holds no episodes"):
+        read_episodes(tmp_path / "bad.parquet")
+
+
+def test_tokens_are_those_that_were_sampled_unless_the_tokenizer_is_another():
+    renderer = family("qwen").renderer
+    episode = make_episode(1.0, renderer=renderer)
+    # The reply was cut by the token limit: to render it anew would add an end that nobody sampled.
+    cut = replace(
+        episode.samples[0],
+        token_ids=episode.samples[0].token_ids[:-1],
+        loss_mask=episode.samples[0].loss_mask[:-1],
+    )
+    episode = replace(episode, samples=(cut,))
+    assert exact_sample(episode, renderer) is cut
+    other = family("llama3").renderer
+    assert exact_sample(episode, other) == make_sample(other, "Count?", "add 1")
+
+
+def test_pairs_beyond_the_context_are_counted_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    policy = small_policy("qwen3")
+    write_run(
+        tmp_path,
+        make_episode(1.0, "add 1", renderer=policy.renderer),
+        make_episode(0.0, "add 2", renderer=policy.renderer),
+        make_episode(1.0, "add 1 " * 90, index=6, renderer=policy.renderer),
+        make_episode(0.0, "add 1", index=6, renderer=policy.renderer),
+    )
+    with caplog.at_level(logging.WARNING):
+        found = load_pairs(DPOConfig(data=str(tmp_path)), policy, max_tokens=100)
+    assert (len(found.pairs), found.num_left_out) == (1, 1)
+    assert "counting/6: pair left out" in caplog.text
+    with pytest.raises(ConfigError, match="none of 2 pairs"):
+        load_pairs(DPOConfig(data=str(tmp_path)), policy, max_tokens=10)
+
+
+def test_a_reward_that_is_no_number_is_an_error_that_names_its_row(tmp_path: Path):
+    write_run(tmp_path, make_episode(1.0), make_episode(float("nan")))
+    with pytest.raises(ConfigError, match=r"train-000001\.parquet, row 2: the reward is nan"):
+        load_pairs(DPOConfig(data=str(tmp_path)), small_policy("qwen3"), max_tokens=512)
+
+
+def test_a_folder_without_episodes_is_an_error(tmp_path: Path):
+    with pytest.raises(ConfigError, match=r"has no episodes/train-\*\.parquet"):
+        load_pairs(DPOConfig(data=str(tmp_path)), small_policy("qwen3"), max_tokens=512)
+
+
+def side(*texts: str) -> list[dict[str, str]]:
+    roles = ("user", "assistant") * (len(texts) // 2)
+    return [{"role": r, "content": t} for r, t in zip(roles, texts, strict=True)]
+
+
+def test_pairs_are_read_from_json_lines(tmp_path: Path):
+    policy, path = small_policy("qwen3"), tmp_path / "pairs.jsonl"
+    row = {"chosen": side("Go.", "add 1"), "rejected": side("Go.", "add 2", "No.", "add 3")}
+    path.write_text(json.dumps(row))
+    (pair,) = load_pairs(DPOConfig(data=str(path)), policy, max_tokens=512).pairs
+    assert pair.chosen == make_sample(policy.renderer, "Go.", "add 1")
+    assert pair.rejected == make_sample(policy.renderer, "Go.", "add 2", "No.", "add 3")
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        ({"chosen": side("Go.", "a")}, "KeyError: 'rejected'"),
+        ({"chosen": side("Go.", "a"), "rejected": []}, "at least one user and one assistant"),
+        ({"chosen": side("Go.", "a"), "rejected": side("Stop.", "b")}, "the same message"),
+        ([1], "a pair is an object, got list"),
+    ],
+)
+def test_a_bad_pair_is_named_with_its_line(row: object, complaint: str, tmp_path: Path):
+    path = tmp_path / "pairs.jsonl"
+    good = {"chosen": side("Go.", "a"), "rejected": side("Go.", "b")}
+    path.write_text(f"{json.dumps(good)}\n{json.dumps(row)}\n")
+    with pytest.raises(ConfigError, match=r"pairs\.jsonl, line 2: ") as caught:
+        load_pairs(DPOConfig(data=str(path)), small_policy("qwen3"), max_tokens=512)
+    assert complaint in str(caught.value)
