@@ -129,7 +129,9 @@ def test_an_update_has_the_gradient_of_the_pairs_loss_however_it_is_split(
         found = state[parameters[name]]["exp_avg"] / (1 - BETA1)
         assert (found - grad).norm() <= 1e-4 * grad.norm() + 1e-7, name
     assert metrics["train/loss"] == pytest.approx(float(loss.detach()), rel=1e-4)
-    assert metrics["train/margin"] == pytest.approx(0.3 * float(differences_P.detach().mean()), rel=1e-3)
+    assert metrics["train/margin"] == pytest.approx(
+        0.3 * float(differences_P.detach().mean()), rel=1e-3
+    )
     assert metrics["train/accuracy"] == float((differences_P > 0).float().mean())
 
 
