@@ -17,6 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import (
+    AgentEvolConfig,
     DPOConfig,
     EnvConfig,
     LoraConfig,
@@ -42,6 +43,7 @@ from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.tasks import EpochSampler, evaluation_tasks, select_tasks
 from agentgym_rl.runs.folder import Metrics, RunFolder, step_of
+from agentgym_rl.training.agentevol import AgentEvolTrainer
 from agentgym_rl.training.conversations import (
     Conversation,
     from_demonstration,
@@ -51,7 +53,7 @@ from agentgym_rl.training.conversations import (
 from agentgym_rl.training.dpo import DPOTrainer
 from agentgym_rl.training.preferences import load_pairs
 from agentgym_rl.training.sft import SFTTrainer
-from agentgym_rl.training.trainer import Evaluate, Listeners, RLTrainer
+from agentgym_rl.training.trainer import Evaluate, Listeners, OnlineTrainer, RLTrainer
 from agentgym_rl.types import Episode, Task
 
 logger = logging.getLogger(__name__)
@@ -240,8 +242,19 @@ class _Experiment:
         tasks: Sequence[Task],
         demos: Sequence[Conversation],
         evaluate: Evaluate | None,
-    ) -> RLTrainer | SFTTrainer | DPOTrainer:
+    ) -> OnlineTrainer | SFTTrainer | DPOTrainer:
         config, run, listeners = self._config, self._run, self._listeners
+        if isinstance(config.algorithm, AgentEvolConfig):
+            return AgentEvolTrainer(
+                config,
+                policy,
+                run,
+                actors=actors,
+                tasks=tasks,
+                demos=demos,
+                evaluate=evaluate,
+                listeners=listeners,
+            )
         if isinstance(config.algorithm, DPOConfig):
             pairs = load_pairs(config.algorithm, policy, max_tokens=config.rollout.max_tokens)
             return DPOTrainer(config, policy, run, pairs, evaluate=evaluate, listeners=listeners)
@@ -282,22 +295,27 @@ class _Experiment:
         # A checkpoint with LoRA is an adapter to the weights that the run began with.
         is_whole = checkpoint is not None and not config.lora.rank
         saved = checkpoint / "model" if checkpoint is not None and is_whole else warm_start.model
-        if isinstance(algorithm, SFTConfig):
-            demos = self._demonstrations(tasks, algorithm.num_demos, data=algorithm.data)
-        elif not saved.exists() and (config.warm_start.steps or config.model.path == TINY):
-            demos = self._demonstrations(tasks, config.warm_start.num_demos)
-        else:
-            demos = list[Conversation]()
+        demos, first_demos = list[Conversation](), list[Conversation]()
+        if isinstance(algorithm, SFTConfig) or (
+            isinstance(algorithm, AgentEvolConfig) and (algorithm.num_demos or algorithm.data)
+        ):
+            demos = first_demos = self._demonstrations(
+                tasks, algorithm.num_demos, data=algorithm.data
+            )
+        if (config.warm_start.steps or config.model.path == TINY) and not (
+            saved.exists() or isinstance(algorithm, SFTConfig)
+        ):
+            first_demos = self._demonstrations(tasks, config.warm_start.num_demos)
         dtype = DTYPES[config.model.dtype]
         if saved.exists():
             policy = load_pretrained(saved, dtype=dtype)
         else:
-            texts = partial(texts_of, demos)
+            texts = partial(texts_of, first_demos)
             policy = load_policy(config.model, seed=config.seed, texts=texts, dtype=dtype)
         if config.training.gradient_checkpointing:
             enable_checkpointing(policy.model)
         if config.warm_start.steps and not saved.exists():
-            await self._warm_up(warm_start, policy, demos)
+            await self._warm_up(warm_start, policy, first_demos)
         if config.lora.rank:
             self._adapt(policy, checkpoint)
         return policy, demos

@@ -1,6 +1,7 @@
 """Frozen configuration: TOML recipes and dotted overrides, parsed once."""
 
 from agentgym_rl.config.algorithms import (
+    AgentEvolConfig,
     CreditConfig,
     DPOConfig,
     GiGPOConfig,
@@ -43,6 +44,7 @@ from agentgym_rl.config.sections import (
 __all__ = [
     "AdaptiveRoundsConfig",
     "AgentConfig",
+    "AgentEvolConfig",
     "CreditConfig",
     "DPOConfig",
     "EnvConfig",

@@ -151,6 +151,33 @@ class DPOConfig(BaseConfig):
     """Pairs in one update."""
 
 
+class AgentEvolConfig(OnlineConfig):
+    """AgentEvol (arXiv:2406.04151): explore, keep what succeeded, learn from it, repeat.
+
+    A step is one such iteration: `training.tasks_per_step` tasks are explored, and
+    `training.epochs_per_step` is how often what was kept is gone through.
+    """
+
+    type: Literal["agentevol"] = "agentevol"
+
+    accumulate: bool = True
+    """Learn from the successes of earlier iterations as well."""
+
+    max_per_task: int = Field(default=2, ge=0)
+    """Most successes of one task to learn from, the newest, so that easy tasks do not drown hard
+    ones; 0 for all."""
+
+    data: str = ""
+    """Conversations that every iteration learns from as well."""
+
+    num_demos: int = Field(default=0, ge=0)
+    """Demonstrations that every iteration learns from as well; 0 for all of `data`, or without
+    one for none."""
+
+    batch_size: int = Field(default=16, ge=1)
+    """Conversations in one update."""
+
+
 class CreditConfig(BaseConfig):
     """What rewards count for, in every online algorithm."""
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import Field, model_validator
 
 from agentgym_rl.config.algorithms import (
+    AgentEvolConfig,
     CreditConfig,
     DPOConfig,
     GiGPOConfig,
@@ -41,7 +42,14 @@ from agentgym_rl.config.sections import (
 )
 
 AlgorithmConfig = Annotated[
-    GRPOConfig | PPOConfig | RLOOConfig | ReinforcePPConfig | GiGPOConfig | SFTConfig | DPOConfig,
+    GRPOConfig
+    | PPOConfig
+    | RLOOConfig
+    | ReinforcePPConfig
+    | GiGPOConfig
+    | SFTConfig
+    | DPOConfig
+    | AgentEvolConfig,
     Field(discriminator="type"),
 ]
 RoundsConfig = Annotated[
@@ -81,6 +89,11 @@ class RunConfig(BaseConfig):
                 f"warm_start.steps={self.warm_start.steps} is supervised learning before another "
                 "kind; with algorithm.type=sft set warm_start.steps=0 and use training.steps"
             )
+        if isinstance(self.algorithm, SFTConfig | DPOConfig | AgentEvolConfig) and self.kl.coef:
+            raise ValueError(
+                f"kl.coef={self.kl.coef} belongs to reinforcement learning; with algorithm.type="
+                f"{self.algorithm.type} set kl.coef=0"
+            )
         if self.rollout.max_tokens_per_round >= self.rollout.max_tokens:
             raise ValueError(
                 f"rollout.max_tokens_per_round={self.rollout.max_tokens_per_round} leaves no room "
@@ -98,6 +111,12 @@ class RunConfig(BaseConfig):
                     f"training.min_lr_ratio={training.min_lr_ratio} is where a falling rate ends; "
                     "set training.lr_schedule to linear or cosine, or min_lr_ratio=0"
                 )
+        elif isinstance(self.algorithm, AgentEvolConfig):
+            raise ValueError(
+                f"training.lr_schedule={training.lr_schedule} needs to know how many updates the "
+                "run has, which with algorithm.type=agentevol depends on what succeeds; set "
+                "lr_schedule=constant"
+            )
         elif training.warmup_steps >= self.num_updates:
             raise ValueError(
                 f"training.warmup_steps={training.warmup_steps} leaves nothing of the run's "
@@ -123,6 +142,11 @@ class RunConfig(BaseConfig):
             )
         self._check_groups(algorithm)
         self._check_loss()
+        if isinstance(algorithm, AgentEvolConfig) and self.training.updates_per_step > 1:
+            raise ValueError(
+                "with algorithm.type=agentevol algorithm.batch_size and training.epochs_per_step "
+                "decide how many updates a step has; set training.updates_per_step=1"
+            )
 
     def _check_groups(self, algorithm: OnlineConfig) -> None:
         if isinstance(algorithm, GroupRelativeConfig):

@@ -7,6 +7,7 @@
     model/               the final model
     eval/                reports
     warm_start/          the supervised run before, a run folder of its own
+    iterations/step-N/   what each iteration of AgentEvol learned from, and its model
 
 Whatever is replaced is written beside its place and then renamed, so that a reader, or a run that
 is killed and resumed, never meets half a file.
@@ -39,6 +40,7 @@ class RunFolder:
         self.model = path / "model"
         self.eval = path / "eval"
         self.warm_start = path / "warm_start"
+        self.iterations = path / "iterations"
 
     @property
     def exists(self) -> bool:
@@ -87,13 +89,19 @@ class RunFolder:
         return read_json_lines(self.metrics_file)
 
     def forget_after(self, step: int) -> None:
-        """Remove metrics and episodes of steps after `step`, which a resumed run makes again."""
+        """Remove what was written of steps after `step`, which a resumed run makes again."""
         kept = [line for line in self.read_metrics() if line["step"] <= step]
         write_atomically(self.metrics_file, "".join(json.dumps(line) + "\n" for line in kept))
         for folder, pattern in ((self.episodes, "*.parquet"), (self.eval, "step-*.*")):
             for file in folder.glob(pattern) if folder.is_dir() else ():
                 if step_of(file.stem) > step:
                     file.unlink()
+        for folder in self.iterations.glob("step-*"):
+            if step_of(folder.name) > step:
+                shutil.rmtree(folder)
+
+    def iteration_path(self, step: int) -> Path:
+        return self.iterations / f"step-{step}"
 
     def checkpoint_path(self, step: int) -> Path:
         return self.checkpoints / f"step-{step}"

@@ -33,7 +33,8 @@ class SFTTrainer(OfflineTrainer[TrainingSample]):
         listeners: Listeners | None = None,
     ) -> None:
         assert isinstance(config.algorithm, SFTConfig), "supervised"
-        samples = supervised_samples(conversations, policy, max_tokens=config.rollout.max_tokens)
+        fitting = fitting_samples(conversations, policy, max_tokens=config.rollout.max_tokens)
+        samples = [sample for _, sample in fitting]
         self._num_left_out = len(conversations) - len(samples)
         learner = Learner(policy, config.training, temperature=1.0, num_updates=config.num_updates)
         super().__init__(
@@ -52,12 +53,12 @@ class SFTTrainer(OfflineTrainer[TrainingSample]):
         return metrics | {"train/demos_left_out": float(self._num_left_out)}
 
 
-def supervised_samples(
+def fitting_samples(
     conversations: Sequence[Conversation], policy: Policy, *, max_tokens: int
-) -> list[TrainingSample]:
-    """Return the samples of the conversations; too long ones are left out whole, with a warning."""
+) -> list[tuple[Conversation, TrainingSample]]:
+    """Return conversations with their samples; too long ones are left out whole, with a warning."""
     limit = min(max_tokens, policy.max_context)
-    samples = []
+    fitting = []
     for conversation in conversations:
         sample = to_sample(conversation, policy.renderer)
         if len(sample.token_ids) > limit:
@@ -69,12 +70,12 @@ def supervised_samples(
                 limit,
             )
             continue
-        samples.append(supervised_sample(sample))
-    if not samples:
+        fitting.append((conversation, supervised_sample(sample)))
+    if not fitting:
         raise ConfigError(
             f"none of {len(conversations)} demonstrations can be used; see the warnings above"
         )
-    return samples
+    return fitting
 
 
 def supervised_sample(sample: Sample) -> TrainingSample:

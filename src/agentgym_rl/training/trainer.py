@@ -1,6 +1,6 @@
-"""RLTrainer: collect, compare, update, publish; and log, evaluate and checkpoint when due.
+"""Trainers that learn from their own episodes: collect, learn, publish; log, evaluate, checkpoint.
 
-It knows neither the environment, nor the model, nor the algorithm. Everything that decides a step
+They know neither the environment, nor the model, nor the algorithm. Everything that decides a step
 derives from (config, seed, step) or is in the checkpoint, so a run that is killed and resumed
 writes the metrics of one that never stopped.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -21,14 +22,14 @@ from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.training.algorithms.make import make_algorithm
 from agentgym_rl.training.checkpoint import restore_learner, save_checkpoint
-from agentgym_rl.training.collection import StepCollector
+from agentgym_rl.training.collection import Collected, StepCollector
 from agentgym_rl.training.learner import Learner
 from agentgym_rl.training.rounds import make_scheduler
-from agentgym_rl.types import Episode, Group, Task
+from agentgym_rl.types import Episode, Task
 
 Evaluate = Callable[[int], Awaitable[Metrics]]
 
-_NOTHING_LEARNED: Metrics = {
+NOTHING_LEARNED: Metrics = {
     "train/loss": 0.0,
     "train/entropy": 0.0,
     "train/kl": 0.0,
@@ -49,8 +50,8 @@ class Listeners:
     on_step: Callable[[Metrics], None] | None = None
 
 
-class RLTrainer:
-    """Online reinforcement learning over steps."""
+class OnlineTrainer(ABC):
+    """One step after another; what is made of a step's episodes is left to others."""
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class RLTrainer:
         *,
         actors: Actors,
         tasks: Sequence[Task],
+        learner: Learner,
         evaluate: Evaluate | None = None,
         listeners: Listeners | None = None,
     ) -> None:
@@ -69,17 +71,13 @@ class RLTrainer:
             config, policy, actors, tasks, on_episode=self._listeners.on_episode
         )
         self._rounds = make_scheduler(config.rounds)
-        self._algorithm = make_algorithm(config)
-        self._learner = Learner(
-            policy,
-            config.training,
-            temperature=config.rollout.temperature,
-            needs=self._algorithm.needs,
-            aggregation=self._algorithm.aggregation,
-            num_updates=config.num_updates,
-        )
+        self._learner = learner
         self._evaluate = evaluate
         self._history: list[Metrics] = []
+
+    @abstractmethod
+    def learn(self, step: int, collected: Collected) -> Metrics:
+        """Update the policy; return metrics."""
 
     def restore(self) -> int:
         """Restore the learner from the newest checkpoint; return its step (0 without one)."""
@@ -100,7 +98,7 @@ class RLTrainer:
         metrics: Metrics = {"step": step, **rollout_metrics(groups, max_rounds=max_rounds)}
         metrics["rollout/groups_dropped"] = float(len(groups) - len(collected.kept))
         metrics["rollout/groups_refilled"] = float(collected.num_refilled)
-        metrics |= self._update(step, collected.kept)
+        metrics |= self.learn(step, collected)
         updated = time.monotonic()
         self._engine.publish(step)
         write_episodes(
@@ -120,11 +118,47 @@ class RLTrainer:
         if self._listeners.on_step is not None:
             self._listeners.on_step(metrics)
 
-    def _update(self, step: int, groups: Sequence[Group]) -> Metrics:
+
+class RLTrainer(OnlineTrainer):
+    """Online reinforcement learning: compares episodes."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        policy: Policy,
+        run: RunFolder,
+        *,
+        actors: Actors,
+        tasks: Sequence[Task],
+        evaluate: Evaluate | None = None,
+        listeners: Listeners | None = None,
+    ) -> None:
+        self._algorithm = make_algorithm(config)
+        learner = Learner(
+            policy,
+            config.training,
+            temperature=config.rollout.temperature,
+            needs=self._algorithm.needs,
+            aggregation=self._algorithm.aggregation,
+            num_updates=config.num_updates,
+        )
+        super().__init__(
+            config,
+            policy,
+            run,
+            actors=actors,
+            tasks=tasks,
+            learner=learner,
+            evaluate=evaluate,
+            listeners=listeners,
+        )
+
+    def learn(self, step: int, collected: Collected) -> Metrics:
         """Make the step's updates; return the means of their metrics."""
-        if not groups:
-            return dict(_NOTHING_LEARNED)
-        config, batch = self._config, self._algorithm.advantages(self._learner.score(groups))
+        if not collected.kept:
+            return dict(NOTHING_LEARNED)
+        config = self._config
+        batch = self._algorithm.advantages(self._learner.score(collected.kept))
         parts = [
             [item for group in part for item in group]
             for part in split_evenly(batch.groups, config.training.updates_per_step)
@@ -140,14 +174,18 @@ class RLTrainer:
         if config.kl.refresh_every and step % config.kl.refresh_every == 0:
             self._learner.refresh_reference()
         if not reports:
-            return batch.metrics | _NOTHING_LEARNED
-        metrics = {
-            name: sum(report[name] for report in reports) / len(reports) for name in reports[0]
-        }
-        metrics["train/updates_skipped"] *= len(reports)
+            return batch.metrics | NOTHING_LEARNED
+        metrics = mean_report(reports)
         # Before the first update engine and learner have the same weights: only rounding differs.
         metrics["train/logprob_diff"] = reports[0]["train/logprob_diff"]
         return metrics | batch.metrics
+
+
+def mean_report(reports: Sequence[Metrics]) -> Metrics:
+    """Return the means over updates, and the sum of those that were skipped."""
+    metrics = {name: sum(report[name] for report in reports) / len(reports) for name in reports[0]}
+    metrics["train/updates_skipped"] *= len(reports)
+    return metrics
 
 
 def is_due(step: int, every: int, *, last: int) -> bool:

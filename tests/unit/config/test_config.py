@@ -199,6 +199,21 @@ def test_every_mistake_is_told_at_once():
             "lr_schedule=constant",
         ),
         (
+            ["algorithm.type=agentevol", "training.lr_schedule=linear"],
+            "training.lr_schedule=linear needs to know how many updates",
+            "lr_schedule=constant",
+        ),
+        (
+            ["algorithm.type=agentevol", "training.updates_per_step=2"],
+            "algorithm.batch_size and training.epochs_per_step decide",
+            "training.updates_per_step=1",
+        ),
+        (
+            ["algorithm.type=dpo", "algorithm.data=runs/a", "kl.coef=0.1"],
+            "kl.coef=0.1 belongs to reinforcement learning",
+            "set kl.coef=0",
+        ),
+        (
             ["training.min_lr_ratio=0.1"],
             "training.min_lr_ratio=0.1 is where a falling rate ends",
             "linear or cosine",

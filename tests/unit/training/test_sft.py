@@ -11,11 +11,13 @@ import torch
 
 from agentgym_rl.config import RunConfig, SFTConfig, TrainingConfig
 from agentgym_rl.errors import ConfigError
+from agentgym_rl.models.loading import Policy
 from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.training.conversations import Conversation
 from agentgym_rl.training.learner import Learner
 from agentgym_rl.training.passes import split_by_tokens
-from agentgym_rl.training.sft import SFTTrainer, negative_logprob, supervised_samples
+from agentgym_rl.training.sft import SFTTrainer, fitting_samples, negative_logprob
 from agentgym_rl.types import Message
 from chat_families import small_policy
 
@@ -24,6 +26,10 @@ def make_conversation(*texts: str, origin: str = "demos.jsonl, line 1") -> Conve
     roles = ("user", "assistant") * (len(texts) // 2)
     messages = tuple(Message(role, text) for role, text in zip(roles, texts, strict=True))
     return Conversation("counting/4", messages, tuple(r == "assistant" for r in roles), origin)
+
+
+def samples_of(conversations: list[Conversation], policy: Policy) -> list[TrainingSample]:
+    return [sample for _, sample in fitting_samples(conversations, policy, max_tokens=512)]
 
 
 def make_config(**training: float) -> RunConfig:
@@ -58,11 +64,11 @@ async def test_a_long_demonstration_is_left_out_whole_and_counted(
 
 def test_nothing_but_long_demonstrations_is_an_error():
     with pytest.raises(ConfigError, match="none of 1 demonstrations can be used"):
-        supervised_samples([LONG], small_policy("qwen3"), max_tokens=64)
+        fitting_samples([LONG], small_policy("qwen3"), max_tokens=64)
 
 
 def test_demonstrations_are_packed_into_passes():
-    samples = supervised_samples([SHORT] * 5, small_policy("qwen3"), max_tokens=512)
+    samples = samples_of([SHORT] * 5, small_policy("qwen3"))
     length = samples[0].length
     passes = split_by_tokens(samples, max_tokens=2 * length + 1)
     assert [len(items) for items in passes] == [2, 2, 1]
@@ -71,7 +77,7 @@ def test_demonstrations_are_packed_into_passes():
 def test_the_loss_is_the_mean_over_the_tokens_of_flagged_replies():
     policy = small_policy("qwen3")
     flagged = replace(SHORT, is_learned=(False, False, False, True))
-    samples = supervised_samples([flagged, SHORT], policy, max_tokens=512)
+    samples = samples_of([flagged, SHORT], policy)
     losses = []
     for item in samples:
         stock = small_policy("qwen3").model

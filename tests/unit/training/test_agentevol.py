@@ -1,0 +1,124 @@
+"""AgentEvol: which episodes are kept, and that iterations end with data and a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from agentgym_rl.agents.agent import Agent
+from agentgym_rl.config import (
+    AgentConfig,
+    AgentEvolConfig,
+    FixedRoundsConfig,
+    RolloutConfig,
+    RunConfig,
+    TrainingConfig,
+)
+from agentgym_rl.engines.native import NativeEngine
+from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.demos import demonstrate
+from agentgym_rl.models.loading import load_pretrained
+from agentgym_rl.rollout.episode import Actors
+from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.training.agentevol import AgentEvolTrainer, newest_per_task
+from agentgym_rl.training.conversations import from_demonstration, read_conversations
+from agentgym_rl.types import Episode, StopReason, Task
+from chat_families import small_policy
+from fakes import CountingEnv
+
+AGENT = AgentConfig(format="direct", include_instructions=False)
+TASKS = [task for task in CountingEnv.tasks("train") if task.index < 3]
+
+
+def make_episode(index: int, sample_index: int) -> Episode:
+    return Episode(
+        task=Task("counting", "train", index),
+        sample_index=sample_index,
+        stop_reason=StopReason.SUCCESS,
+        reward=1.0,
+        success=True,
+        rounds=(),
+        messages=(),
+        samples=(),
+        seconds=0.0,
+    )
+
+
+def numbers(episodes: Sequence[Episode]) -> list[tuple[int, int]]:
+    return [(episode.task.index, episode.sample_index) for episode in episodes]
+
+
+def test_the_newest_successes_of_each_task_are_kept_in_order():
+    episodes = [make_episode(*pair) for pair in [(1, 0), (2, 0), (1, 1), (1, 2), (3, 0)]]
+    assert numbers(newest_per_task(episodes, 1)) == [(2, 0), (1, 2), (3, 0)]
+    assert numbers(newest_per_task(episodes, 2)) == [(2, 0), (1, 1), (1, 2), (3, 0)]
+    assert newest_per_task(episodes, 0) == episodes
+    assert newest_per_task([], 2) == []
+
+
+def make_config(**changes: object) -> RunConfig:
+    algorithm = AgentEvolConfig(**{"group_size": 2, "batch_size": 2, **changes})
+    return RunConfig(
+        agent=AGENT,
+        algorithm=algorithm,
+        rounds=FixedRoundsConfig(rounds=2),
+        rollout=RolloutConfig(max_tokens_per_round=4, max_tokens=128),
+        training=TrainingConfig(steps=2, tasks_per_step=2, lr=5e-3, epochs_per_step=2),
+    )
+
+
+async def run_iterations(config: RunConfig, run: RunFolder, *, num_demos: int) -> None:
+    agent, policy = Agent(AGENT, CountingEnv.spec), small_policy("qwen3")
+    shown = [demonstrate(CountingEnv(), task, max_rounds=5) for task in TASKS[:num_demos]]
+    demos = [from_demonstration(demo, agent) for demo in shown if demo is not None]
+    run.create("")
+    engine = NativeEngine(policy, config.engine)
+    try:
+        async with LocalEnvSource("fakes:CountingEnv") as source:
+            actors = Actors(source, engine, agent, policy.renderer)
+            trainer = AgentEvolTrainer(config, policy, run, actors=actors, tasks=TASKS, demos=demos)
+            await trainer.train(after=trainer.restore())
+    finally:
+        engine.close()
+
+
+async def test_every_iteration_leaves_its_data_and_its_model(tmp_path: Path):
+    run = RunFolder(tmp_path / "run")
+    await run_iterations(make_config(), run, num_demos=2)
+    lines = run.read_metrics()
+    assert [line["step"] for line in lines] == [1, 2]
+    for step, line in enumerate(lines, start=1):
+        folder = run.iteration_path(step)
+        conversations = list(read_conversations(folder / "conversations.jsonl"))
+        assert len(conversations) == line["train/episodes_kept"] + 2
+        assert load_pretrained(folder / "model").tokenizer is not None
+        # two passes over the data in updates of two
+        assert line["train/updates"] == 2 * -(-len(conversations) // 2)
+        assert line["train/demos"] == 2.0 and line["train/grad_norm"] > 0
+        assert {"rollout/success_rate", "rollout/max_rounds", "train/loss"} <= line.keys()
+    assert lines[1]["train/loss"] < lines[0]["train/loss"]
+
+
+async def test_an_iteration_without_success_learns_nothing_and_says_so(tmp_path: Path):
+    run = RunFolder(tmp_path / "run")
+    await run_iterations(make_config(), run, num_demos=0)
+    for line in run.read_metrics():
+        # An untrained model writes no action.
+        assert line["rollout/success_rate"] == line["train/episodes_kept"] == 0.0
+        assert line["train/updates"] == 0.0 and line["train/updates_skipped"] == 1.0
+    assert (run.iteration_path(2) / "conversations.jsonl").read_text() == ""
+
+
+@pytest.mark.parametrize(("accumulate", "kept"), [(True, [1, 3]), (False, [3])])
+def test_earlier_successes_are_kept_where_the_recipe_says_so(
+    accumulate: bool, kept: list[int], tmp_path: Path
+):
+    trainer = AgentEvolTrainer.__new__(AgentEvolTrainer)
+    trainer._evol, trainer._kept = AgentEvolConfig(accumulate=accumulate), []
+    failed = replace(make_episode(2, 0), success=False)
+    assert trainer._keep([make_episode(1, 0), failed]) == 1
+    assert trainer._keep([make_episode(3, 0)]) == 1
+    assert [episode.task.index for episode in trainer._kept] == kept
