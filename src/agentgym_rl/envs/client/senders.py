@@ -24,8 +24,8 @@ on its way and the answers of a third are read, so that neither side waits for t
 _MIN_BATCH_CALLS = 16
 _MAX_BATCH_CALLS = 512
 _MAX_BATCH_BYTES = 1024 * 1024
-_BATCH_DELAY_S = 0.002
-"""How long a call waits for others while so many requests are under way."""
+_BATCH_DELAY_S = 0.01
+"""How long a call waits at most for one of so many requests to end."""
 
 
 async def request(
@@ -70,9 +70,9 @@ class RouteSender(Sender):
 class BatchSender(Sender):
     """Sends what is ready in one request.
 
-    A call that finds the line idle goes at once. While requests are under way calls gather for a
-    moment, so batches grow with the load. Answers are taken as they come: a slow one does not
-    hold up the others of its batch.
+    A call that finds the line idle goes at once. While several requests are under way calls gather
+    until one of them ends, or for a moment, so batches grow with the load. Answers are taken as
+    they come: a slow one does not hold up the others of its batch.
     """
 
     def __init__(self, connections: Connections) -> None:
@@ -120,8 +120,14 @@ class BatchSender(Sender):
             for posting in batch:
                 posting.request = (task, batch)
             self._requests.add(task)
-            task.add_done_callback(self._requests.discard)
+            task.add_done_callback(self._on_request_ended)
         if self._waiting:
+            self._schedule()
+
+    def _on_request_ended(self, request: asyncio.Task[None]) -> None:
+        self._requests.discard(request)
+        if self._timer is not None:
+            self._timer.cancel()
             self._schedule()
 
     async def _post(self, batch: list[_Posting]) -> None:
