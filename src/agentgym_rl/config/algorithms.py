@@ -141,6 +141,10 @@ class DPOConfig(BaseConfig):
     length_normalized: bool = False
     """Compare the mean over an episode's action tokens instead of the sum."""
 
+    sft_weight: float = Field(default=0.0, ge=0)
+    """Weight of imitating the chosen episodes, the mean over the tokens of each
+    (arXiv:2404.19733). Preferences alone often make both episodes of a pair less likely."""
+
     min_margin: float = Field(default=0.01, gt=0)
     """Episodes whose rewards differ by less make no pair."""
 

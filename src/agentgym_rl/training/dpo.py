@@ -90,11 +90,10 @@ class DPOTrainer(OfflineTrainer[Pair]):
         differences_P = (chosen_P - rejected_P).requires_grad_()
         loss_P = preference_loss(differences_P, beta=self._dpo.beta, objective=self._dpo.objective)
         (slopes_P,) = torch.autograd.grad(loss_P.sum(), differences_P)
-        # An update is a mean over episodes, of which a pair has two.
-        weights = [2.0 * sign * float(slope) for slope in slopes_P for sign in (-1.0, 1.0)]
+        slopes = [float(slope) for slope in slopes_P for _ in ("chosen", "rejected")]
         items = [
-            TrainingSample(item.sample, (weight / self._length(item),) * _num_tokens(item))
-            for item, weight in zip(scored, weights, strict=True)
+            self._weighted(item, slope, is_chosen=place % 2 == 0)
+            for place, (item, slope) in enumerate(zip(scored, slopes, strict=True))
         ]
         difference_P = differences_P.detach()
         return self._learner.update(items, weighted_logprob) | {
@@ -105,6 +104,14 @@ class DPOTrainer(OfflineTrainer[Pair]):
             "train/rejected_log_ratio": float(rejected_P.mean()),
             "train/pairs_left_out": float(self._num_left_out),
         }
+
+    def _weighted(self, item: ScoredSample, slope: float, *, is_chosen: bool) -> TrainingSample:
+        """Return the episode with what minus the loss of its pair gains by each of its tokens."""
+        weight = (-slope if is_chosen else slope) / self._length(item)
+        if is_chosen:
+            weight += self._dpo.sft_weight / _num_tokens(item)
+        # An update is a mean over episodes, of which a pair has two.
+        return TrainingSample(item.sample, (2.0 * weight,) * _num_tokens(item))
 
     def _log_ratio(self, item: ScoredSample) -> float:
         """Return log(policy / reference) of the episode's action tokens, their sum or mean."""

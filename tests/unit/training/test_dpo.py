@@ -81,9 +81,13 @@ def test_ipo_loss_by_hand():
 
 @pytest.mark.parametrize("objective", ["dpo", "ipo"])
 @pytest.mark.parametrize("length_normalized", [False, True])
-@pytest.mark.parametrize("tokens_per_batch", [64, 4096])
+@pytest.mark.parametrize(("tokens_per_batch", "sft_weight"), [(64, 0.0), (4096, 0.0), (64, 0.7)])
 def test_an_update_has_the_gradient_of_the_pairs_loss_however_it_is_split(
-    objective: str, length_normalized: bool, tokens_per_batch: int, tmp_path: Path
+    objective: str,
+    length_normalized: bool,
+    tokens_per_batch: int,
+    sft_weight: float,
+    tmp_path: Path,
 ):
     policy = small_policy("qwen3")
     renderer = policy.renderer
@@ -99,7 +103,9 @@ def test_an_update_has_the_gradient_of_the_pairs_loss_however_it_is_split(
             "b",
         ),
     ]
-    config = make_config(objective=objective, length_normalized=length_normalized, beta=0.3)
+    config = make_config(
+        objective=objective, length_normalized=length_normalized, beta=0.3, sft_weight=sft_weight
+    )
     training = config.training.model_copy(update={"tokens_per_batch": tokens_per_batch})
     config = config.model_copy(update={"training": training})
     trainer = DPOTrainer(config, policy, RunFolder(tmp_path), PairSet(pairs, 0))
@@ -119,7 +125,11 @@ def test_an_update_has_the_gradient_of_the_pairs_loss_however_it_is_split(
         differences.append(ratios[0] - ratios[1])
     differences_P = torch.stack(differences)
     loss = preference_loss(differences_P, beta=0.3, objective=objective).mean()
-    loss.backward()
+    imitation = [
+        -action_logprobs(policy.model, [pair.chosen], temperature=1.0).logprobs_A.mean()
+        for pair in pairs
+    ]
+    (loss + sft_weight * torch.stack(imitation).mean()).backward()
     expected = {name: p.grad.clone() for name, p in policy.model.named_parameters()}
     policy.model.zero_grad()
     parameters = dict(policy.model.named_parameters())
