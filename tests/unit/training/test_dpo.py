@@ -62,6 +62,22 @@ def make_config(data: str = "unused", **changes: object) -> RunConfig:
     return RunConfig(algorithm=DPOConfig(data=data, **changes), training=training)
 
 
+def make_pairs(renderer: ChatRenderer) -> list[Pair]:
+    """Two pairs of episodes of different lengths."""
+    return [
+        Pair(
+            make_sample(renderer, "Go.", "add 1", "Count: 1.", "add 2"),
+            make_sample(renderer, "Go.", "add 3"),
+            "a",
+        ),
+        Pair(
+            make_sample(renderer, "Stop.", "add 2"),
+            make_sample(renderer, "Stop.", "1", "no", "0"),
+            "b",
+        ),
+    ]
+
+
 def write_run(folder: Path, *episodes: Episode, phase: str = "train") -> Path:
     write_episodes(RunFolder(folder).episodes, [episodes], phase=phase, step=1)
     return folder
@@ -90,19 +106,7 @@ def test_an_update_has_the_gradient_of_the_pairs_loss_however_it_is_split(
     tmp_path: Path,
 ):
     policy = small_policy("qwen3")
-    renderer = policy.renderer
-    pairs = [
-        Pair(
-            make_sample(renderer, "Go.", "add 1", "Count: 1.", "add 2"),
-            make_sample(renderer, "Go.", "add 3"),
-            "a",
-        ),
-        Pair(
-            make_sample(renderer, "Stop.", "add 2"),
-            make_sample(renderer, "Stop.", "1", "no", "0"),
-            "b",
-        ),
-    ]
+    pairs = make_pairs(policy.renderer)
     config = make_config(
         objective=objective, length_normalized=length_normalized, beta=0.3, sft_weight=sft_weight
     )
