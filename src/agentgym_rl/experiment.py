@@ -349,8 +349,9 @@ class _Experiment:
         num_demos = num_demos or _NUM_DEMOS
         if config.env.url:
             raise ConfigError(
-                "demonstrations come from the environment's expert, which a server does not offer; "
-                "write them with `agentgym demos` and set algorithm.data, or leave env.url empty"
+                "demonstrations come from the environment's expert, which a server does not offer: "
+                "set warm_start.steps=0 (and model.path), leave env.url empty, or learn first from "
+                "a file of `agentgym demos` with algorithm.type=sft algorithm.data=FILE"
             )
         demos = collect_demonstrations(
             config.env.name,

@@ -14,6 +14,9 @@ _PROGRAMS = {"env": "env_bench", "soak": "env_soak", "experts": "expert_bench"}
 
 def run_benchmark(name: str, arguments: Sequence[str]) -> None:
     """Run one benchmark with its own arguments (`--help` lists them)."""
+    if name in ("-h", "--help"):
+        print(f"usage: agentgym bench {'|'.join(_PROGRAMS)} [--help]")
+        return
     if name not in _PROGRAMS:
         hint = did_you_mean(name, _PROGRAMS)
         raise ConfigError(f"no benchmark {name!r}{hint}; there are: {', '.join(_PROGRAMS)}")

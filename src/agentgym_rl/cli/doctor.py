@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib import metadata
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from agentgym_rl.envs import registry
@@ -38,7 +39,8 @@ def diagnose() -> None:
         table.add_column(column)
     for finding in examine():
         mark = "yes" if finding.is_there else "no"
-        table.add_row(finding.what, mark, finding.told, finding.remedy)
+        # A remedy such as 'agentgym-rl[java]' is no markup.
+        table.add_row(finding.what, mark, escape(finding.told), escape(finding.remedy))
     Console().print(table)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from agentgym_rl.config import parse_value
@@ -53,7 +54,7 @@ def list_environments() -> None:
             cls = registry.env_class(name)
             registry.make(name, {}).close()
         except (AgentGymError, ValueError) as error:
-            table.add_row(name, "no", "", "", str(error))
+            table.add_row(name, "no", "", "", escape(str(error)))
             continue
         counts = ", ".join(f"{split} {len(cls.tasks(split))}" for split in cls.spec.splits)
         table.add_row(name, "yes", counts, str(cls.spec.max_rounds), cls.spec.summary)

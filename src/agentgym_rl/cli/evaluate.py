@@ -13,6 +13,7 @@ from rich.progress import Progress as ProgressBar
 
 from agentgym_rl.cli.progress import quiet_transformers
 from agentgym_rl.config import RunConfig, parse_config, read_table
+from agentgym_rl.errors import RunError
 from agentgym_rl.experiment import Progress, evaluate_model
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.types import Episode
@@ -44,6 +45,8 @@ def run_evaluation(
         )
     console.print(Markdown(report.to_markdown()))
     console.print(f"report and episodes in {out}", highlight=False)
+    if report.overall.episodes == 0:
+        raise RunError("there is no result: every episode failed; the episodes tell why")
 
 
 class _Display(Progress):

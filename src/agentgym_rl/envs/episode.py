@@ -126,11 +126,13 @@ def _checked_result(result: object) -> StepResult:
         raise TypeError(f"step must return StepResult, not {type(result).__name__}")
     flags = (result.terminated, result.truncated, result.success, result.valid_action)
     if not (type(flags[0]) is type(flags[1]) is type(flags[2]) is type(flags[3]) is bool):
-        kinds = ", ".join(type(flag).__name__ for flag in flags)
+        kinds = ", ".join(f"{type(flag).__module__}.{type(flag).__name__}" for flag in flags)
         raise TypeError(
             "terminated, truncated, success and valid_action of StepResult must be bool, "
             f"not {kinds}"
         )
+    if isinstance(result.reward, str):  # which float() would read
+        raise TypeError("StepResult.reward must be a number, not str")
     observation = _checked_text(result.observation, "StepResult.observation")
     reward = float(result.reward)
     if not math.isfinite(reward):

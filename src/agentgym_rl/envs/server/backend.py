@@ -31,7 +31,7 @@ class ServerLimits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)  # one rule for all
-            if value <= 0:
+            if not value > 0:  # nan too
                 raise ValueError(f"{field.name} must be above 0, got {value}")
 
 

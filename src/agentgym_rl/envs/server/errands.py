@@ -134,8 +134,9 @@ class CallErrand:
             self._line = self._refusal(error.kind, str(error))
         except OverdueInterrupt as interrupt:
             self.interrupt(interrupt.timeout_s)
-        except BaseException as error:  # noqa: BLE001 - SystemExit of an environment ends no thread
+        except BaseException as error:  # SystemExit of an environment ends no thread
             self.failure = f"{session.where}: {call.op} raised {_told(error)}"
+            logger.warning("%s: %s raised", session.where, call.op, exc_info=True)
             # Set here and not on the event loop, so that no call behind this one touches it.
             session.end_reason = f"the environment failed: {self.failure}"
             self._line = self._refusal(ErrorKind.ENV_FAILED, self.failure)

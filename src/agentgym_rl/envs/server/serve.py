@@ -40,6 +40,8 @@ class Address:
     is_open: bool = False
 
     def __post_init__(self) -> None:
+        if self.token == "":
+            raise ValueError("the token is empty: give one, or none at all")
         if not (is_loopback(self.host) or self.token or self.is_open):
             raise ValueError(
                 f"host {self.host!r} can be reached from other machines, and whoever reaches it "

@@ -48,8 +48,9 @@ class WorkerSettings:
 
 def main() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    # Ctrl-C reaches the whole group of processes; the server decides when its workers end.
+    # Both may reach the whole group of processes; the server decides when its workers end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.path.insert(0, "")  # as the server's process has it, for a user's "module:Class"
     connection = socket.socket(fileno=int(sys.argv[1]))
     settings = WorkerSettings(**orjson.loads(sys.argv[2]))

@@ -145,10 +145,12 @@ class WorkerProcess:
 
     def final_stats(self) -> Stats:
         """Return what it has counted; the episodes that ended with it have failed."""
+        num_uncounted = max(0, self.num_episodes - self.stats.num_episodes)
         return replace(
             self.stats,
             num_episodes=0,
             num_abandoned=0,
+            num_opened=self.stats.num_opened + num_uncounted,
             num_failed=self.stats.num_failed + self.num_episodes,
         )
 
