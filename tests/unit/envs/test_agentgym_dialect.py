@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ import requests
 
 from agentgym_clients import (
     LAB_DESCRIPTION,
-    Lab,
     StockBabyAI,
     StockSciWorld,
     StockTextCraft,
@@ -23,25 +21,6 @@ from agentgym_rl.envs.sciworld.env import SciWorld
 from agentgym_rl.envs.textcraft.env import TextCraft
 from agentgym_rl.types import Task
 from fakes import CountingEnv
-
-
-@pytest.fixture(scope="module")
-def textcraft() -> Iterator[str]:
-    with serving(TextCraft) as (url, _):
-        yield url
-
-
-@pytest.fixture(scope="module")
-def babyai() -> Iterator[str]:
-    with serving(BabyAI) as (url, _):
-        yield url
-
-
-@pytest.fixture(scope="module")
-def sciworld() -> Iterator[str]:
-    with serving(Lab) as (url, _):
-        yield url
-
 
 # Whole episodes.
 

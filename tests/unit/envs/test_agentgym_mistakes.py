@@ -10,7 +10,6 @@ import pytest
 import requests
 
 from agentgym_clients import (
-    Lab,
     StockBabyAI,
     StockClient,
     StockSciWorld,
@@ -21,30 +20,11 @@ from agentgym_clients import (
 from agentgym_rl.envs.babyai.env import BabyAI
 from agentgym_rl.envs.server.agentgym.plays import Plays
 from agentgym_rl.envs.server.backend import ServerLimits
-from agentgym_rl.envs.textcraft.env import TextCraft
 from agentgym_rl.errors import EnvGoneError
 from agentgym_rl.types import Task
 from env_servers import server_thread
 from env_services import PlainService
 from fakes import CountingEnv, TroubleEnv
-
-
-@pytest.fixture(scope="module")
-def textcraft() -> Iterator[str]:
-    with serving(TextCraft) as (url, _):
-        yield url
-
-
-@pytest.fixture(scope="module")
-def babyai() -> Iterator[str]:
-    with serving(BabyAI) as (url, _):
-        yield url
-
-
-@pytest.fixture(scope="module")
-def sciworld() -> Iterator[str]:
-    with serving(Lab) as (url, _):
-        yield url
 
 
 @pytest.fixture

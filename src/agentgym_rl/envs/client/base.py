@@ -150,10 +150,6 @@ class EnvClient(ABC):
         await self.close()
 
     @property
-    def _is_finished(self) -> bool:
-        return self._phase in (_Phase.SPENT, _Phase.CLOSED)
-
-    @property
     def where(self) -> str:
         """Where the episode stands, for messages: "env babyai, task babyai/44, round 3"."""
         return where(self._env, self._task, self._num_rounds)

@@ -41,11 +41,6 @@ class LocalEnvClient(EnvClient):
         self._timeout_s = timeout_s
         self._thread = WorkerThread(f"env-{env}-{next(_episode_numbers)}")
 
-    @property
-    def is_left_behind(self) -> bool:
-        """Whether the thread is still inside a call although the client is closed or spent."""
-        return self._is_finished and self._thread.is_busy
-
     async def _do_create(self) -> None:
         await self._on_thread("create", self._episode.build)
 
@@ -113,16 +108,12 @@ class LocalEnvSource(EnvSource):
     async def aclose(self) -> None:
         """Nothing to give back: every client holds its own thread."""
 
-    def new_client(self) -> LocalEnvClient:
-        """Return a client that has no environment object yet; its `create` makes it."""
+    async def _new_client(self) -> EnvClient:
         return LocalEnvClient(
             self.env_class.spec.name,
             lambda: registry.construct(self.env_class, self._options),
             timeout_s=self._timeout_s,
         )
-
-    async def _new_client(self) -> EnvClient:
-        return self.new_client()
 
     async def _do_tasks(self, split: str) -> tuple[Task, ...]:
         name = self.env_class.spec.name

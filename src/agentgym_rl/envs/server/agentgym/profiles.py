@@ -90,21 +90,13 @@ class Profile:
         }
 
 
-class BabyAIProfile(Profile):
-    """BabyAI: the client reports `score`, the rewards so far."""
+class ScoredProfile(Profile):
+    """What BabyAI and SciWorld have in common: a `score`, which the client reports."""
 
     starts_on_create = False
     needs_index = True
     needs_create_body = False
     is_shut_after_end = True
-    index_rule = IndexRule.ENDLESS
-    num_levels = 40
-
-    def get_views(self) -> Mapping[str, View]:
-        return {"/goal": _goal, "/available_actions": _available_actions}
-
-    def post_views(self) -> Mapping[str, View]:
-        return {"/render": _render}
 
     def started(self, play: Play) -> Fields:
         return self.detailed(play)
@@ -117,23 +109,32 @@ class BabyAIProfile(Profile):
             "done": play.is_done,
         }
 
-    def observed(self, play: Play) -> JsonValue:
-        if play.task is None:
-            return {**self.detailed(play), "observation": NOT_STARTED}
-        return self.detailed(play)
-
     def refused(self, id_: int, error: RefusedError) -> Fields:
         score = error.play.score if error.play else 0
         return {**super().refused(id_, error), "score": score}
 
 
-class SciWorldProfile(Profile):
+class BabyAIProfile(ScoredProfile):
+    """BabyAI: the client reports `score`, the rewards so far."""
+
+    index_rule = IndexRule.ENDLESS
+    num_levels = 40
+
+    def get_views(self) -> Mapping[str, View]:
+        return {"/goal": _goal, "/available_actions": _available_actions}
+
+    def post_views(self) -> Mapping[str, View]:
+        return {"/render": _render}
+
+    def observed(self, play: Play) -> JsonValue:
+        if play.task is None:
+            return {**self.detailed(play), "observation": NOT_STARTED}
+        return self.detailed(play)
+
+
+class SciWorldProfile(ScoredProfile):
     """SciWorld: `score` is a whole percentage, `reward` its change."""
 
-    starts_on_create = False
-    needs_index = True
-    needs_create_body = False
-    is_shut_after_end = True
     index_rule = IndexRule.WRAPPED
     max_tasks = NUM_AGENTGYM_TASKS
 
@@ -165,23 +166,11 @@ class SciWorldProfile(Profile):
         score = _int((await service.details(play.episode)).get("score", 0))
         play.reward, play.score = score - play.score, score
 
-    def started(self, play: Play) -> Fields:
-        return self.detailed(play)
-
-    def stepped(self, play: Play) -> Fields:
-        return {
-            "observation": play.observation,
-            "reward": play.reward,
-            "score": play.score,
-            "done": play.is_done,
-        }
-
     def detailed(self, play: Play) -> Fields:
         return {**play.facts, **super().detailed(play)}
 
     def refused(self, id_: int, error: RefusedError) -> Fields:
-        score = error.play.score if error.play else 0
-        blank: Fields = {"task_name": "", "var_num": 0, "task_description": "", "score": score}
+        blank: Fields = {"task_name": "", "var_num": 0, "task_description": ""}
         return {**blank, **super().refused(id_, error)}
 
     async def stepped_visually(self, service: EpisodeService, play: Play) -> Fields:
