@@ -36,8 +36,9 @@ from agentgym_rl.envs.demos import collect_demonstrations
 from agentgym_rl.errors import ConfigError, did_you_mean
 from agentgym_rl.evaluation.evaluator import Evaluator
 from agentgym_rl.evaluation.report import EvalReport, load_report
+from agentgym_rl.models.compilation import enable_compilation
 from agentgym_rl.models.forward import enable_checkpointing
-from agentgym_rl.models.loading import ADAPTER, DTYPES, TINY, Policy, load_policy, load_pretrained
+from agentgym_rl.models.loading import ADAPTER, TINY, Policy, load_policy, load_pretrained
 from agentgym_rl.models.lora import add_lora, load_adapter
 from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.rollout.limits import episode_limits
@@ -99,7 +100,7 @@ async def evaluate_model(
 ) -> EvalReport:
     """Evaluate a saved model on tasks of `env.eval_split`; keep report and episodes in `out`."""
     progress = progress or Progress()
-    policy = load_pretrained(path, dtype=DTYPES[config.model.dtype])
+    policy = load_pretrained(path, dtype=config.model.dtype, device=config.model.device)
     async with make_source(config.env) as source:
         spec = await source.spec()
         tasks = select_tasks(config.env, spec, await source.tasks(config.env.eval_split))
@@ -306,14 +307,15 @@ class _Experiment:
             saved.exists() or isinstance(algorithm, SFTConfig)
         ):
             first_demos = self._demonstrations(tasks, config.warm_start.num_demos)
-        dtype = DTYPES[config.model.dtype]
         if saved.exists():
-            policy = load_pretrained(saved, dtype=dtype)
+            policy = load_pretrained(saved, dtype=config.model.dtype, device=config.model.device)
         else:
             texts = partial(texts_of, first_demos)
-            policy = load_policy(config.model, seed=config.seed, texts=texts, dtype=dtype)
+            policy = load_policy(config.model, seed=config.seed, texts=texts)
         if config.training.gradient_checkpointing:
             enable_checkpointing(policy.model)
+        if config.training.compile:
+            enable_compilation(policy.model)
         if config.warm_start.steps and not saved.exists():
             await self._warm_up(warm_start, policy, first_demos)
         if config.lora.rank:

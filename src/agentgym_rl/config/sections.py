@@ -89,7 +89,11 @@ class ModelConfig(BaseConfig):
     """A directory, a hub name, or "tiny" for the small model built on the spot."""
 
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the weights that engine and learner compute with; updates are float32 in any case."""
+    """Type of the weights that engine and learner compute with; updates are float32 in any case.
+    bfloat16 is meant for GPUs, where it is many times faster; CPUs are often slower with it."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where engine and learner compute; auto takes a GPU where there is one."""
 
     tiny: TinyModelConfig = TinyModelConfig()
 
@@ -205,6 +209,10 @@ class TrainingConfig(BaseConfig):
 
     gradient_checkpointing: bool = False
     """Compute activations anew in the backward pass: less memory, a third more time."""
+
+    compile: bool = False
+    """Compile the decoder's layers and the loss for the learner (torch.compile): faster on a GPU
+    after a minute at the start; needs a C compiler."""
 
 
 class WarmStartConfig(BaseConfig):

@@ -4,17 +4,23 @@ Sequences are laid one after another in a single row, without padding. The model
 `attn_implementation="agentgym"` and gets a `layout`, which knows where the sequences are: here the
 one for training; engines/kv_cache.py has the one that reads and writes a key-value cache.
 
-Shape legend: H heads, T packed tokens, D head size.
+Shape legend: H heads, T packed tokens, D head size, B sequences.
 """
 
 from __future__ import annotations
 
+import inspect
+import itertools
+from functools import partial
 from typing import Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
+
+from agentgym_rl.models.device import on_device
 
 ATTENTION = "agentgym"
 
@@ -37,10 +43,14 @@ class AttentionLayout(Protocol):
 
 
 class PackedSequences:
-    """Independent causal sequences of the given lengths, one after another."""
+    """Independent causal sequences of the given lengths, one after another.
+
+    All at once where torch has a kernel for that (`has_varlen_kernel`), otherwise one by one.
+    """
 
     def __init__(self, lengths: list[int]) -> None:
         self._lengths = lengths
+        self._borders: Tensor | None = None
 
     def attend(
         self,
@@ -52,6 +62,16 @@ class PackedSequences:
         scale: float,
         window: int | None,
     ) -> Tensor:
+        if has_varlen_kernel(query_HTD.device, query_HTD.dtype, query_HTD.shape[-1]):
+            return attend_varlen(
+                query_HTD,
+                key_HTD,
+                value_HTD,
+                self._borders_on(query_HTD.device),
+                max_length=max(self._lengths),
+                scale=scale,
+                window=window,
+            )
         parts = zip(
             query_HTD.split(self._lengths, dim=1),
             key_HTD.split(self._lengths, dim=1),
@@ -61,6 +81,60 @@ class PackedSequences:
         return torch.cat(
             [attend_causal(q, k, v, scale=scale, window=window) for q, k, v in parts], dim=1
         )
+
+    def _borders_on(self, device: torch.device) -> Tensor:
+        """Return where sequences begin and the last ends, (B + 1); made once for all layers."""
+        if self._borders is None:
+            starts = list(itertools.accumulate(self._lengths, initial=0))
+            self._borders = on_device(starts, device=device, dtype=torch.int32)
+        return self._borders
+
+
+def has_varlen_kernel(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
+    """Return whether torch's flash attention over packed sequences takes such tensors."""
+    return (
+        device.type == "cuda"
+        and dtype in (torch.bfloat16, torch.float16)
+        and head_dim % 8 == 0
+        and head_dim <= 256
+        and torch.cuda.get_device_capability(device) >= (8, 0)
+    )
+
+
+_varlen_attn = varlen_attn
+if "enable_gqa" in inspect.signature(varlen_attn).parameters:
+    # Fewer key than query heads have to be announced; torch 2.11 just takes them.
+    _varlen_attn = partial(varlen_attn, enable_gqa=True)
+
+
+def attend_varlen(
+    query_HTD: Tensor,
+    key_HTD: Tensor,
+    value_HTD: Tensor,
+    borders: Tensor,
+    *,
+    max_length: int,
+    scale: float,
+    window: int | None,
+) -> Tensor:
+    """Return causal attention of all sequences between the `borders` (B + 1) in one call."""
+    query_THD, key_THD, value_THD = (
+        tensor.transpose(0, 1).contiguous() for tensor in (query_HTD, key_HTD, value_HTD)
+    )
+    out_THD = _varlen_attn(
+        query_THD,
+        key_THD,
+        value_THD,
+        borders,
+        borders,
+        max_length,
+        max_length,
+        scale=scale,
+        # A window counts the token itself, the kernel's only those before it; -1 is all of them.
+        window_size=(-1 if window is None else window - 1, 0),
+    )
+    assert isinstance(out_THD, Tensor), "no auxiliary output was asked for"
+    return out_THD.transpose(0, 1)
 
 
 def attend_causal(
@@ -75,6 +149,11 @@ def attend_causal(
         if is_whole
         else causal_mask(num_queries, num_keys, window=window, device=query_HTD.device)
     )
+    num_shares = query_HTD.shape[0] // key_HTD.shape[0]
+    if query_HTD.is_cuda and num_shares > 1:
+        # With shared heads and float32 or a mask torch would write all scores to memory there.
+        key_HTD = key_HTD.repeat_interleave(num_shares, dim=0)
+        value_HTD = value_HTD.repeat_interleave(num_shares, dim=0)
     return F.scaled_dot_product_attention(
         query_HTD[None],
         key_HTD[None],
@@ -96,6 +175,7 @@ def causal_mask(
     return mask if window is None else mask & (key_positions > query_positions - window)
 
 
+@torch.compiler.disable  # see compilation.py
 def _packed_attention(  # noqa: PLR0913 - the signature is transformers'
     module: nn.Module,
     query: Tensor,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -19,6 +20,7 @@ from agentgym_rl.config import ModelConfig
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.attention import ATTENTION
 from agentgym_rl.models.chat import ChatRenderer
+from agentgym_rl.models.device import choose_device
 from agentgym_rl.models.lora import has_lora, save_adapter, save_merged
 from agentgym_rl.models.tiny import build_tiny_model, train_tokenizer
 
@@ -72,24 +74,26 @@ def load_policy(
     *,
     seed: int,
     texts: Callable[[], Iterable[str]],
-    dtype: torch.dtype = torch.float32,
 ) -> Policy:
     """Return the policy that a recipe names; `texts` gives a new tokenizer what to learn from."""
+    dtype, device = DTYPES[config.dtype], choose_device(config.device)
     if config.path == TINY:
         tokenizer = train_tokenizer(texts(), vocab_size=config.tiny.vocab_size)
         model = build_tiny_model(config.tiny, tokenizer, seed=seed)
         # Not `model.to`: it would round the rotary frequencies, which are buffers, as well.
         for parameter in model.parameters():
             parameter.data = parameter.data.to(dtype)
-        return _policy(model, tokenizer)
-    return load_pretrained(config.path, dtype=dtype)
+        return _policy(model, tokenizer, device)
+    return load_pretrained(config.path, dtype=config.dtype, device=config.device)
 
 
-def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> Policy:
+def load_pretrained(path: str | Path, *, dtype: str = "float32", device: str = "auto") -> Policy:
     """Return the policy saved in a directory or published under a hub name.
 
-    Its weights are rounded to `dtype`, in which the engine and the learner both compute.
+    Its weights are rounded to `dtype`, in which the engine and the learner both compute. Both
+    arguments are as in `[model]`.
     """
+    target = choose_device(device)
     text = str(path)
     is_local = text.startswith((".", "/", "~")) or text.count("/") > 1
     if is_local and not Path(path).is_dir():
@@ -100,7 +104,7 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
         model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=dtype, attn_implementation=ATTENTION
+            path, dtype=DTYPES[dtype], attn_implementation=ATTENTION
         )
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())  # transformers' messages have several lines
@@ -109,9 +113,12 @@ def load_pretrained(path: str | Path, *, dtype: torch.dtype = torch.float32) -> 
             'a directory written by save_pretrained, a hub name, or "tiny"'
         ) from error
     assert isinstance(tokenizer, PreTrainedTokenizerBase), "from_pretrained found one"
-    return _policy(model, tokenizer)
+    return _policy(model, tokenizer, target)
 
 
-def _policy(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Policy:
+def _policy(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, device: torch.device
+) -> Policy:
+    nn.Module.to(model, device)  # transformers' own `to` has no types
     # Dropout is off in training too: the learner must see the probabilities of the engine.
     return Policy(model=model.eval(), tokenizer=tokenizer, renderer=ChatRenderer(tokenizer))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
+from agentgym_rl.models.device import on_device
 from agentgym_rl.models.forward import ActionLogprobs
 from agentgym_rl.training.algorithms.aggregation import Weights
 from agentgym_rl.training.algorithms.base import TokenBatch, TrainingSample
@@ -23,7 +24,7 @@ def token_batch(
     logprobs_A = now.logprobs_A
 
     def tensor(entries: Iterable[float]) -> Tensor:
-        return torch.tensor(list(entries), device=logprobs_A.device, dtype=logprobs_A.dtype)
+        return on_device(list(entries), device=logprobs_A.device, dtype=logprobs_A.dtype)
 
     def scored(parts: Sequence[tuple[float, ...] | None]) -> Tensor | None:
         known = [part for part in parts if part is not None]
@@ -43,13 +44,17 @@ def token_batch(
         values_A=values_A,
         old_values_A=scored([item.scores.values for item in batch]),
         returns_A=scored([item.returns for item in batch]),
-        samples_A=_repeated(range(len(batch)), batch).to(logprobs_A.device, torch.long),
+        samples_A=on_device(
+            _repeated(range(len(batch)), batch), device=logprobs_A.device, dtype=torch.long
+        ),
     )
 
 
 def mean_loss(loss_A: Tensor, batch: Sequence[TrainingSample], weights: Weights) -> Tensor:
     """Return the pass's share of the update's loss."""
-    weights_A = _repeated(weights.samples, batch).to(loss_A)
+    weights_A = on_device(
+        _repeated(weights.samples, batch), device=loss_A.device, dtype=loss_A.dtype
+    )
     return (loss_A * weights_A).sum() / weights.divisor
 
 

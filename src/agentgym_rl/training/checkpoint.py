@@ -41,7 +41,9 @@ def restore_learner(run: RunFolder, learner: Learner) -> int:
     if checkpoint is None:
         return 0
     try:
-        learner.load_state(torch.load(checkpoint / "learner.pt", weights_only=True))
+        # To the CPU first: the learner copies to where it is, which may be another device now.
+        saved = torch.load(checkpoint / "learner.pt", weights_only=True, map_location="cpu")
+        learner.load_state(saved)
         return int(json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["step"])
     except Exception as error:
         raise RunError(

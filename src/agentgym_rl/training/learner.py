@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import torch
 from torch import Tensor
 
 from agentgym_rl.config import TrainingConfig
@@ -103,12 +104,14 @@ class Learner:
             raise ValueError("an update needs at least one action token")
         weights = self._aggregation.weights(samples)
         self._zero_grad()
-        totals: dict[str, float] = {}
+        sums: dict[str, Tensor] = {}
         shares = dict(zip(map(id, samples), weights.samples, strict=True))
         for batch in split_by_tokens(samples, max_tokens=self._config.tokens_per_batch):
             own = Weights(tuple(shares[id(item)] for item in batch), weights.divisor)
             for name, value in self._accumulate(batch, loss, own).items():
-                totals[name] = totals.get(name, 0.0) + value
+                sums[name] = sums[name] + value if name in sums else value
+        # Read once: every reading waits for a GPU to be done.
+        totals = dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True))
         total_loss = totals.pop("train/loss") / weights.divisor
         metrics = {name: value / num_tokens for name, value in totals.items()}
         return {"train/loss": total_loss} | metrics | self._step(updates_policy=updates_policy)
@@ -155,7 +158,7 @@ class Learner:
 
     def _accumulate(
         self, batch: Sequence[TrainingSample], loss: LossFunction, weights: Weights
-    ) -> dict[str, float]:
+    ) -> dict[str, Tensor]:
         """Add the pass's share of the gradient; return sums over its action tokens."""
         now, values_A = self._forward([item.sample for item in batch])
         tokens = token_batch(batch, now, values_A)
@@ -172,9 +175,9 @@ class Learner:
             "train/logprob_diff": (logprobs_A - engine_A).abs(),
             **result.metrics,
         }
-        sums = {name: float(value_A.detach().double().sum()) for name, value_A in reported.items()}
+        sums = {name: value_A.detach().double().sum() for name, value_A in reported.items()}
         weighted = mean_loss(result.loss_A.detach().double(), batch, replace(weights, divisor=1.0))
-        return {"train/loss": float(weighted)} | sums
+        return {"train/loss": weighted} | sums
 
     def _forward(self, samples: Sequence[Sample]) -> tuple[ActionLogprobs, Tensor | None]:
         """Return log-probabilities and, with a critic, values of the pass's action tokens."""

@@ -301,9 +301,10 @@ def test_bfloat16_weights_keep_exact_positions(path: str, tmp_path: Path):
     exact = load_policy(config, seed=0, texts=lambda: texts)
     if path == "saved":
         exact.save(tmp_path / "model")
-        rounded = load_pretrained(tmp_path / "model", dtype=torch.bfloat16)
+        rounded = load_pretrained(tmp_path / "model", dtype="bfloat16")
     else:
-        rounded = load_policy(config, seed=0, texts=lambda: texts, dtype=torch.bfloat16)
+        config = ModelConfig(path="tiny", tiny=shape, dtype="bfloat16")
+        rounded = load_policy(config, seed=0, texts=lambda: texts)
     assert {parameter.dtype for parameter in rounded.model.parameters()} == {torch.bfloat16}
     assert rounded.model.dtype == torch.bfloat16
     for name, buffer in exact.model.named_buffers():

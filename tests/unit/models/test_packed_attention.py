@@ -5,11 +5,14 @@ Shape legend: T packed tokens, V vocabulary.
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import Tensor
 from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedModel
 
+from agentgym_rl.models import attention
 from agentgym_rl.models.attention import ATTENTION, PackedSequences, attend_causal, causal_mask
 from agentgym_rl.models.forward import action_logprobs, packed_logits
 from agentgym_rl.types import Sample
@@ -142,3 +145,50 @@ def test_a_model_that_caps_attention_logits_is_refused():
     )
     with pytest.raises(ValueError, match="caps attention logits, which is not supported"):
         packed(Gemma2ForCausalLM(config), random_sequences([4]))
+
+
+def documented_varlen(  # noqa: PLR0913 - the signature is torch's
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor,
+    max_q: int,
+    max_k: int,
+    *,
+    scale: float,
+    window_size: tuple[int, int],
+) -> Tensor:
+    """Return what torch's kernel is documented to give, with plain arithmetic in a loop."""
+    assert torch.equal(cu_seq_q, cu_seq_k) and cu_seq_q.dtype == torch.int32
+    assert max_q == max_k == int(cu_seq_q.diff().max())
+    assert query.is_contiguous() and key.is_contiguous() and window_size[1] == 0
+    shares, left = query.shape[1] // key.shape[1], window_size[0]
+    parts = []
+    for start, end in itertools.pairwise(cu_seq_q.tolist()):
+        k, v = (t[start:end].repeat_interleave(shares, dim=1) for t in (key, value))
+        scores = torch.einsum("qhd,khd->hqk", query[start:end], k) * scale
+        behind = torch.arange(end - start)[:, None] - torch.arange(end - start)
+        is_seen = (behind >= 0) & ((behind <= left) if left >= 0 else True)
+        weights = scores.masked_fill(~is_seen, -torch.inf).softmax(dim=-1)
+        parts.append(torch.einsum("hqk,khd->qhd", weights, v))
+    return torch.cat(parts)
+
+
+@architectures
+def test_the_kernel_for_packed_sequences_is_asked_for_the_same(
+    architecture: str, monkeypatch: pytest.MonkeyPatch
+):
+    model = small_model(architecture, vocab_size=VOCAB_SIZE)
+    sequences = random_sequences(LENGTHS)
+    expected = gradients(model, packed(model, sequences))
+    expected = {name: grad.clone() for name, grad in expected.items()}
+    model.zero_grad()
+    monkeypatch.setattr(attention, "has_varlen_kernel", lambda *_: True)
+    monkeypatch.setattr(attention, "_varlen_attn", documented_varlen)
+    for name, grad in gradients(model, packed(model, sequences)).items():
+        assert (grad - expected[name]).abs().max() < 1e-6, name
+
+
+def test_only_a_gpu_has_a_kernel_for_packed_sequences():
+    assert not attention.has_varlen_kernel(torch.device("cpu"), torch.bfloat16, 64)
