@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +18,18 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
+from agentgym_rl.models.compilation import compiled, is_compiling
+
 MAX_LOGITS = 2**27
-"""Most logits that exist at once: 512 MiB in float32, of which a few copies are alive. Smaller
-chunks save little, since a gradient as large as the head is there anyway, and take longer."""
+"""Most logits of a chunk. Smaller chunks save little, since a gradient as large as the head is
+there anyway, and take longer, since each adds to that gradient."""
+
+MAX_LOGITS_ON_GPU = 2**26
+"""The same on a GPU, unless the elementwise part is compiled: then nothing in float32 is there.
+
+Beside the gradient of the head (float32 sum, and a part in the weights' type) either takes at most
+1 GiB: 2**26 logits in bfloat16 with three float32 copies are 0.9 GiB, 2**27 with their gradient in
+bfloat16 0.5 GiB. With 152k x 1536 weights in the head the peak is below 2 GiB in all."""
 
 _ROWS_STEP = 16
 """Chunks are a multiple of this, because a CPU's rounding may depend on the rows of a product."""
@@ -34,21 +44,37 @@ def chunked_logprobs(
     ids_A: Tensor,
     *,
     temperature: float,
-    max_logits: int = MAX_LOGITS,
+    max_logits: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """Return the log-probability of each id, and the entropy of what it was drawn from.
 
     Row by row `hidden_AH` is what the decoder gives where the id is predicted. The gradient
-    reaches the hidden states and the weights of the head, and can be taken once.
+    reaches the hidden states and the weights of the head, and can be taken once. `max_logits`
+    exist at a time; 0 takes what suits the device.
     """
     head = _Head(model)
     weights = [weight for weight in head.parameters() if weight.requires_grad]
+    is_fused = is_compiling(model)
+    if not max_logits:
+        is_tight = hidden_AH.is_cuda and not is_fused
+        max_logits = MAX_LOGITS_ON_GPU if is_tight else MAX_LOGITS
     rows = max(1, max_logits // int(model.config.get_text_config().vocab_size))
     rows = max(_ROWS_STEP, rows // _ROWS_STEP * _ROWS_STEP)
-    logprobs_A, entropies_A = _ChunkedLogprobs.apply(
-        head, rows, temperature, ids_A, hidden_AH, *weights
-    )
+    how = _How(head, rows, temperature, is_fused)
+    logprobs_A, entropies_A = _ChunkedLogprobs.apply(how, ids_A, hidden_AH, *weights)
     return logprobs_A, entropies_A
+
+
+@dataclass(frozen=True, slots=True)
+class _How:
+    """What both passes need beside tensors."""
+
+    head: Head
+    rows: int
+    """Tokens of a chunk."""
+    temperature: float
+    is_fused: bool
+    """Whether what follows the head is compiled into one kernel."""
 
 
 class _Hidden(nn.Module):
@@ -83,9 +109,7 @@ class _Head(nn.Module):
 class _Context(FunctionCtx):
     """What the forward pass leaves for the backward pass."""
 
-    head: Head
-    rows: int
-    temperature: float
+    how: _How
     saved_tensors: tuple[Tensor, ...]
     needs_input_grad: tuple[bool, ...]
 
@@ -93,23 +117,18 @@ class _Context(FunctionCtx):
 class _ChunkedLogprobs(torch.autograd.Function):
     @staticmethod
     def forward(  # pyrefly: ignore[bad-override] - torch leaves the arguments to each function
-        ctx: _Context,
-        head: Head,
-        rows: int,
-        temperature: float,
-        ids_A: Tensor,
-        hidden_AH: Tensor,
-        *weights: Tensor,
+        ctx: _Context, how: _How, ids_A: Tensor, hidden_AH: Tensor, *weights: Tensor
     ) -> tuple[Tensor, Tensor]:
-        ctx.head, ctx.rows, ctx.temperature = head, rows, temperature
+        ctx.how = how
         ctx.save_for_backward(ids_A, hidden_AH, *weights)
         ctx.set_materialize_grads(False)
         logprobs_A = torch.empty(ids_A.shape, device=hidden_AH.device)
         entropies_A = torch.empty_like(logprobs_A)
-        for chunk in _chunks(len(ids_A), rows):
-            logprobs_CV = _log_softmax(head(hidden_AH[chunk]), temperature)
-            logprobs_A[chunk] = logprobs_CV.gather(1, ids_A[chunk, None])[:, 0]
-            entropies_A[chunk] = _entropies(logprobs_CV)
+        read = compiled(_read_logits) if how.is_fused else _read_logits
+        for chunk in _chunks(len(ids_A), how.rows):
+            logprobs_A[chunk], entropies_A[chunk] = read(
+                how.head(hidden_AH[chunk]), ids_A[chunk], how.temperature
+            )
         return logprobs_A, entropies_A
 
     @staticmethod
@@ -118,9 +137,9 @@ class _ChunkedLogprobs(torch.autograd.Function):
         ctx: _Context, grad_logprobs_A: Tensor | None, grad_entropies_A: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         ids_A, hidden_AH, *weights = ctx.saved_tensors
-        grad_hidden_AH = torch.zeros_like(hidden_AH) if ctx.needs_input_grad[4] else None
+        grad_hidden_AH = torch.zeros_like(hidden_AH) if ctx.needs_input_grad[2] else None
         grad_weights: list[Tensor | None] = [None] * len(weights)
-        for chunk in _chunks(len(ids_A), ctx.rows):
+        for chunk in _chunks(len(ids_A), ctx.how.rows):
             grad_hidden_CH, *parts = _grad_chunk(
                 ctx,
                 chunk,
@@ -131,7 +150,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
                 grad_hidden_AH[chunk] = grad_hidden_CH
             grad_weights = list(map(_add, grad_weights, parts))
             del parts  # as large as the head, and dead weight while the next chunk is computed
-        return None, None, None, None, grad_hidden_AH, *map(_cast_like, grad_weights, weights)
+        return None, None, grad_hidden_AH, *map(_cast_like, grad_weights, weights)
 
 
 def _grad_chunk(
@@ -141,13 +160,14 @@ def _grad_chunk(
     ids_A, hidden_AH, *weights = ctx.saved_tensors
     with torch.enable_grad():
         hidden_CH = hidden_AH[chunk].detach().requires_grad_()
-        logits_CV = ctx.head(hidden_CH)
-    grad_CV = _grad_logits(
+        logits_CV = ctx.how.head(hidden_CH)
+    grad_logits = compiled(_grad_logits) if ctx.how.is_fused else _grad_logits
+    grad_CV = grad_logits(
         logits_CV.detach(),
         ids_A[chunk],
         grad_logprobs_C,
         grad_entropies_C,
-        temperature=ctx.temperature,
+        temperature=ctx.how.temperature,
     )
     return torch.autograd.grad(logits_CV, [hidden_CH, *weights], grad_CV, allow_unused=True)
 
@@ -156,12 +176,18 @@ def _chunks(num_tokens: int, rows: int) -> list[slice]:
     return [slice(start, start + rows) for start in range(0, num_tokens, rows)]
 
 
+def _read_logits(logits_CV: Tensor, ids_C: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Return the log-probabilities of the ids and the entropies."""
+    logprobs_CV = _log_softmax(logits_CV, temperature)
+    entropies_C = -(logprobs_CV.exp() * logprobs_CV).sum(dim=-1)
+    return logprobs_CV.gather(1, ids_C[:, None])[:, 0], entropies_C
+
+
 def _log_softmax(logits_CV: Tensor, temperature: float) -> Tensor:
-    return (logits_CV.float() / temperature).log_softmax(dim=-1)
-
-
-def _entropies(logprobs_CV: Tensor) -> Tensor:
-    return -(logprobs_CV.exp() * logprobs_CV).sum(dim=-1)
+    logits_CV = logits_CV.float()
+    if temperature != 1.0:
+        logits_CV = logits_CV / temperature
+    return logits_CV.log_softmax(dim=-1)
 
 
 def _grad_logits(
@@ -184,7 +210,7 @@ def _grad_logits(
         entropies_C = -(probs_CV * logprobs_CV).sum(dim=-1)
         factors_CV = logprobs_CV.add_(entropies_C[:, None]).mul_(-grad_entropies_C[:, None])
     if grad_logprobs_C is not None:
-        factors_CV = factors_CV - grad_logprobs_C[:, None]
+        factors_CV = factors_CV.sub_(grad_logprobs_C[:, None])
     grad_CV = probs_CV.mul_(factors_CV)
     if grad_logprobs_C is not None:
         grad_CV.scatter_add_(1, ids_C[:, None], grad_logprobs_C[:, None])

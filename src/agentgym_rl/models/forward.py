@@ -16,10 +16,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from agentgym_rl.models.attention import AttentionLayout, PackedSequences
 from agentgym_rl.models.chunked_logprobs import chunked_logprobs
+from agentgym_rl.models.compilation import decoder_layers, prepare_layers
+from agentgym_rl.models.device import on_device
 from agentgym_rl.types import Sample
 
 
@@ -81,14 +82,14 @@ def action_hidden(model: PreTrainedModel, samples: Sequence[Sample]) -> ActionHi
     mask = [masked for sample in samples for masked in sample.loss_mask]
     actions = [index for index, masked in enumerate(mask) if masked]
     ids_T, positions_T, actions_A = (
-        torch.tensor(numbers, dtype=torch.long, device=device)
-        for numbers in (ids, positions, actions)
+        on_device(numbers, device=device, dtype=torch.long) for numbers in (ids, positions, actions)
     )
     if not samples:  # no rows of hidden states, which a gradient can go through all the same
         embeddings_VH = model.get_input_embeddings().weight
         assert isinstance(embeddings_VH, Tensor), "an embedding has a matrix"
         return ActionHidden(embeddings_VH[:0], ids_T)
-    with _checkpointed_layers(model) if torch.is_grad_enabled() else contextlib.nullcontext():
+    prepare_layers(model)
+    with _checkpointed_layers(model):
         hidden_TH = model.base_model(
             input_ids=ids_T[None],
             position_ids=positions_T[None],
@@ -96,7 +97,7 @@ def action_hidden(model: PreTrainedModel, samples: Sequence[Sample]) -> ActionHi
             layout=PackedSequences(lengths),
         ).last_hidden_state[0]
     # What predicts a token stands one position before it.
-    return ActionHidden(hidden_TH[actions_A - 1], ids_T[actions_A])
+    return ActionHidden(hidden_TH.index_select(0, actions_A - 1), ids_T[actions_A])
 
 
 def enable_checkpointing(model: PreTrainedModel) -> None:
@@ -115,9 +116,7 @@ def _checkpointed_layers(model: PreTrainedModel) -> Iterator[None]:
 
     The mode of the layers alone is changed: dropout, in the modules below them, stays off.
     """
-    layers = [
-        module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)
-    ]
+    layers = decoder_layers(model) if torch.is_grad_enabled() else []
     for layer in layers:
         layer.training = layer.gradient_checkpointing
     try:

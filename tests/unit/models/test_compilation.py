@@ -1,0 +1,116 @@
+"""Compiled layers: the same gradients, and nothing is compiled again for a layer or a batch."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+from torch._dynamo.testing import CompileCounterWithBackend
+from transformers import PreTrainedModel
+
+from agentgym_rl.models import chunked_logprobs, compilation
+from agentgym_rl.models.attention import PackedSequences
+from agentgym_rl.models.compilation import enable_compilation, is_compiling
+from agentgym_rl.models.forward import action_logprobs, enable_checkpointing, packed_logits
+from agentgym_rl.models.lora import add_lora
+from agentgym_rl.types import Sample
+from chat_families import small_model
+
+VOCAB_SIZE = 96
+pytestmark = pytest.mark.slow  # compilers are
+
+BATCHES = ([5, 9], [30, 7, 12], [20], [13, 14, 15, 8])
+
+
+@pytest.fixture
+def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompileCounterWithBackend]:
+    """Count what is compiled, by a backend that needs no C compiler."""
+    torch._dynamo.reset()
+    counting = CompileCounterWithBackend("aot_eager")
+
+    def with_counter(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return torch.compile(function, dynamic=True, backend=counting)
+
+    counted = cache(with_counter)
+    monkeypatch.setattr(compilation, "compiled", counted)
+    monkeypatch.setattr(chunked_logprobs, "compiled", counted)
+    yield counting
+    torch._dynamo.reset()
+
+
+def samples_of(lengths: list[int]) -> list[Sample]:
+    generator = torch.Generator().manual_seed(sum(lengths))
+    samples = []
+    for length in lengths:
+        ids = tuple(torch.randint(VOCAB_SIZE, (length,), generator=generator).tolist())
+        zeros = (0.0,) * length
+        mask = (0, 0, *(1 for _ in range(length - 2)))
+        samples.append(Sample(ids, mask, logprobs=zeros, rewards=zeros, segments=(), version=0))
+    return samples
+
+
+def gradients(model: PreTrainedModel, lengths: list[int]) -> dict[str, Tensor]:
+    model.zero_grad()
+    now = action_logprobs(model, samples_of(lengths), temperature=0.7)
+    (now.logprobs_A.square().mean() + now.entropies_A.mean()).backward()
+    grads = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    assert grads
+    return grads
+
+
+@pytest.mark.parametrize(
+    ("architecture", "is_checkpointed", "rank"),
+    [("qwen2", False, 0), ("qwen3", True, 0), ("llama", True, 4)],
+)
+def test_gradients_are_the_same_and_nothing_is_compiled_twice(
+    architecture: str, is_checkpointed: bool, rank: int, counter: CompileCounterWithBackend
+):
+    model = small_model(architecture, vocab_size=VOCAB_SIZE)
+    if is_checkpointed:
+        enable_checkpointing(model)
+    if rank:
+        add_lora(model, rank=rank, alpha=8, seed=0)
+    plain = [gradients(model, lengths) for lengths in BATCHES]
+    assert counter.frame_count == 0
+    enable_compilation(model)
+    counts = []
+    for lengths, expected in zip(BATCHES, plain, strict=True):
+        for name, grad in gradients(model, lengths).items():
+            assert (grad - expected[name]).abs().max() < 1e-5, name
+        counts.append(counter.frame_count)
+    # Two layers: with LoRA the first has an input without a gradient, which is another program.
+    assert 0 < counts[0] <= 16
+    assert len(set(counts)) == 1
+
+
+def test_a_copy_of_a_compiled_model_is_compiled_too(counter: CompileCounterWithBackend):
+    model = small_model("qwen2", vocab_size=VOCAB_SIZE)
+    enable_compilation(model)
+    gradients(model, BATCHES[0])
+    copied = copy.deepcopy(model)
+    assert is_compiling(copied)
+    before = counter.frame_count
+    gradients(copied, BATCHES[1])
+    assert counter.frame_count == before, "the copy runs what was compiled for the first"
+
+
+def test_generation_is_not_compiled(counter: CompileCounterWithBackend):
+    model = small_model("qwen2", vocab_size=VOCAB_SIZE)
+    enable_compilation(model)
+    gradients(model, BATCHES[0])
+    before = counter.frame_count
+    places_T = torch.arange(6)
+
+    class OfEngine:
+        """Stands for a layout of an engine; only its type differs."""
+
+        def __init__(self) -> None:
+            self.attend = PackedSequences([6]).attend
+
+    with torch.inference_mode():
+        packed_logits(model, places_T, places_T, places_T, layout=OfEngine())
+    assert counter.frame_count == before
