@@ -9,7 +9,12 @@ from pathlib import Path
 
 from agentgym_rl.errors import ConfigError, did_you_mean
 
-_PROGRAMS = {"env": "env_bench", "soak": "env_soak", "experts": "expert_bench"}
+_PROGRAMS = {
+    "env": "env_bench",
+    "soak": "env_soak",
+    "experts": "expert_bench",
+    "learning": "learning_study",
+}
 
 
 def run_benchmark(name: str, arguments: Sequence[str]) -> None:
