@@ -4,6 +4,9 @@ A model in bfloat16 keeps its weights for the forward and backward pass, and for
 every such weight has a float32 master, which gradients are summed for and updates applied to, and
 which is rounded into the model after each. Updates far smaller than a bfloat16 step add up so.
 A float32 weight is its own master, and costs nothing more.
+
+Bytes for each trained weight: in bfloat16 20 (weight 2, its gradient 2 until it is collected,
+master 4, sum of gradients 4, two moments 8), in float32 16.
 """
 
 from __future__ import annotations
@@ -70,6 +73,8 @@ class MasterAdamW:
         if not self._weights:
             raise ValueError("there is nothing to train: no parameter requires a gradient")
         self._masters = [_master(weight) for weight in self._weights]
+        # One kernel for all weights on a GPU; on a CPU it would change the last bits.
+        self._fused = True if self._masters[0].is_cuda else None
         self._adamw = torch.optim.AdamW(
             [
                 {
@@ -82,6 +87,7 @@ class MasterAdamW:
                 },
             ],
             lr=0.0,
+            fused=self._fused,
         )
 
     def zero_grad(self) -> None:
@@ -103,7 +109,8 @@ class MasterAdamW:
     def step(self, *, lr: float, max_grad_norm: float) -> UpdateResult:
         """Clip and apply the collected gradients, then forget them.
 
-        A gradient that is not finite is dropped: neither weights nor moments change.
+        A gradient that is not finite is dropped: neither weights nor moments change. To know that
+        is the one time that a GPU is waited for.
         """
         for group in self._adamw.param_groups:
             group["lr"] = lr
@@ -130,7 +137,8 @@ class MasterAdamW:
                 f"the checkpoint has {len(masters)} master weights where the model needs "
                 f"{len(mine)}: it was written with another model, precision or LoRA setting"
             )
-        self._adamw.load_state_dict(adamw)
+        groups = [group | {"fused": self._fused} for group in adamw["param_groups"]]
+        self._adamw.load_state_dict(adamw | {"param_groups": groups})
         with torch.no_grad():
             for master, saved in zip(mine, masters, strict=True):
                 master.copy_(saved)
@@ -148,8 +156,9 @@ class MasterAdamW:
 
     @torch.no_grad()
     def _round_into_model(self) -> None:
-        for weight, master in self._rounded():
-            weight.copy_(master)
+        pairs = self._rounded()
+        if pairs:
+            torch._foreach_copy_([weight for weight, _ in pairs], [master for _, master in pairs])
 
 
 def _master(weight: nn.Parameter) -> nn.Parameter:

@@ -217,3 +217,16 @@ def test_bfloat16_with_masters_learns_as_float32_does():
 def test_the_same_seed_gives_bitwise_the_same_losses(dtype: torch.dtype):
     first, second = losses_of_training(dtype), losses_of_training(dtype)
     assert torch.equal(torch.stack(first), torch.stack(second))
+
+
+def test_a_checkpoint_of_a_gpu_goes_on_as_the_device_at_hand_does():
+    weights = make_weights(torch.bfloat16)
+    optimizer = MasterAdamW(weights, weight_decay=0.0)
+    train(optimizer, weights, range(2))
+    state = optimizer.state_dict()
+    adamw = state["adamw"]
+    assert isinstance(adamw, dict)
+    on_gpu = [group | {"fused": True} for group in adamw["param_groups"]]
+    other = MasterAdamW(make_weights(torch.bfloat16), weight_decay=0.0)
+    other.load_state_dict(state | {"adamw": adamw | {"param_groups": on_gpu}})
+    assert all(group["fused"] is None for group in other._adamw.param_groups)
