@@ -209,7 +209,7 @@ def wait_until(is_so: Callable[[], bool], timeout_s: float = 60.0) -> None:
 
 def metrics_of(path: Path, *, without: tuple[str, ...] = ()) -> list[Metrics]:
     """Return the metrics of a run without what the clock says, and without some keys."""
-    clock = ("time/", "rollout/tokens_per_s", *without)
+    clock = ("time/", "rollout/tokens_per_s", "train/tokens_per_s", "train/mfu", *without)
     lines = read_json_lines(path / "metrics.jsonl")
     return [{k: v for k, v in line.items() if not k.startswith(clock)} for line in lines]
 

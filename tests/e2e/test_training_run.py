@@ -45,6 +45,7 @@ REQUIRED_KEYS = {
     "train/kl",
     "train/entropy",
     "train/grad_norm",
+    "train/tokens_per_s",
     "time/rollout_s",
     "time/update_s",
     "time/step_s",

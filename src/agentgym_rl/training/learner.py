@@ -10,6 +10,7 @@ Shape legend: A action tokens of a pass.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -41,6 +42,7 @@ from agentgym_rl.training.scoring import (
     score_groups,
     score_samples,
 )
+from agentgym_rl.training.speed import Speed
 from agentgym_rl.types import Group, Sample
 
 logger = logging.getLogger(__name__)
@@ -74,6 +76,7 @@ class Learner:
         self._reference, self._critic, self._critic_optimizer = None, None, None
         if self._needs.reference:
             self._reference = Reference(self._model, temperature=temperature)
+        self._speed = Speed(self._model)
         if self._needs.critic is not None:
             self._critic = Critic(self._model, trunk=self._needs.critic.trunk)
             self._critic_optimizer = MasterAdamW(
@@ -104,6 +107,7 @@ class Learner:
             raise ValueError("an update needs at least one action token")
         weights = self._aggregation.weights(samples)
         self._zero_grad()
+        started = time.monotonic()
         sums: dict[str, Tensor] = {}
         shares = dict(zip(map(id, samples), weights.samples, strict=True))
         for batch in split_by_tokens(samples, max_tokens=self._config.tokens_per_batch):
@@ -114,7 +118,13 @@ class Learner:
         totals = dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True))
         total_loss = totals.pop("train/loss") / weights.divisor
         metrics = {name: value / num_tokens for name, value in totals.items()}
-        return {"train/loss": total_loss} | metrics | self._step(updates_policy=updates_policy)
+        metrics |= self._step(updates_policy=updates_policy)
+        self._speed.add(samples, started=started)
+        return {"train/loss": total_loss} | metrics
+
+    def take_rates(self) -> dict[str, float]:
+        """Return how fast the updates since the last call were (training/speed.py)."""
+        return self._speed.take()
 
     def refresh_reference(self) -> None:
         """Make the present weights the reference."""

@@ -106,6 +106,7 @@ class OnlineTrainer(ABC):
         )
         if self._evaluate is not None and is_due(step, self._config.eval.every, last=last):
             metrics |= await self._evaluate(step)
+        metrics |= self._learner.take_rates()
         metrics["rollout/tokens_per_s"] = metrics["rollout/tokens"] / (collected_at - started)
         metrics["time/rollout_s"] = collected_at - started
         metrics["time/update_s"] = updated - collected_at
