@@ -28,7 +28,13 @@ EnvName = Annotated[str, typer.Argument(help='A name from `agentgym envs`, or "m
 
 @app.command()
 def train(
-    recipe: Annotated[str, typer.Argument(help="Name or TOML file of a recipe.")] = "",
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="TOML file or name of a recipe: quickstart, small/textcraft-grpo, "
+            "paper/textcraft-scaling-inter ...; an unknown name lists all."
+        ),
+    ] = "",
     overrides: Annotated[
         list[str] | None, typer.Argument(help="key=value, e.g. training.lr=1e-5")
     ] = None,

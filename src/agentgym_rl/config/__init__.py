@@ -16,12 +16,11 @@ from agentgym_rl.config.algorithms import (
 )
 from agentgym_rl.config.load import (
     dump_config,
-    find_recipe,
     load_config,
     parse_config,
     parse_value,
-    read_table,
 )
+from agentgym_rl.config.recipes import find_recipe, packaged_recipes, read_table
 from agentgym_rl.config.rounds import (
     AdaptiveRoundsConfig,
     FixedRoundsConfig,
@@ -72,6 +71,7 @@ __all__ = [
     "dump_config",
     "find_recipe",
     "load_config",
+    "packaged_recipes",
     "parse_config",
     "parse_value",
     "read_table",

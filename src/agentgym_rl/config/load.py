@@ -1,7 +1,7 @@
 """Recipes and overrides become one `RunConfig`; a mistake gets an error that names the remedy.
 
-A recipe is a TOML file, found by name among the packaged recipes or given as a path. Overrides are
-dotted `key=value`; the value is read as TOML and, where it is no TOML, taken as a string.
+Overrides are dotted `key=value`; the value is read as TOML and, where it is no TOML, taken as a
+string. Where recipes are found and how one extends another is in `recipes.py`.
 """
 
 from __future__ import annotations
@@ -9,18 +9,16 @@ from __future__ import annotations
 import logging
 import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TypeAlias, get_args
+from typing import get_args
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from agentgym_rl.config.recipes import TomlTable, find_recipe, read_table
 from agentgym_rl.config.run import AlgorithmConfig, RoundsConfig, RunConfig
 from agentgym_rl.errors import ConfigError, did_you_mean
 
 logger = logging.getLogger(__name__)
-
-TomlTable: TypeAlias = dict[str, object]
 
 # Sections whose legal keys depend on their `type`.
 _UNIONS: Mapping[str, object] = {"algorithm": AlgorithmConfig, "rounds": RoundsConfig}
@@ -46,37 +44,9 @@ def parse_config(table: TomlTable, overrides: Sequence[str] = (), *, source: str
         raise ConfigError(f"{source}: " + "\n".join(_explain(error))) from None
 
 
-def read_table(path: Path) -> TomlTable:
-    """Return the TOML file as nested dicts."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
-
-
 def dump_config(config: RunConfig) -> str:
     """Return the whole configuration as TOML, every default written out."""
     return tomli_w.dumps(config.model_dump(mode="json"))
-
-
-def find_recipe(recipe: str) -> Path:
-    """Return the file of a recipe given by name ("quickstart") or by path ("my/recipe.toml")."""
-    path = Path(recipe)
-    if path.suffix == ".toml" or len(path.parts) > 1:
-        if not path.is_file():
-            raise ConfigError(f"no recipe file {recipe!r}")
-        return path
-    recipes = {file.stem: file for file in sorted(_recipes_folder().glob("*.toml"))}
-    if recipe not in recipes:
-        hint = did_you_mean(recipe, recipes)
-        raise ConfigError(f"no recipe {recipe!r}{hint}; there are: {', '.join(recipes)}")
-    return recipes[recipe]
-
-
-def _recipes_folder() -> Path:
-    package = Path(__file__).parents[1]
-    installed = package / "recipes"
-    return installed if installed.is_dir() else package.parents[1] / "recipes"
 
 
 def _apply_override(table: TomlTable, override: str) -> None:

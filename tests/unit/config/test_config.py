@@ -1,11 +1,10 @@
-"""Recipes and overrides: what is accepted, and what a mistake is told."""
+"""Settings and overrides: what is accepted, and what a mistake is told."""
 
 from __future__ import annotations
 
 import copy
 import logging
 import tomllib
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -19,14 +18,9 @@ from agentgym_rl.config import (
     SFTConfig,
     StepRoundsConfig,
     dump_config,
-    find_recipe,
-    load_config,
     parse_config,
-    read_table,
 )
 from agentgym_rl.errors import ConfigError
-
-RECIPES = sorted((Path(__file__).parents[3] / "recipes").glob("*.toml"))
 
 STAGED = {"rounds": {"type": "scaling_inter_stepwise", "rounds": [2, 3], "steps_per_stage": 4}}
 
@@ -390,41 +384,3 @@ def test_the_longest_horizon_is_that_of_the_last_stage():
 def test_evaluation_takes_the_longest_horizon_unless_told():
     assert parse(table=STAGED).eval_max_rounds == 3
     assert parse("eval.max_rounds=9", table=STAGED).eval_max_rounds == 9
-
-
-@pytest.mark.parametrize("file", RECIPES, ids=lambda file: file.stem)
-def test_every_recipe_loads_by_name_and_by_path(file: Path):
-    config = load_config(file.stem)
-    assert config == load_config(str(file))
-    assert parse(table=tomllib.loads(dump_config(config))) == config
-    assert find_recipe(file.stem).samefile(file)
-
-
-def test_there_is_a_quickstart():
-    assert "quickstart" in {file.stem for file in RECIPES}
-    assert load_config("quickstart", ["seed=12"]).seed == 12
-
-
-def test_a_missing_recipe_is_named_with_the_known_ones(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"no recipe 'quickstrat' .did you mean 'quickstart'"):
-        load_config("quickstrat")
-    with pytest.raises(ConfigError, match=r"no recipe 'nothing like it'; there are: .*quickstart"):
-        load_config("nothing like it")
-    missing = tmp_path / "missing.toml"
-    with pytest.raises(ConfigError, match=r"no recipe file '.*missing.toml'"):
-        load_config(str(missing))
-
-
-@pytest.mark.parametrize("content", [b"seed = ", b"[env\n", b"\xff\xfe", b"seed = 1\nseed = 2"])
-def test_a_file_that_is_no_toml_is_named(tmp_path: Path, content: bytes):
-    file = tmp_path / "bad.toml"
-    file.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"cannot read .*bad\.toml: "):
-        load_config(str(file))
-
-
-def test_a_folder_is_no_recipe(tmp_path: Path):
-    with pytest.raises(ConfigError, match="no recipe file"):
-        load_config(str(tmp_path))
-    with pytest.raises(ConfigError, match="cannot read"):
-        read_table(tmp_path)

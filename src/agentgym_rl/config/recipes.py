@@ -1,0 +1,113 @@
+"""Recipes: where they are, and how one extends another.
+
+A recipe is a TOML file, found by name among the packaged recipes ("quickstart",
+"paper/textcraft-grpo") or given as a path. It may begin from another, and then holds only what
+differs:
+
+    extends = "paper/textcraft-grpo"
+
+    [training]
+    lr = 5e-7
+
+Values replace those of the other recipe key by key; a section that names another `type` replaces
+the whole section, because settings of one type mean nothing to another.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from agentgym_rl.errors import ConfigError, did_you_mean
+
+TomlTable: TypeAlias = dict[str, object]
+
+
+def find_recipe(recipe: str) -> Path:
+    """Return the file of a recipe given by name ("quickstart") or by path ("my/recipe.toml")."""
+    recipes = packaged_recipes()
+    if recipe in recipes:
+        return recipes[recipe]
+    path = Path(recipe)
+    if path.is_file():
+        return path
+    if path.suffix == ".toml" or path.is_absolute():
+        raise ConfigError(f"no recipe file {recipe!r}")
+    hint, listed = did_you_mean(recipe, recipes), _listed(recipes, near=recipe)
+    raise ConfigError(f"no recipe {recipe!r}{hint}; there are: {listed}")
+
+
+def packaged_recipes() -> Mapping[str, Path]:
+    """Return the recipes that come with the package, by name; those of folders last."""
+    folder = _recipes_folder()
+    files = sorted(folder.rglob("*.toml"), key=lambda file: (file.parent != folder, file))
+    return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}
+
+
+def read_table(path: Path) -> TomlTable:
+    """Return the TOML file as nested dicts, over what it extends."""
+    return _read(path, ())
+
+
+def _read(path: Path, extending: Sequence[Path]) -> TomlTable:
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    base = table.pop("extends", None)
+    if base is None:
+        return table
+    if not isinstance(base, str):
+        raise ConfigError(f"{path}: extends must name one recipe, got {base!r}")
+    chain = (*extending, path.resolve())
+    base_path = _find_base(base, path)
+    if base_path.resolve() in chain:
+        raise ConfigError(f"{path}: extends {base!r}, which extends this recipe in turn")
+    return _merged(_read(base_path, chain), table)
+
+
+def _find_base(base: str, path: Path) -> Path:
+    """Return the file that the recipe at `path` extends; a relative path is relative to it."""
+    beside = path.parent / base
+    try:
+        return beside if base.endswith(".toml") and beside.is_file() else find_recipe(base)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: extends: {error}") from None
+
+
+def _merged(base: TomlTable, changes: TomlTable) -> TomlTable:
+    merged = dict(base)
+    for key, value in changes.items():
+        old = base.get(key)
+        if isinstance(old, dict) and isinstance(value, dict) and not _changes_type(old, value):
+            merged[key] = _merged(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _changes_type(old: TomlTable, new: TomlTable) -> bool:
+    return "type" in new and new["type"] != old.get("type")
+
+
+def _listed(names: Iterable[str], *, near: str) -> str:
+    """Return the names beside `near`: those of its folder, or those of none and the folders."""
+    by_folder: dict[str, list[str]] = {}
+    for name in names:
+        by_folder.setdefault(name.rpartition("/")[0], []).append(name)
+    own = by_folder.get(near.rpartition("/")[0])
+    if own is not None and "/" in near:
+        return ", ".join(own)
+    folders = [f"{folder}/" for folder in by_folder if folder]
+    return (
+        f"{', '.join(by_folder[''])}; more are in {' and '.join(folders)}, and "
+        f"`agentgym train {folders[0]}` lists those"
+    )
+
+
+def _recipes_folder() -> Path:
+    package = Path(__file__).parents[1]
+    installed = package / "recipes"
+    return installed if installed.is_dir() else package.parents[1] / "recipes"

@@ -1,0 +1,88 @@
+"""The small recipes run: every one for a step, with the algorithms that are overrides of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentgym_rl.config import packaged_recipes
+from training_runs import Command, metrics_of, succeeded
+
+pytestmark = pytest.mark.slow
+
+QUICK = (
+    "training.steps=1",
+    "checkpoint.every=1",
+    "eval.tasks=2",
+    "eval.every=0",
+    "model.tiny.hidden_size=32",
+    "model.tiny.intermediate_size=64",
+)
+ONLINE = (*QUICK, "training.tasks_per_step=2", "warm_start.steps=2", "warm_start.num_demos=4")
+SUPERVISED = (*QUICK, "algorithm.num_demos=4", "training.warmup_steps=0")
+PPO = ("algorithm.type=ppo", "algorithm.critic_lr=1e-3")
+
+
+def run(path: Path, recipe: str, *overrides: str) -> None:
+    """Train, and look at what the one step left."""
+    outcome = Command(recipe, *overrides, "--run-dir", path).wait(timeout_s=240.0)
+    assert succeeded(outcome), outcome.output
+    assert [line["step"] for line in metrics_of(path)] == [1]
+    assert (path / "model").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides"),
+    [
+        ("small/babyai-grpo", ()),
+        ("small/babyai-grpo", PPO),
+        ("small/babyai-grpo", ("algorithm.type=rloo",)),
+        ("small/babyai-grpo", ("algorithm.type=reinforce_pp",)),
+        ("small/textcraft-grpo", ()),
+        ("small/textcraft-grpo", PPO),
+        ("small/textcraft-scaling-inter", ()),
+        ("small/sciworld-grpo", ()),
+    ],
+)
+def test_online_recipes_run(tmp_path: Path, recipe: str, overrides: tuple[str, ...]):
+    run(tmp_path / "run", recipe, *ONLINE, *overrides)
+
+
+@pytest.mark.parametrize("recipe", ["small/textcraft-sft", "small/sciworld-sft", "sft-babyai"])
+def test_supervised_recipes_run(tmp_path: Path, recipe: str):
+    run(tmp_path / "run", recipe, *SUPERVISED, "training.lr_schedule=constant")
+
+
+@pytest.mark.parametrize("name", ["small/textcraft", "babyai"])
+def test_preferences_are_learned_from_what_agentevol_explored(tmp_path: Path, name: str):
+    folder, _, scenario = name.rpartition("/")
+    explore, prefer = (
+        (f"{folder}/{scenario}-agentevol", f"{folder}/{scenario}-dpo")
+        if folder
+        else (f"agentevol-{scenario}", f"dpo-{scenario}")
+    )
+    explored = tmp_path / "explored"
+    # Long enough that some attempts of the tiny model succeed and others do not.
+    run(
+        explored,
+        explore,
+        "training.steps=1",
+        "training.tasks_per_step=16",
+        "eval.tasks=0",
+    )
+    run(
+        tmp_path / "run",
+        prefer,
+        *QUICK,
+        "training.warmup_steps=0",
+        f"model.path={explored / 'warm_start' / 'model'}",
+        f"algorithm.data={explored}",
+    )
+
+
+def test_every_small_recipe_is_run_here():
+    text = Path(__file__).read_text(encoding="utf-8")
+    pairs = {"small/textcraft-agentevol", "small/textcraft-dpo"}
+    small = {name for name in packaged_recipes() if name.startswith("small/")}
+    assert {name for name in small - pairs if f'"{name}"' not in text} == set()
