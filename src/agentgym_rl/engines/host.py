@@ -1,0 +1,224 @@
+"""What the native engines share on the host: sessions, requests, the queue and its thread.
+
+One thread computes. An engine of this kind says how a batch is computed (`_advance`) and what a
+session holds (`_free`); queueing, deadlines, closing, failing and publishing are here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Self, TypeVar
+
+from agentgym_rl.config import NativeEngineConfig
+from agentgym_rl.engines.base import Engine, EngineSession
+from agentgym_rl.errors import EngineError
+from agentgym_rl.models.loading import Policy
+from agentgym_rl.types import Completion, SamplingParams
+
+
+class HostSession(EngineSession):
+    """Context of one episode. All state but `is_closed` belongs to the engine's thread."""
+
+    def __init__(self, engine: HostEngine[Self], key: int) -> None:
+        self._engine = engine
+        self.key = key
+        self.context: list[int] = []
+        self.num_cached = 0
+        self.is_closed = False
+
+    async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
+        return await self._engine.submit(self, new_ids, params)
+
+    def close(self) -> None:
+        self._engine.release(self)
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens of the context whose keys and values are not cached."""
+        return len(self.context) - self.num_cached
+
+
+SessionT = TypeVar("SessionT", bound=HostSession)
+
+
+@dataclass(slots=True, eq=False)
+class Request(Generic[SessionT]):
+    """One reply being sampled."""
+
+    session: SessionT
+    params: SamplingParams
+    future: asyncio.Future[Completion]
+    loop: asyncio.AbstractEventLoop
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+class HostEngine(Engine, Generic[SessionT]):
+    """Batches the requests of all sessions in one thread."""
+
+    def __init__(self, policy: Policy, config: NativeEngineConfig) -> None:
+        self._model = policy.model
+        self._config = config
+        self._max_context = policy.max_context
+        self._stop_ids = policy.stop_token_ids
+        self._version = 0
+        self._waiting: list[Request[SessionT]] = []
+        self._active: list[Request[SessionT]] = []
+        self._to_release: list[SessionT] = []
+        self._orders: list[Callable[[], None]] = []
+        """What the engine's thread does before the next pass, with the lock held."""
+        self._changed = threading.Condition()
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name="native-engine", daemon=True)
+
+    @abstractmethod
+    def session(self, key: int) -> SessionT: ...
+
+    @abstractmethod
+    def _advance(self) -> None:
+        """Compute something for the active requests; a failure must not escape."""
+
+    @abstractmethod
+    def _free(self, session: SessionT) -> None:
+        """Take back what a closed session holds. The lock is held."""
+
+    def publish(self, version: int) -> None:
+        with self._changed:
+            self._refuse_while_sampling("weights were published")
+            self._version = version
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify()
+        self._thread.join()
+
+    async def submit(
+        self, session: SessionT, new_ids: Sequence[int], params: SamplingParams
+    ) -> Completion:
+        """Queue a request and wait for its reply."""
+        assert new_ids or session.context, "a reply needs a context"
+        if session.is_closed:
+            raise EngineError("generate was called on a closed session")
+        loop = asyncio.get_running_loop()
+        request = Request(session, params, loop.create_future(), loop)
+        with self._changed:
+            if self._is_stopping:
+                raise EngineError("the engine is closed")
+            session.context.extend(new_ids)
+            self._waiting.append(request)
+            self._changed.notify()
+        try:
+            return await asyncio.wait_for(request.future, self._config.timeout_s)
+        except TimeoutError:
+            self.release(session)
+            raise EngineError(
+                f"no reply within engine.timeout_s={self._config.timeout_s}"
+            ) from None
+
+    def release(self, session: SessionT) -> None:
+        """Drop a session; the engine's thread frees what it holds before the next pass."""
+        with self._changed:
+            if not session.is_closed:
+                session.is_closed = True
+                self._to_release.append(session)
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not (self._has_work or self._is_stopping):
+                    self._changed.wait()
+                if self._is_stopping:
+                    self._fail(self._waiting + self._active, EngineError("the engine was closed"))
+                    return
+                self._take_in()
+            if self._active:
+                self._advance()
+
+    @property
+    def _has_work(self) -> bool:
+        return bool(self._waiting or self._active or self._to_release or self._orders)
+
+    def _take_in(self) -> None:
+        """Free what was released, obey orders, take in what is waiting. The lock is held."""
+        for session in self._to_release:
+            self._free(session)
+        self._to_release = []
+        for order in self._orders:
+            order()
+        self._orders = []
+        self._active += self._waiting
+        self._waiting = []
+        closed = [request for request in self._active if request.session.is_closed]
+        self._fail(closed, EngineError("the session was closed while its reply was being sampled"))
+
+    def _refuse_while_sampling(self, what_happened: str) -> None:
+        """Raise if anybody waits for a reply. The lock is held."""
+        # A closed session's request leaves with the next pass; nobody gets its reply.
+        if any(not request.session.is_closed for request in self._waiting + self._active):
+            raise EngineError(f"{what_happened} while replies were being sampled")
+
+    def _is_finished(self, request: Request[SessionT]) -> bool:
+        return (
+            len(request.token_ids) >= request.params.max_tokens
+            or request.token_ids[-1] in self._stop_ids
+        )
+
+    def _finish(self, requests: list[Request[SessionT]]) -> None:
+        """Answer the finished ones."""
+        # Dropped before anyone hears of it: who publishes next must find no reply under way.
+        self._drop(requests)
+        for request in requests:
+            self._answer(request)
+
+    def _fail(self, requests: list[Request[SessionT]], error: EngineError) -> None:
+        self._drop(requests)
+        for request in requests:
+            # A loop that is closed has nobody left to tell.
+            with contextlib.suppress(RuntimeError):
+                request.loop.call_soon_threadsafe(_reject, request.future, error)
+
+    def _answer(self, request: Request[SessionT]) -> None:
+        completion = Completion(
+            token_ids=tuple(request.token_ids),
+            logprobs=tuple(request.logprobs),
+            is_stopped=request.token_ids[-1] in self._stop_ids,
+            version=self._version,
+        )
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+            request.loop.call_soon_threadsafe(_resolve, request.future, completion)
+
+    def _drop(self, requests: list[Request[SessionT]]) -> None:
+        dropped = set(requests)
+        self._active = [request for request in self._active if request not in dropped]
+
+
+def context_is_full(length: int, max_context: int) -> EngineError:
+    """Return the error of a context that cannot grow by another token."""
+    return EngineError(f"a context of {length} tokens leaves no room in the model's {max_context}")
+
+
+def generation_failed(error: Exception) -> EngineError:
+    """Return the error that the requests of a failed pass hear of."""
+    failure = EngineError(f"generation failed: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+NOT_FINITE = "the model's probabilities are not finite; its weights may be broken"
+
+
+def _resolve(future: asyncio.Future[Completion], completion: Completion) -> None:
+    if not future.done():
+        future.set_result(completion)
+
+
+def _reject(future: asyncio.Future[Completion], error: EngineError) -> None:
+    if not future.done():
+        future.set_exception(error)
