@@ -25,7 +25,7 @@ from agentgym_rl.config import (
     SFTConfig,
     dump_config,
 )
-from agentgym_rl.engines.native import NativeEngine
+from agentgym_rl.engines.create import create_engine
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.client.agentgym import AgentGymEnvSource
 from agentgym_rl.envs.client.base import EnvSource
@@ -108,7 +108,7 @@ async def evaluate_model(
         limits = episode_limits(
             config, policy, max_rounds=config.eval.max_rounds or spec.max_rounds
         )
-        engine = NativeEngine(policy, config.engine)
+        engine = create_engine(policy, config.engine)
         try:
             actors = Actors(source, engine, Agent(config.agent, spec), policy.renderer)
             evaluator = Evaluator(config, actors, limits, tasks)
@@ -221,7 +221,7 @@ class _Experiment:
         eval_tasks = await self._tasks(config.env.eval_split) if config.eval.tasks else []
         eval_tasks = evaluation_tasks(eval_tasks, config.eval.tasks, seed=config.seed)
         policy, demos = await self._policy(tasks)
-        engine = NativeEngine(policy, config.engine)
+        engine = create_engine(policy, config.engine)
         actors = Actors(self._source, engine, self._agent, policy.renderer)
         try:
             evaluate = self._evaluate_with(policy, actors, eval_tasks) if eval_tasks else None

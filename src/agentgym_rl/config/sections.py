@@ -137,6 +137,12 @@ class NativeEngineConfig(BaseConfig):
     timeout_s: float = Field(default=300.0, gt=0)
     """Deadline of one reply."""
 
+    cache_fraction: float = Field(default=0.5, gt=0, lt=1)
+    """On a GPU, the share of its free memory that keys and values take."""
+
+    compile: bool = True
+    """On a GPU, compile the decoder's layers for generation: slower to start, then faster."""
+
 
 class RolloutConfig(BaseConfig):
     """How episodes are collected, and their limits."""

@@ -35,6 +35,14 @@ def uniform(key: int, position: int) -> float:
     return ((z ^ (z >> 31)) >> 11) * 2.0**-53
 
 
+def uniforms(keys_B: Tensor, positions_B: Tensor) -> Tensor:
+    """Return `uniform` of each key (its 64 bits as a signed number) and position, in float64."""
+    z_B = keys_B + (positions_B + 1) * signed(0x9E3779B97F4A7C15)
+    z_B = (z_B ^ _shifted(z_B, 30)) * signed(0xBF58476D1CE4E5B9)
+    z_B = (z_B ^ _shifted(z_B, 27)) * signed(0x94D049BB133111EB)
+    return _shifted(z_B ^ _shifted(z_B, 31), 11).double() * 2.0**-53
+
+
 def draw(
     logits_BV: Tensor, temperatures: Sequence[float], uniforms: Sequence[float]
 ) -> tuple[Tensor, Tensor]:
@@ -42,12 +50,21 @@ def draw(
 
     Temperature 0 takes the most likely token, whose log-probability is then 0.
     """
-    temperatures_B = torch.tensor(temperatures, device=logits_BV.device)
+    return draw_rows(
+        logits_BV,
+        torch.tensor(temperatures, device=logits_BV.device),
+        torch.tensor(uniforms, dtype=torch.float64, device=logits_BV.device),
+    )
+
+
+def draw_rows(
+    logits_BV: Tensor, temperatures_B: Tensor, uniforms_B: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Do what `draw` does with numbers that are on the device already."""
     is_greedy_B = temperatures_B == 0
     logits_BV = logits_BV.float() / torch.where(is_greedy_B, 1.0, temperatures_B)[:, None]
     logprobs_BV = logits_BV.log_softmax(dim=-1)
     cumulative_BV = logprobs_BV.double().exp().cumsum(dim=-1)
-    uniforms_B = torch.tensor(uniforms, dtype=torch.float64, device=logits_BV.device)
     # Scaled by the total, because rounding leaves the last sum a little off 1.
     thresholds_B = uniforms_B * cumulative_BV[:, -1]
     drawn_B = torch.searchsorted(cumulative_BV, thresholds_B[:, None], right=True)[:, 0]
@@ -56,3 +73,13 @@ def draw(
     )
     logprobs_B = logprobs_BV.gather(1, tokens_B[:, None])[:, 0]
     return tokens_B, torch.where(is_greedy_B, 0.0, logprobs_B)
+
+
+def signed(number: int) -> int:
+    """Return 64 bits as torch has them, with a sign."""
+    return number - (1 << 64) if number >= 1 << 63 else number
+
+
+def _shifted(z_B: Tensor, bits: int) -> Tensor:
+    """Return the bits shifted to the right, with zeros (not the sign) coming in."""
+    return (z_B >> bits) & ((1 << (64 - bits)) - 1)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 import torch
 from torch import Tensor
 
-from agentgym_rl.engines.sampling import draw, session_key, uniform
+from agentgym_rl.engines.sampling import draw, session_key, signed, uniform, uniforms
 
 LOGITS_V = torch.tensor([2.0, 1.0, 0.0, -1.0, 0.5, -3.0])
 CHI_SQUARE_LIMIT = 25.7  # 5 degrees of freedom, exceeded once in 10,000
@@ -112,3 +113,12 @@ def test_session_key_has_64_bits_and_depends_on_every_part():
     assert len(keys) == 7
     assert all(0 <= key < 2**64 for key in keys)
     assert max(keys) > 2**60
+
+
+def test_noise_on_a_device_is_bitwise_that_of_the_host():
+    rng = random.Random(0)
+    keys = [0, 1, 2**63 - 1, 2**63, 2**64 - 1, *(rng.getrandbits(64) for _ in range(500))]
+    positions = [rng.choice([0, 1, 15, 4096, 131071]) for _ in keys]
+    got = uniforms(torch.tensor([signed(key) for key in keys]), torch.tensor(positions))
+    assert got.dtype == torch.float64
+    assert got.tolist() == list(map(uniform, keys, positions))

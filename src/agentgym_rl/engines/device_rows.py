@@ -1,0 +1,115 @@
+"""The replies under way, kept on the device: decoding a token needs nothing from the host.
+
+Every reply has a row. The host fills rows in when requests are admitted, names the rows of each
+pass, and reads what was sampled one launch later. The row after the last is idle for ever: passes
+are filled up with it. A row that is done keeps its state and writes to the scrap page.
+
+Shape legend: R rows, B rows of one pass, P pages of a row, V vocabulary, S stop tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from agentgym_rl.engines.sampling import signed, uniforms
+
+NO_TOKEN = -1
+"""What a row that was done already gives in place of a token."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewRow:
+    """What the host says of a reply that begins."""
+
+    row: int
+    key: int
+    """The session's noise, 64 bits."""
+    num_context: int
+    max_tokens: int
+    temperature: float
+    pages: list[int]
+
+
+class DeviceRows:
+    """State of `num_rows` replies, and of the idle row."""
+
+    def __init__(
+        self, num_rows: int, max_pages: int, stop_ids: Iterable[int], *, device: torch.device
+    ) -> None:
+        def numbers(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
+            return torch.zeros(num_rows + 1, *shape, dtype=dtype, device=device)
+
+        self.idle_row = num_rows
+        self.table_RP = numbers(max_pages, dtype=torch.int32)
+        self._ids_R = numbers()
+        self._lengths_R = numbers()
+        """Position of the newest token: all before it have keys and values in the pages."""
+        self._keys_R = numbers()
+        self._left_R = numbers()
+        self._temperatures_R = numbers(dtype=torch.float32)
+        self._is_done_R = torch.ones(num_rows + 1, dtype=torch.bool, device=device)
+        self._stop_ids_S = torch.tensor(sorted(stop_ids), dtype=torch.long, device=device)
+
+    def admit(self, new_rows: Sequence[NewRow]) -> None:
+        """Begin replies in the given rows."""
+        width = max(len(new.pages) for new in new_rows)
+        numbers = [
+            [
+                new.row,
+                new.num_context - 1,
+                signed(new.key),
+                new.max_tokens,
+                *new.pages,
+                *[0] * (width - len(new.pages)),
+            ]
+            for new in new_rows
+        ]
+        device = self._ids_R.device
+        numbers_BX = to_device(torch.tensor(numbers), device)
+        temperatures_B = to_device(torch.tensor([new.temperature for new in new_rows]), device)
+        rows_B = numbers_BX[:, 0]
+        self._lengths_R[rows_B] = numbers_BX[:, 1]
+        self._keys_R[rows_B] = numbers_BX[:, 2]
+        self._left_R[rows_B] = numbers_BX[:, 3]
+        self._temperatures_R[rows_B] = temperatures_B
+        # index_fill_, because assigning a number would copy it from the host and wait.
+        self._is_done_R.index_fill_(0, rows_B, False)
+        self.table_RP[rows_B, :width] = numbers_BX[:, 4:].to(torch.int32)
+
+    def newest(self, rows_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Return each row's newest token and its position, -1 for a row that is done."""
+        positions_B = torch.where(self._is_done_R[rows_B], -1, self._lengths_R[rows_B])
+        return self._ids_R[rows_B], positions_B
+
+    def noise(self, rows_B: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the temperature and the uniform number of each row's next token."""
+        uniforms_B = uniforms(self._keys_R[rows_B], self._lengths_R[rows_B] + 1)
+        return self._temperatures_R[rows_B], uniforms_B
+
+    def accept(self, rows_B: Tensor, tokens_B: Tensor, logprobs_B: Tensor) -> Tensor:
+        """Append a sampled token to each row that is not done; return the tokens appended.
+
+        A row ends with a stop token, with its last token allowed, and where its
+        log-probability is not finite (the host fails it when it looks).
+        """
+        was_done_B = self._is_done_R[rows_B]
+        lengths_B, left_B = self._lengths_R[rows_B], self._left_R[rows_B]
+        is_live_B = (~was_done_B).long()
+        is_last_B = (tokens_B[:, None] == self._stop_ids_S).any(dim=1)
+        is_last_B = is_last_B | (left_B <= 1) | ~torch.isfinite(logprobs_B)
+        self._ids_R[rows_B] = torch.where(was_done_B, self._ids_R[rows_B], tokens_B)
+        self._lengths_R[rows_B] = lengths_B + is_live_B
+        self._left_R[rows_B] = left_B - is_live_B
+        self._is_done_R[rows_B] = was_done_B | is_last_B
+        return torch.where(was_done_B, NO_TOKEN, tokens_B)
+
+
+def to_device(numbers: Tensor, device: torch.device) -> Tensor:
+    """Return a copy on the device without waiting for it."""
+    if device.type == "cuda":
+        numbers = numbers.pin_memory()
+    return numbers.to(device, non_blocking=True)

@@ -1,0 +1,77 @@
+"""The learner's model as generation runs it: the same weights behind layers that can be compiled.
+
+The copy is shallow. Its modules are new objects, so nothing that is done to them (compiled
+layers, the number of a layer as a tensor) is seen in training, but their parameters and buffers
+are the learner's own tensors. An update in place is therefore seen at once, also by CUDA graphs
+that were captured before it. What must never happen while an engine lives is that a parameter is
+replaced (`module.weight = ...`, `parameter.data = ...`, `model.to(...)`): graphs would go on with
+the old memory.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+_LAYER = "layer_idx"
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
+
+
+def generation_model(
+    model: PreTrainedModel, *, is_compiled: bool, backend: str = "inductor"
+) -> PreTrainedModel:
+    """Return the copy; if `is_compiled`, its decoder layers share one compiled function.
+
+    The number of packed tokens is dynamic in it. Layers differ in their tensors only, so it is
+    compiled once, or once for each kind of layer (sliding and full attention).
+    """
+    copied = _copy_tree(model)
+    layers = [
+        module for module in copied.modules() if isinstance(module, GradientCheckpointingLayer)
+    ]
+    if not layers:
+        raise ValueError(f"{type(model).__name__} has no decoder layers that generation can find")
+    if is_compiled:
+        run = torch.compile(_forward, dynamic=True, fullgraph=True, backend=backend)
+        for layer in layers:
+            layer.forward = _bind(run, layer)
+    return copied
+
+
+def _forward(layer: nn.Module, *args: object, **kwargs: object) -> Tensor:
+    """Run a layer as its class says; `layer.forward` is the compiled one."""
+    return type(layer).forward(layer, *args, **kwargs)
+
+
+def _bind(run: Callable[..., Tensor], layer: nn.Module) -> Callable[..., Tensor]:
+    # Without `functools.partial`, whose attributes modules would be asked to hold.
+    def forward(*args: object, **kwargs: object) -> Tensor:
+        return run(layer, *args, **kwargs)
+
+    return forward
+
+
+def _copy_tree(module: ModuleT) -> ModuleT:
+    """Return new module objects around the same tensors, with numbers of layers as tensors."""
+    copied = copy.copy(module)
+    copied._modules = {
+        name: None if child is None else _copy_tree(child)
+        for name, child in module._modules.items()
+    }
+    number = vars(copied).get(_LAYER)
+    if isinstance(number, int):
+        # A number would be compiled in, once for each layer.
+        del vars(copied)[_LAYER]
+        copied._buffers = {**module._buffers, _LAYER: torch.tensor(number, device=_device(module))}
+    return copied
+
+
+def _device(module: nn.Module) -> torch.device:
+    return next(module.parameters()).device
