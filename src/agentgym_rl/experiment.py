@@ -18,9 +18,12 @@ from pydantic import TypeAdapter, ValidationError
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import (
     AgentEvolConfig,
+    CreditConfig,
     DPOConfig,
     EnvConfig,
+    KLConfig,
     LoraConfig,
+    PolicyLossConfig,
     RunConfig,
     SFTConfig,
     dump_config,
@@ -188,8 +191,14 @@ def supervised_config(config: RunConfig) -> RunConfig:
                     "warmup_steps": warm_start.steps // 10,
                     "lr_schedule": "constant",
                     "min_lr_ratio": 0.0,
+                    "updates_per_step": 1,
+                    "epochs_per_step": 1,
                 }
             ),
+            "rollout": config.rollout.model_copy(update={"max_refills": 0}),
+            "credit": CreditConfig(),
+            "policy_loss": PolicyLossConfig(),
+            "kl": KLConfig(),
             "checkpoint": config.checkpoint.model_copy(
                 update={"every": warm_start.steps, "keep": 1}
             ),

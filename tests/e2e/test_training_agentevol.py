@@ -26,7 +26,19 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("more", [[], ["algorithm.num_demos=8", "lora.rank=4", "training.lr=1e-2"]])
+LORA = ["lora.rank=4", "training.lr=1e-2"]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [],
+        ["algorithm.num_demos=8", *LORA],
+        ["algorithm.restart=base"],
+        ["algorithm.restart=base", *LORA],
+    ],
+    ids=["plain", "demonstrations and LoRA", "from the base", "from the base with LoRA"],
+)
 def test_a_killed_run_is_the_run_that_never_stopped(more: list[str], tmp_path: Path):
     recipe = tmp_path / "small.toml"
     recipe.write_text(RECIPE)

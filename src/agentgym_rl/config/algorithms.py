@@ -125,7 +125,12 @@ class SFTConfig(BaseConfig):
 
 
 class DPOConfig(BaseConfig):
-    """Direct preference optimisation (arXiv:2305.18290) on pairs of whole episodes."""
+    """Direct preference optimisation (arXiv:2305.18290) on pairs of whole episodes.
+
+    The defaults are not those of its paper. Of two episodes of an agent the failed one is mostly
+    the longer, and much of it is in the good one too: sums over tokens, and preferences alone,
+    make both less likely until the policy can do neither (docs/training.md has a measurement).
+    """
 
     type: Literal["dpo"] = "dpo"
 
@@ -135,15 +140,17 @@ class DPOConfig(BaseConfig):
     objective: Literal["dpo", "ipo"] = "dpo"
     """The logistic loss of DPO, or the squared one of IPO (arXiv:2310.12036)."""
 
-    beta: float = Field(default=0.1, gt=0)
-    """How strongly the policy is held near the reference."""
+    beta: float = Field(default=2.0, gt=0)
+    """How strongly the policy is held near the reference. It goes with `length_normalized`: 2 to 5
+    for means over tokens, 0.1 for sums."""
 
-    length_normalized: bool = False
-    """Compare the mean over an episode's action tokens instead of the sum."""
+    length_normalized: bool = True
+    """Compare the means over the episodes' action tokens; false compares sums, in which a long
+    episode weighs more than a short one."""
 
-    sft_weight: float = Field(default=0.0, ge=0)
+    sft_weight: float = Field(default=1.0, ge=0)
     """Weight of imitating the chosen episodes, the mean over the tokens of each
-    (arXiv:2404.19733). Preferences alone often make both episodes of a pair less likely."""
+    (arXiv:2404.19733); it keeps them likely. 0 learns from preferences alone."""
 
     min_margin: float = Field(default=0.01, gt=0)
     """Episodes whose rewards differ by less make no pair."""
@@ -163,6 +170,11 @@ class AgentEvolConfig(OnlineConfig):
     """
 
     type: Literal["agentevol"] = "agentevol"
+
+    restart: Literal["previous", "base"] = "previous"
+    """Where each iteration's learning begins: at the weights of the iteration before, or, as
+    published, at those that the first one began with, with a fresh optimiser. `base` learns
+    everything kept anew every time: it needs `accumulate`, and more epochs."""
 
     accumulate: bool = True
     """Learn from the successes of earlier iterations as well."""

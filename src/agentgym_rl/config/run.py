@@ -84,16 +84,10 @@ class RunConfig(BaseConfig):
     def _check_combinations(self) -> RunConfig:
         if isinstance(self.algorithm, OnlineConfig):
             self._check_online(self.algorithm)
-        elif self.warm_start.steps and isinstance(self.algorithm, SFTConfig):
-            raise ValueError(
-                f"warm_start.steps={self.warm_start.steps} is supervised learning before another "
-                "kind; with algorithm.type=sft set warm_start.steps=0 and use training.steps"
-            )
-        if isinstance(self.algorithm, SFTConfig | DPOConfig | AgentEvolConfig) and self.kl.coef:
-            raise ValueError(
-                f"kl.coef={self.kl.coef} belongs to reinforcement learning; with algorithm.type="
-                f"{self.algorithm.type} set kl.coef=0"
-            )
+        else:
+            self._check_offline(self.algorithm)
+        if isinstance(self.algorithm, SFTConfig | DPOConfig | AgentEvolConfig):
+            self._check_imitation(self.algorithm.type)
         if self.rollout.max_tokens_per_round >= self.rollout.max_tokens:
             raise ValueError(
                 f"rollout.max_tokens_per_round={self.rollout.max_tokens_per_round} leaves no room "
@@ -124,6 +118,38 @@ class RunConfig(BaseConfig):
                 "lower it, or set lr_schedule=constant"
             )
 
+    def _check_imitation(self, kind: str) -> None:
+        """Refuse what would parse and then do nothing: sections that act on advantages."""
+        sections = {"credit": self.credit, "policy_loss": self.policy_loss, "kl": self.kl}
+        idle = [
+            f"{name}.{key}={value}"
+            for name, section in sections.items()
+            for key, value in section.model_dump(exclude_defaults=True).items()
+        ]
+        if idle:
+            raise ValueError(
+                f"{', '.join(idle)}: only reinforcement learning has [credit], [policy_loss] and "
+                f"[kl]; with algorithm.type={kind} leave such keys out"
+            )
+
+    def _check_offline(self, algorithm: SFTConfig | DPOConfig) -> None:
+        if self.warm_start.steps and isinstance(algorithm, SFTConfig):
+            raise ValueError(
+                f"warm_start.steps={self.warm_start.steps} is supervised learning before another "
+                "kind; with algorithm.type=sft set warm_start.steps=0 and use training.steps"
+            )
+        for key, value, idle in (
+            ("training.updates_per_step", self.training.updates_per_step, 1),
+            ("training.epochs_per_step", self.training.epochs_per_step, 1),
+            ("rollout.max_refills", self.rollout.max_refills, 0),
+        ):
+            if value != idle:
+                raise ValueError(
+                    f"{key}={value} is about episodes that a step collects; algorithm.type="
+                    f"{algorithm.type} makes one update of algorithm.batch_size a step: set "
+                    f"{key}={idle}"
+                )
+
     def _check_online(self, algorithm: OnlineConfig) -> None:
         if self.rollout.temperature == 0:
             raise ValueError(
@@ -142,10 +168,20 @@ class RunConfig(BaseConfig):
             )
         self._check_groups(algorithm)
         self._check_loss()
-        if isinstance(algorithm, AgentEvolConfig) and self.training.updates_per_step > 1:
+        if isinstance(algorithm, AgentEvolConfig):
+            self._check_iterations(algorithm)
+
+    def _check_iterations(self, algorithm: AgentEvolConfig) -> None:
+        if self.training.updates_per_step > 1:
             raise ValueError(
                 "with algorithm.type=agentevol algorithm.batch_size and training.epochs_per_step "
                 "decide how many updates a step has; set training.updates_per_step=1"
+            )
+        if algorithm.restart == "base" and not algorithm.accumulate:
+            raise ValueError(
+                "algorithm.restart=base forgets what earlier iterations learned, and without "
+                "algorithm.accumulate it would not be learned again; set algorithm.accumulate=true "
+                "or algorithm.restart=previous"
             )
 
     def _check_groups(self, algorithm: OnlineConfig) -> None:

@@ -8,6 +8,8 @@
     eval/                reports
     warm_start/          the supervised run before, a run folder of its own
     iterations/step-N/   what each iteration of AgentEvol learned from, and its model
+    iterations/base.pt   the weights that they begin with, where each one restarts
+    reference_scores.pt  of preference learning: what the first weights say of the pairs
 
 Whatever is replaced is written beside its place and then renamed, so that a reader, or a run that
 is killed and resumed, never meets half a file.
@@ -41,6 +43,8 @@ class RunFolder:
         self.eval = path / "eval"
         self.warm_start = path / "warm_start"
         self.iterations = path / "iterations"
+        self.base_weights = self.iterations / "base.pt"
+        self.reference_scores = path / "reference_scores.pt"
 
     @property
     def exists(self) -> bool:

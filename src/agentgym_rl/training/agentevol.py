@@ -7,17 +7,26 @@ the run folder (iterations/step-N). Episodes are learned from as they were sampl
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
 
 from agentgym_rl.config import AgentEvolConfig, RunConfig
+from agentgym_rl.errors import RunError
+from agentgym_rl.models.forward import action_logprobs
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.runs.episodes import read_episodes
 from agentgym_rl.runs.folder import Metrics, RunFolder, step_of, write_atomically
 from agentgym_rl.training.algorithms.base import TrainingSample
+from agentgym_rl.training.algorithms.episode_tokens import actions_of
+from agentgym_rl.training.algorithms.kl import drift
 from agentgym_rl.training.collection import Collected
 from agentgym_rl.training.conversations import Conversation, from_episode, to_json_line
 from agentgym_rl.training.learner import Learner
+from agentgym_rl.training.scoring import Scorers, score_samples
 from agentgym_rl.training.sft import fitting_samples, negative_logprob, supervised_sample
 from agentgym_rl.training.trainer import (
     NOTHING_LEARNED,
@@ -26,14 +35,18 @@ from agentgym_rl.training.trainer import (
     OnlineTrainer,
     mean_report,
 )
-from agentgym_rl.types import Episode, Task
+from agentgym_rl.types import Episode, Sample, Task
 
-_COMPARISONS = ("train/kl", "train/logprob_diff", "train/clip_fraction")
+_COMPARISONS = ("train/logprob_diff", "train/clip_fraction")
 """Of sampling and learning; conversations of other iterations and of experts have no such thing."""
 
 
 class AgentEvolTrainer(OnlineTrainer):
-    """Iterations of exploration and imitation; goes on from the weights of the one before."""
+    """Iterations of exploration and imitation.
+
+    Each learns from the weights of the one before, or (`restart = "base"`) from those that the
+    first began with, which are kept in the run folder.
+    """
 
     def __init__(
         self,
@@ -59,7 +72,7 @@ class AgentEvolTrainer(OnlineTrainer):
             run,
             actors=actors,
             tasks=tasks,
-            learner=Learner(policy, config.training, temperature=1.0),
+            learner=_new_learner(policy, config),
             evaluate=evaluate,
             listeners=listeners,
         )
@@ -78,6 +91,8 @@ class AgentEvolTrainer(OnlineTrainer):
         num_succeeded = self._keep(episodes)
         samples = [supervised_sample(s) for episode in self._kept for s in episode.samples]
         samples += [sample for _, sample in self._demos]
+        if self._evol.restart == "base":
+            self._restart(step)
         reports = [
             self._learner.update(batch, negative_logprob) for batch in self._batches(step, samples)
         ]
@@ -86,12 +101,47 @@ class AgentEvolTrainer(OnlineTrainer):
         for name in _COMPARISONS:
             metrics.pop(name, None)
         return metrics | {
+            "train/kl": self._drift(episodes) if reports else 0.0,
             "train/episodes_succeeded": float(num_succeeded),
             "train/episodes_kept": float(len(self._kept)),
             "train/demos": float(len(self._demos)),
             "train/demos_left_out": float(self._num_left_out),
             "train/updates": float(len(reports)),
         }
+
+    def _restart(self, step: int) -> None:
+        """Go back to the weights that the first iteration began with, with a fresh optimiser."""
+        weights = {
+            name: weight
+            for name, weight in self._policy.model.named_parameters()
+            if weight.requires_grad
+        }
+        if step == 1:
+            _write_weights(self._run.base_weights, weights)
+        else:
+            _read_weights(self._run.base_weights, weights)
+        self._learner = _new_learner(self._policy, self._config)
+
+    @torch.no_grad()
+    def _drift(self, episodes: Sequence[Episode]) -> float:
+        """Return how far the iteration moved the policy from the one that explored.
+
+        A mean over the tokens that the latter sampled, in this iteration's episodes, good or bad.
+        """
+        config = self._config
+        scored = score_samples(
+            [sample for episode in episodes for sample in episode.samples],
+            Scorers(policy=self._logprobs),
+            max_tokens=config.training.tokens_per_batch,
+        )
+        now = [logprob for item in scored for logprob in item.scores.logprobs or ()]
+        engine = [lp for item in scored for lp in actions_of(item.sample, item.sample.logprobs)]
+        return float(drift(torch.tensor(now), torch.tensor(engine)).mean())
+
+    def _logprobs(self, samples: Sequence[Sample]) -> Tensor:
+        """Return them as the engine does, at the temperature of sampling."""
+        temperature = self._config.rollout.temperature
+        return action_logprobs(self._policy.model, samples, temperature=temperature).logprobs_A
 
     def _keep(self, episodes: Sequence[Episode]) -> int:
         """Take the successes of an iteration in; return how many there were."""
@@ -130,3 +180,28 @@ def newest_per_task(episodes: Sequence[Episode], max_per_task: int) -> list[Epis
         if counts[episode.task.id] <= max_per_task:
             kept.append(episode)
     return kept[::-1]
+
+
+def _new_learner(policy: Policy, config: RunConfig) -> Learner:
+    return Learner(policy, config.training, temperature=1.0)
+
+
+def _write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    writing = path.with_name(f".{path.name}.writing")
+    torch.save({name: weight.detach().cpu() for name, weight in weights.items()}, writing)
+    writing.replace(path)
+
+
+@torch.no_grad()
+def _read_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
+    """Set the weights, in place, to those in a file."""
+    try:
+        stored = torch.load(path, weights_only=True, map_location="cpu")
+        for name, weight in weights.items():
+            weight.copy_(stored[name])
+    except Exception as error:
+        raise RunError(
+            f"the weights that iterations begin with, {path}, cannot be read "
+            f"({type(error).__name__}: {error}); start a new run"
+        ) from error

@@ -10,6 +10,7 @@ Shape legend: A action tokens of a pass, P pairs of an update.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -22,15 +23,18 @@ from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.algorithms.aggregation import Aggregation
 from agentgym_rl.training.algorithms.base import (
     Needs,
-    ScoredSample,
+    Scores,
     TokenBatch,
     TokenLoss,
     TrainingSample,
 )
+from agentgym_rl.training.algorithms.kl import drift
 from agentgym_rl.training.learner import Learner
 from agentgym_rl.training.offline import OfflineTrainer
-from agentgym_rl.training.preferences import Pair, PairSet
+from agentgym_rl.training.preferences import PairSet
+from agentgym_rl.training.reference_scores import reference_logprobs
 from agentgym_rl.training.trainer import Evaluate, Listeners
+from agentgym_rl.types import Sample
 
 
 def preference_loss(
@@ -47,7 +51,27 @@ def preference_loss(
     return -logsigmoid(beta * differences_P)
 
 
-class DPOTrainer(OfflineTrainer[Pair]):
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One episode of a pair with the reference's log-probabilities of its action tokens."""
+
+    sample: Sample
+    reference_A: Tensor
+
+    @property
+    def num_tokens(self) -> int:
+        return self.sample.num_action_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedPair:
+    """What an update learns from."""
+
+    chosen: Attempt
+    rejected: Attempt
+
+
+class DPOTrainer(OfflineTrainer[ComparedPair]):
     """Learns from pairs; the reference is the policy that the run begins with."""
 
     def __init__(
@@ -66,34 +90,36 @@ class DPOTrainer(OfflineTrainer[Pair]):
             policy,
             config.training,
             temperature=1.0,
-            needs=Needs(policy=True, reference=True),
-            # By the number of episodes: a long one weighs no less, unless `length_normalized`.
+            needs=Needs(policy=True),
+            # By the number of episodes: each token has the weight that the loss of its pair gives.
             aggregation=Aggregation("constant"),
             num_updates=config.num_updates,
         )
+        samples = [sample for pair in data.pairs for sample in (pair.chosen, pair.rejected)]
+        logprobs = reference_logprobs(run, samples, learner.score_samples)
+        attempts = [Attempt(*known) for known in zip(samples, logprobs, strict=True)]
         super().__init__(
             config,
             policy,
             run,
-            data.pairs,
+            [ComparedPair(*two) for two in zip(attempts[0::2], attempts[1::2], strict=True)],
             learner=learner,
             batch_size=config.algorithm.batch_size,
             evaluate=evaluate,
             listeners=listeners,
         )
 
-    def update(self, batch: Sequence[Pair]) -> Metrics:
-        samples = [sample for pair in batch for sample in (pair.chosen, pair.rejected)]
-        scored = self._learner.score_samples(samples)
-        ratios = torch.tensor([self._log_ratio(item) for item in scored], dtype=torch.float64)
+    def update(self, batch: Sequence[ComparedPair]) -> Metrics:
+        attempts = [attempt for pair in batch for attempt in (pair.chosen, pair.rejected)]
+        ratios = torch.tensor(self._log_ratios(attempts), dtype=torch.float64)
         chosen_P, rejected_P = ratios[0::2], ratios[1::2]
         differences_P = (chosen_P - rejected_P).requires_grad_()
         loss_P = preference_loss(differences_P, beta=self._dpo.beta, objective=self._dpo.objective)
         (slopes_P,) = torch.autograd.grad(loss_P.sum(), differences_P)
         slopes = [float(slope) for slope in slopes_P for _ in ("chosen", "rejected")]
         items = [
-            self._weighted(item, slope, is_chosen=place % 2 == 0)
-            for place, (item, slope) in enumerate(zip(scored, slopes, strict=True))
+            self._weighted(attempt, slope, is_chosen=place % 2 == 0)
+            for place, (attempt, slope) in enumerate(zip(attempts, slopes, strict=True))
         ]
         difference_P = differences_P.detach()
         return self._learner.update(items, weighted_logprob) | {
@@ -105,28 +131,39 @@ class DPOTrainer(OfflineTrainer[Pair]):
             "train/pairs_left_out": float(self._num_left_out),
         }
 
-    def _weighted(self, item: ScoredSample, slope: float, *, is_chosen: bool) -> TrainingSample:
+    def _log_ratios(self, attempts: Sequence[Attempt]) -> list[float]:
+        """Return log(policy / reference) of the episodes' action tokens, the sums or means."""
+        ratios = []
+        scored = self._learner.score_samples([attempt.sample for attempt in attempts])
+        for attempt, item in zip(attempts, scored, strict=True):
+            assert item.scores.logprobs is not None, "the learner was asked for them"
+            total = sum(item.scores.logprobs) - sum(attempt.reference_A.tolist())
+            ratios.append(total / self._length(attempt))
+        return ratios
+
+    def _weighted(self, attempt: Attempt, slope: float, *, is_chosen: bool) -> TrainingSample:
         """Return the episode with what minus the loss of its pair gains by each of its tokens."""
-        weight = (-slope if is_chosen else slope) / self._length(item)
+        weight = (-slope if is_chosen else slope) / self._length(attempt)
         if is_chosen:
-            weight += self._dpo.sft_weight / _num_tokens(item)
-        # An update is a mean over episodes, of which a pair has two.
-        return TrainingSample(item.sample, (2.0 * weight,) * _num_tokens(item))
+            weight += self._dpo.sft_weight / attempt.num_tokens
+        return TrainingSample(
+            attempt.sample,
+            # An update is a mean over episodes, of which a pair has two.
+            (2.0 * weight,) * attempt.num_tokens,
+            Scores(ref_logprobs=tuple(attempt.reference_A.tolist())),
+        )
 
-    def _log_ratio(self, item: ScoredSample) -> float:
-        """Return log(policy / reference) of the episode's action tokens, their sum or mean."""
-        scores = item.scores
-        assert scores.logprobs is not None and scores.ref_logprobs is not None, "both are needed"
-        return (sum(scores.logprobs) - sum(scores.ref_logprobs)) / self._length(item)
-
-    def _length(self, item: ScoredSample) -> float:
-        return float(_num_tokens(item)) if self._dpo.length_normalized else 1.0
+    def _length(self, attempt: Attempt) -> float:
+        return float(attempt.num_tokens) if self._dpo.length_normalized else 1.0
 
 
 def weighted_logprob(batch: TokenBatch) -> TokenLoss:
-    """Return minus each token's log-probability times its weight."""
-    return TokenLoss(-batch.advantages_A * batch.logprobs_A)
+    """Return minus each token's log-probability times its weight.
 
-
-def _num_tokens(item: ScoredSample) -> int:
-    return item.sample.num_action_tokens
+    Reports how far the policy is from the reference, as if that had sampled the episodes.
+    """
+    assert batch.ref_logprobs_A is not None, "every attempt has them"
+    return TokenLoss(
+        -batch.advantages_A * batch.logprobs_A,
+        {"train/kl": drift(batch.logprobs_A.detach(), batch.ref_logprobs_A)},
+    )

@@ -60,8 +60,7 @@ class OfflineTrainer(ABC, Generic[_Item]):
             started = time.monotonic()
             batch = self._items.take(step, self._batch_size)
             metrics: Metrics = {"step": step, **self.update(batch)}
-            for name in ("train/kl", "train/logprob_diff"):
-                del metrics[name]  # the data was not sampled, so there is nothing to compare
+            del metrics["train/logprob_diff"]  # this run's engine sampled nothing to compare
             metrics |= self._learner.take_rates()
             metrics["time/update_s"] = time.monotonic() - started
             if self._evaluate is not None and is_due(step, config.eval.every, last=last):

@@ -50,6 +50,7 @@ class SFTTrainer(OfflineTrainer[TrainingSample]):
 
     def update(self, batch: Sequence[TrainingSample]) -> Metrics:
         metrics = self._learner.update(batch, negative_logprob)
+        del metrics["train/kl"]  # no policy sampled the demonstrations
         return metrics | {"train/demos_left_out": float(self._num_left_out)}
 
 

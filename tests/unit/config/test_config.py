@@ -204,8 +204,38 @@ def test_every_mistake_is_told_at_once():
         ),
         (
             ["algorithm.type=dpo", "algorithm.data=runs/a", "kl.coef=0.1"],
-            "kl.coef=0.1 belongs to reinforcement learning",
-            "set kl.coef=0",
+            "kl.coef=0.1: only reinforcement learning has [credit], [policy_loss] and [kl]",
+            "with algorithm.type=dpo leave such keys out",
+        ),
+        (
+            ["algorithm.type=sft", "policy_loss.clip_high=0.28", "credit.discount=0.9"],
+            "credit.discount=0.9, policy_loss.clip_high=0.28: only reinforcement learning",
+            "with algorithm.type=sft leave such keys out",
+        ),
+        (
+            ["algorithm.type=agentevol", "credit.truncated=mask"],
+            "credit.truncated=mask: only reinforcement learning",
+            "with algorithm.type=agentevol leave such keys out",
+        ),
+        (
+            ["algorithm.type=sft", "training.updates_per_step=2"],
+            "training.updates_per_step=2 is about episodes that a step collects",
+            "set training.updates_per_step=1",
+        ),
+        (
+            ["algorithm.type=dpo", "algorithm.data=runs/a", "training.epochs_per_step=2"],
+            "training.epochs_per_step=2 is about episodes that a step collects",
+            "set training.epochs_per_step=1",
+        ),
+        (
+            ["algorithm.type=sft", "rollout.max_refills=2"],
+            "rollout.max_refills=2 is about episodes that a step collects",
+            "set rollout.max_refills=0",
+        ),
+        (
+            ["algorithm.type=agentevol", "algorithm.restart=base", "algorithm.accumulate=false"],
+            "algorithm.restart=base forgets",
+            "set algorithm.accumulate=true",
         ),
         (
             ["training.min_lr_ratio=0.1"],
@@ -285,7 +315,7 @@ def test_stages_of_rounds_need_their_settings():
 
 
 def test_a_sft_recipe_may_have_settings_that_make_no_sense_online():
-    config = parse("algorithm.type=sft", "rollout.temperature=0", "training.updates_per_step=99")
+    config = parse("algorithm.type=sft", "rollout.temperature=0", "rollout.min_group_size=99")
     assert isinstance(config.algorithm, SFTConfig)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import (
@@ -17,14 +18,20 @@ from agentgym_rl.config import (
     RunConfig,
     TrainingConfig,
 )
+from agentgym_rl.config.sections import CheckpointConfig
 from agentgym_rl.engines.native import NativeEngine
 from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.envs.demos import demonstrate
+from agentgym_rl.models.forward import action_logprobs
 from agentgym_rl.models.loading import load_pretrained
 from agentgym_rl.rollout.episode import Actors
+from agentgym_rl.runs.episodes import read_episodes
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.training.agentevol import AgentEvolTrainer, newest_per_task
+from agentgym_rl.training.algorithms.episode_tokens import actions_of
 from agentgym_rl.training.conversations import from_demonstration, read_conversations
+from agentgym_rl.training.learner import Learner
+from agentgym_rl.training.sft import fitting_samples, negative_logprob
 from agentgym_rl.types import Episode, StopReason, Task
 from chat_families import small_policy
 from fakes import CountingEnv
@@ -66,6 +73,7 @@ def make_config(**changes: object) -> RunConfig:
         algorithm=algorithm,
         rounds=FixedRoundsConfig(rounds=2),
         rollout=RolloutConfig(max_tokens_per_round=4, max_tokens=128),
+        checkpoint=CheckpointConfig(every=1),
         training=TrainingConfig(steps=2, tasks_per_step=2, lr=5e-3, epochs_per_step=2),
     )
 
@@ -102,13 +110,51 @@ async def test_every_iteration_leaves_its_data_and_its_model(tmp_path: Path):
     assert lines[1]["train/loss"] < lines[0]["train/loss"]
 
 
+@pytest.mark.parametrize("restart", ["previous", "base"])
+async def test_an_iteration_learns_from_where_the_recipe_says(restart: str, tmp_path: Path):
+    run = RunFolder(tmp_path / "run")
+    config = make_config(restart=restart)
+    await run_iterations(config, run, num_demos=3)
+    assert run.base_weights.exists() == (restart == "base")
+    models = [load_pretrained(run.iteration_path(step) / "model") for step in (1, 2)]
+    begin = small_policy("qwen3") if restart == "base" else models[0]
+    learner = Learner(begin, config.training, temperature=1.0)
+    if restart == "previous":
+        learner.load_state(torch.load(run.checkpoint_path(1) / "learner.pt", weights_only=True))
+    data = read_conversations(run.iteration_path(2) / "conversations.jsonl")
+    samples = [sample for _, sample in fitting_samples(list(data), begin, max_tokens=128)]
+    trainer = AgentEvolTrainer.__new__(AgentEvolTrainer)
+    trainer._evol, trainer._config = config.algorithm, config
+    for batch in trainer._batches(2, samples):
+        learner.update(batch, negative_logprob)
+    for ours, theirs in zip(begin.model.parameters(), models[1].model.parameters(), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-6)
+
+
+async def test_the_drift_of_an_iteration_is_from_the_policy_that_explored(tmp_path: Path):
+    run = RunFolder(tmp_path / "run")
+    await run_iterations(make_config(), run, num_demos=2)
+    (part, *_) = sorted(run.episodes.glob("train-*.parquet"))
+    samples = [sample for episode in read_episodes(part) for sample in episode.samples]
+    model = load_pretrained(run.iteration_path(1) / "model").model
+    with torch.no_grad():
+        now = action_logprobs(model, samples, temperature=1.0).logprobs_A
+    before = torch.tensor([lp for s in samples for lp in actions_of(s, s.logprobs)])
+    expected = ((now - before).exp() - 1 - (now - before)).mean()
+    assert run.read_metrics()[0]["train/kl"] == pytest.approx(float(expected), rel=1e-3)
+    assert expected > 0
+
+
 async def test_an_iteration_without_success_learns_nothing_and_says_so(tmp_path: Path):
     run = RunFolder(tmp_path / "run")
     await run_iterations(make_config(), run, num_demos=0)
     for line in run.read_metrics():
         # An untrained model writes no action.
         assert line["rollout/success_rate"] == line["train/episodes_kept"] == 0.0
-        assert line["train/updates"] == 0.0 and line["train/updates_skipped"] == 1.0
+        assert (
+            line["train/updates"] == line["train/kl"] == 0.0
+            and line["train/updates_skipped"] == 1.0
+        )
     assert (run.iteration_path(2) / "conversations.jsonl").read_text() == ""
 
 

@@ -137,7 +137,7 @@ def test_an_update_has_the_gradient_of_the_pairs_loss_however_it_is_split(
     expected = {name: p.grad.clone() for name, p in policy.model.named_parameters()}
     policy.model.zero_grad()
     parameters = dict(policy.model.named_parameters())
-    metrics = trainer.update(pairs)
+    metrics = trainer.update(trainer._items.take(1, len(pairs)))
     state = trainer._learner._optimizer.state
     for name, grad in expected.items():
         found = state[parameters[name]]["exp_avg"] / (1 - BETA1)
@@ -147,6 +147,7 @@ def test_an_update_has_the_gradient_of_the_pairs_loss_however_it_is_split(
         0.3 * float(differences_P.detach().mean()), rel=1e-3
     )
     assert metrics["train/accuracy"] == float((differences_P > 0).float().mean())
+    assert metrics["train/kl"] > 0.0
 
 
 async def test_training_prefers_the_chosen_and_starts_at_the_reference(tmp_path: Path):
@@ -162,8 +163,27 @@ async def test_training_prefers_the_chosen_and_starts_at_the_reference(tmp_path:
     lines = run.read_metrics()
     assert lines[0]["train/loss"] == pytest.approx(math.log(2))
     assert lines[0]["train/margin"] == 0.0
+    assert abs(lines[0]["train/kl"]) < 1e-6 < lines[-1]["train/kl"]
     assert lines[-1]["train/margin"] > 0 and lines[-1]["train/accuracy"] == 1.0
     assert lines[0]["train/pairs_left_out"] == 3.0
+
+
+async def test_the_reference_is_scored_once_and_read_by_a_run_that_goes_on(tmp_path: Path):
+    policy, run = small_policy("qwen3"), RunFolder(tmp_path / "run")
+    data = PairSet(make_pairs(policy.renderer), 0)
+    run.create("")
+    first = DPOTrainer(make_config(), policy, run, data)
+    known = {item.chosen.sample: item.chosen.reference_A for item in first._items.take(1, 2)}
+    await first.train()
+    second = DPOTrainer(make_config(), policy, run, data)
+    assert second.restore() == 2
+    for item in second._items.take(1, 2):
+        assert torch.equal(item.chosen.reference_A, known[item.chosen.sample])
+    with pytest.raises(RunError, match=r"the data is not what the run in .* began with"):
+        DPOTrainer(make_config(), policy, run, PairSet(data.pairs[:1], 0))
+    run.reference_scores.write_bytes(b"half a file")
+    with pytest.raises(RunError, match=r"reference_scores\.pt cannot be read"):
+        DPOTrainer(make_config(), policy, run, data)
 
 
 def test_observation_tokens_get_no_weight():
