@@ -48,12 +48,8 @@ from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.tasks import EpochSampler, evaluation_tasks, select_tasks
 from agentgym_rl.runs.folder import Metrics, RunFolder, step_of
 from agentgym_rl.training.agentevol import AgentEvolTrainer
-from agentgym_rl.training.conversations import (
-    Conversation,
-    from_demonstration,
-    read_conversations,
-    texts_of,
-)
+from agentgym_rl.training.conversation_files import read_conversations
+from agentgym_rl.training.conversations import Conversation, from_demonstration, texts_of
 from agentgym_rl.training.dpo import DPOTrainer
 from agentgym_rl.training.preferences import load_pairs
 from agentgym_rl.training.sft import SFTTrainer

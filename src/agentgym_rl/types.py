@@ -87,7 +87,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation; `role` is "user" or "assistant"."""
+    """One message of a conversation; `role` is "user", "assistant" or "system"."""
 
     role: str
     content: str

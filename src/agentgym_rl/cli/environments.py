@@ -100,7 +100,8 @@ def write_demonstrations(
     from agentgym_rl.agents.formats import make_format
     from agentgym_rl.config import AgentConfig
     from agentgym_rl.envs.demos import collect_demonstrations
-    from agentgym_rl.training.conversations import from_demonstration, to_json_line
+    from agentgym_rl.training.conversation_files import to_json_line
+    from agentgym_rl.training.conversations import from_demonstration
 
     make_format(format_name)
     output.parent.mkdir(parents=True, exist_ok=True)

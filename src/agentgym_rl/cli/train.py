@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +20,8 @@ from agentgym_rl.config import (
 )
 from agentgym_rl.errors import ConfigError, RunError
 from agentgym_rl.runs.folder import RunFolder, write_atomically
+
+logger = logging.getLogger(__name__)
 
 _DEFAULT_RECIPE = "quickstart"
 # What may change when a run goes on: how long it runs and what it keeps, not what it learns.
@@ -110,12 +113,22 @@ def _resumed(
         config = parse_config(read_table(find_recipe(recipe)), overrides, source=recipe)
     else:
         config = parse_config(read_table(run.config_file), overrides, source=str(run.config_file))
-    changed = [key for key in changed_keys(saved, config) if not key.startswith(_MAY_CHANGE)]
+    differing = changed_keys(saved, config)
+    changed = [key for key in differing if not key.startswith(_MAY_CHANGE)]
     if changed:
         raise ConfigError(
             f"changed against the run in {run_dir}: {', '.join(changed)}; a run goes on with the "
             f"settings it began with (only {', '.join(_MAY_CHANGE)} may change): start a "
             "new run instead"
+        )
+    if "training.steps" in differing and config.training.lr_schedule != "constant":
+        logger.warning(
+            "training.steps=%d was %d, and training.lr_schedule=%s falls over the whole run: from "
+            "here on the learning rate is that of a run of %d steps",
+            config.training.steps,
+            saved.training.steps,
+            config.training.lr_schedule,
+            config.training.steps,
         )
     return config, run
 

@@ -201,9 +201,9 @@ class CreditConfig(BaseConfig):
     """What a reward one round later is worth; the tokens of one reply are not discounted."""
 
     truncated: Literal["as_is", "mask", "bootstrap"] = "as_is"
-    """Episodes cut by a limit: `as_is` counts what they earned, because evaluation has the limit
-    too; `mask` learns nothing from them, but compares others with them; `bootstrap` (PPO) adds the
-    critic's value of where the horizon cut."""
+    """Episodes cut by the horizon or `rollout.max_tokens`: `as_is` counts what they earned, because
+    evaluation has the limits too; `mask` learns nothing from them, but compares others with them;
+    `bootstrap` (PPO) adds the critic's value of where they were cut."""
 
     normalize_per_env: bool = False
     """Give the advantages of every environment mean 0 and deviation 1 over its action tokens, so

@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import cached_property
 
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 logger = logging.getLogger(__name__)
 
 _REPLY, _OBSERVATION = "[[reply-text]]", "[[observation-text]]"
+_SYSTEM = "[[system-text]]"
 
 
 class ChatRenderer:
@@ -39,8 +42,14 @@ class ChatRenderer:
         self.stop_token_ids = self._find_stop_tokens()
         self._warn_unless_faithful()
 
-    def prompt(self, text: str) -> list[int]:
-        """Return the ids from the start up to where the first reply begins."""
+    def prompt(self, text: str, *, system: str | None = None) -> list[int]:
+        """Return the ids from the start up to where the first reply begins.
+
+        `system` is a system message to begin with. A template that has none gets it as the
+        beginning of the text, with an empty line between.
+        """
+        if system is not None:
+            return self._prompt_with_system(system, text)
         return [
             *self._encode_marks(self._before_first),
             *self._encode_text(text),
@@ -72,6 +81,29 @@ class ChatRenderer:
         if ids and ids[-1] in self.stop_token_ids:
             ids.pop()
         return str(self._tokenizer.decode(ids, skip_special_tokens=False))
+
+    def _prompt_with_system(self, system: str, text: str) -> list[int]:
+        if self._around_system is None:
+            return self.prompt(f"{system.strip()}\n\n{text.strip()}")
+        before, between, after = self._around_system
+        return [
+            *self._encode_marks(before),
+            *self._encode_text(system),
+            *self._encode_marks(between),
+            *self._encode_text(text),
+            *self._encode_marks(after),
+        ]
+
+    @cached_property
+    def _around_system(self) -> tuple[str, str, str] | None:
+        """The template's text around a system and a user message; None where it has no system."""
+        messages = [{"role": "system", "content": _SYSTEM}, _user(_OBSERVATION)]
+        try:
+            before, rest = _split_once(self._template(messages), _SYSTEM)
+            between, after = _split_once(rest, _OBSERVATION)
+        except (TemplateError, ValueError):
+            return None
+        return before, between, after
 
     def _template(self, messages: list[dict[str, str]]) -> str:
         text = self._tokenizer.apply_chat_template(

@@ -24,7 +24,8 @@ from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.training.algorithms.episode_tokens import actions_of
 from agentgym_rl.training.algorithms.kl import drift
 from agentgym_rl.training.collection import Collected
-from agentgym_rl.training.conversations import Conversation, from_episode, to_json_line
+from agentgym_rl.training.conversation_files import to_json_line
+from agentgym_rl.training.conversations import Conversation, from_episode
 from agentgym_rl.training.learner import Learner
 from agentgym_rl.training.scoring import Scorers, score_samples
 from agentgym_rl.training.sft import fitting_samples, negative_logprob, supervised_sample

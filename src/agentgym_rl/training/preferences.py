@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from agentgym_rl.config import DPOConfig
 from agentgym_rl.errors import ConfigError
@@ -19,15 +20,14 @@ from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.runs.episodes import read_episodes
 from agentgym_rl.runs.folder import RunFolder
-from agentgym_rl.training.conversations import (
-    from_episode,
-    parse_conversation,
-    read_rows,
-    to_sample,
-)
+from agentgym_rl.training.conversation_files import parse_conversation, read_rows
+from agentgym_rl.training.conversations import Conversation, from_episode, to_sample
 from agentgym_rl.types import Episode, Sample
 
 logger = logging.getLogger(__name__)
+
+_Tokens: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
+"""What is compared of an episode: its tokens, and which of them the agent said."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +46,39 @@ class PairSet:
 
     pairs: list[Pair]
     num_left_out: int
-    """Pairs with an episode that is too long."""
+    """Pairs that are too long, or whose episodes are the same, or that were there before."""
 
 
 def load_pairs(config: DPOConfig, policy: Policy, *, max_tokens: int) -> PairSet:
-    """Return the pairs that a recipe names; those beyond the context are left out and counted."""
+    """Return the pairs that a recipe names.
+
+    Those that are too long or teach nothing are left out, each with a warning, and counted.
+    """
     path, limit = Path(config.data), min(max_tokens, policy.max_context)
     found = stored_pairs(path, config, policy) if path.is_dir() else read_pairs(path, policy)
-    pairs: list[Pair] = []
+    pairs: dict[tuple[_Tokens, _Tokens], Pair] = {}
     num_found = 0
     for pair in found:
         num_found += 1
+        tokens = (_tokens(pair.chosen), _tokens(pair.rejected))
         length = max(len(pair.chosen.token_ids), len(pair.rejected.token_ids))
         if length > limit:
-            logger.warning("%s: pair left out: %d tokens > %d", pair.origin, length, limit)
+            reason = f"{length} tokens are more than {limit}"
+        elif tokens[0] == tokens[1]:
+            reason = "its two episodes are the same"
+        elif tokens in pairs:
+            reason = f"it is that of {pairs[tokens].origin} once more"
         else:
-            pairs.append(pair)
+            pairs[tokens] = pair
+            continue
+        logger.warning("%s: pair left out: %s", pair.origin, reason)
     if not pairs:
         raise ConfigError(
             f"none of {num_found} pairs of {config.data} can be used: pairs need two episodes of a "
             f"task whose rewards differ by algorithm.min_margin={config.min_margin} or more, of "
             f"at most {limit} tokens each"
         )
-    return PairSet(pairs, num_found - len(pairs))
+    return PairSet(list(pairs.values()), num_found - len(pairs))
 
 
 def read_pairs(path: Path, policy: Policy) -> Iterator[Pair]:
@@ -76,14 +86,13 @@ def read_pairs(path: Path, policy: Policy) -> Iterator[Pair]:
     for origin, row in read_rows(path):
         try:
             if not isinstance(row, dict):
-                raise TypeError(f"a pair is an object, got {type(row).__name__}")
-            sides = [parse_conversation({"messages": row[k]}) for k in ("chosen", "rejected")]
-            if sides[0].messages[0] != sides[1].messages[0]:
+                raise ValueError(f"a pair is an object, got {type(row).__name__}")
+            chosen, rejected = (_side(row, key) for key in ("chosen", "rejected"))
+            if chosen.opening != rejected.opening:
                 raise ValueError("`chosen` and `rejected` must begin with the same message")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"{origin}: {type(error).__name__}: {error}") from error
-        chosen, rejected = (to_sample(side, policy.renderer) for side in sides)
-        yield Pair(chosen, rejected, origin)
+        except ValueError as error:
+            raise ConfigError(f"{origin}: {error}") from error
+        yield Pair(to_sample(chosen, policy.renderer), to_sample(rejected, policy.renderer), origin)
 
 
 def stored_pairs(folder: Path, config: DPOConfig, policy: Policy) -> Iterator[Pair]:
@@ -139,6 +148,7 @@ def exact_sample(episode: Episode, renderer: ChatRenderer) -> Sample:
 
 
 def _training_episodes(folder: Path) -> Iterator[Episode]:
+    """Yield the episodes that have a reward."""
     parts = sorted(RunFolder(folder).episodes.glob("train-*.parquet"))
     if not parts:
         raise ConfigError(
@@ -147,11 +157,40 @@ def _training_episodes(folder: Path) -> Iterator[Episode]:
         )
     for part in parts:
         for row, episode in enumerate(read_episodes(part), start=1):
-            if episode.reward is not None and not math.isfinite(episode.reward):
-                raise ConfigError(f"{part}, row {row}: the reward is {episode.reward}")
-            if len(episode.samples) > 1:
-                raise ConfigError(
-                    f"{part}, row {row}: an episode in {len(episode.samples)} samples, because "
-                    "its context was edited, cannot be compared as one"
-                )
-            yield episode
+            if episode.reward is not None:
+                complaint = _complaint(episode, episode.reward)
+                if complaint:
+                    raise ConfigError(f"{part}, row {row}: {complaint}")
+                yield episode
+
+
+def _complaint(episode: Episode, reward: float) -> str:
+    """Return what keeps a stored episode from being compared, or nothing."""
+    if not math.isfinite(reward):
+        return f"the reward is {reward}"
+    if len(episode.samples) != 1:
+        return (
+            f"an episode in {len(episode.samples)} samples cannot be compared as one; there are "
+            "several where the agent's context was edited"
+        )
+    (sample,) = episode.samples
+    aligned = {len(sample.token_ids), len(sample.loss_mask), len(sample.logprobs)}
+    if len(aligned) > 1 or not sample.segments or not sample.num_action_tokens:
+        return (
+            f"the sample is damaged: {len(sample.token_ids)} tokens, {len(sample.loss_mask)} marks "
+            f"of which {sample.num_action_tokens} are of actions, {len(sample.segments)} segments"
+        )
+    return "" if episode.messages else "the episode has no messages"
+
+
+def _side(row: dict[str, object], key: str) -> Conversation:
+    if key not in row:
+        raise ValueError(f"a pair has `chosen` and `rejected`, and there is no `{key}`")
+    try:
+        return parse_conversation({"messages": row[key]})
+    except ValueError as error:
+        raise ValueError(f"`{key}`: {error}") from error
+
+
+def _tokens(sample: Sample) -> _Tokens:
+    return sample.token_ids, sample.loss_mask

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -12,11 +11,14 @@ from torch import Tensor
 
 from agentgym_rl.models.critic import Critic
 from agentgym_rl.models.loading import Policy
-from agentgym_rl.training.algorithms.base import ScoredEpisode, ScoredSample, Scores
+from agentgym_rl.training.algorithms.base import (
+    CUT_BY_LENGTH,
+    ScoredEpisode,
+    ScoredSample,
+    Scores,
+)
 from agentgym_rl.training.passes import split_by_tokens
-from agentgym_rl.types import Episode, Group, Sample, StopReason
-
-logger = logging.getLogger(__name__)
+from agentgym_rl.types import Episode, Group, Sample
 
 PerToken = Callable[[Sequence[Sample]], Tensor]
 """From packed samples to one number for each action token."""
@@ -65,10 +67,11 @@ def score_samples(
 def bootstrap_groups(
     groups: Sequence[Sequence[ScoredEpisode]], critic: Critic, policy: Policy, *, max_tokens: int
 ) -> list[list[ScoredEpisode]]:
-    """Return the episodes with the value of where the horizon cut them, 0 where nothing did.
+    """Return the episodes with the value of where a limit on length cut them, 0 where none did.
 
     The state is what the next reply would have been sampled from: all tokens so far, and the last
-    observation as the policy would have seen it.
+    observation as the policy would have seen it. Where it leaves no room in the model's context,
+    no reply could follow whatever the limits, so the episode is over and its value 0.
     """
     ends = [_Cut(_ids_after(item.episode, policy)) for group in groups for item in group]
     known = [end for end in ends if end.ids]
@@ -94,20 +97,12 @@ class _Cut:
 
 
 def _ids_after(episode: Episode, policy: Policy) -> tuple[int, ...]:
-    """Return all tokens up to where the horizon cut the episode, the last observation included."""
-    if episode.stop_reason is not StopReason.MAX_ROUNDS:
+    """Return all tokens up to where a limit cut the episode, the last observation included."""
+    if episode.stop_reason not in CUT_BY_LENGTH:
         return ()
     ids = list(episode.samples[-1].token_ids)
     ids += policy.renderer.turn(episode.rounds[-1].observation, reply_ids=ids)
-    if len(ids) < policy.max_context:
-        return tuple(ids)
-    logger.warning(
-        "an episode of %s is not bootstrapped: its last observation ends at token %d of at most %d",
-        episode.task.id,
-        len(ids),
-        policy.max_context,
-    )
-    return ()
+    return tuple(ids) if len(ids) < policy.max_context else ()
 
 
 def _score(samples: list[Sample], scorers: Scorers) -> list[ScoredSample]:

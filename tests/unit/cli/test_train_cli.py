@@ -106,6 +106,27 @@ def test_a_resumed_dry_run_prints_the_recipe_of_the_run(
 
 
 @pytest.mark.parametrize(
+    ("schedule", "override", "warns"),
+    [
+        ("linear", "training.steps=999", True),
+        ("constant", "training.steps=999", False),
+        ("linear", "checkpoint.every=3", False),
+    ],
+)
+def test_more_steps_with_a_falling_rate_are_warned_about(
+    agentgym,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    schedule: str,
+    override: str,
+    warns: bool,
+):
+    make_run(tmp_path / "one", f"training.lr_schedule={schedule}")
+    assert agentgym("train", "--run-dir", "one", "--resume", "--dry-run", override) == 0
+    assert ("the learning rate is that of a run of 999 steps" in caplog.text) == warns
+
+
+@pytest.mark.parametrize(
     "override",
     [
         "training.steps=999",

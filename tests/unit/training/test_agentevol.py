@@ -29,7 +29,8 @@ from agentgym_rl.runs.episodes import read_episodes
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.training.agentevol import AgentEvolTrainer, newest_per_task
 from agentgym_rl.training.algorithms.episode_tokens import actions_of
-from agentgym_rl.training.conversations import from_demonstration, read_conversations
+from agentgym_rl.training.conversation_files import read_conversations
+from agentgym_rl.training.conversations import from_demonstration
 from agentgym_rl.training.learner import Learner
 from agentgym_rl.training.sft import fitting_samples, negative_logprob
 from agentgym_rl.types import Episode, StopReason, Task

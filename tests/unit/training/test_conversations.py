@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,8 @@ from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.demos import Demonstration, demonstrate
 from agentgym_rl.errors import ConfigError
-from agentgym_rl.training.conversations import (
-    Conversation,
-    from_demonstration,
-    read_conversations,
-    texts_of,
-    to_json_line,
-    to_sample,
-)
+from agentgym_rl.training.conversation_files import read_conversations, to_json_line
+from agentgym_rl.training.conversations import Conversation, from_demonstration, texts_of, to_sample
 from agentgym_rl.types import Message, SegmentKind, Task
 from chat_families import FAMILIES, family
 from fakes import CountingEnv
@@ -101,26 +96,38 @@ def test_empty_lines_are_skipped(tmp_path: Path):
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("{oops", "JSONDecodeError"),
-        ("[]", "TypeError"),
-        ('"text"', "TypeError"),
-        ("{}", "KeyError: 'messages'"),
+        ("{oops", "no JSON: Expecting property name"),
+        (GOOD[:-9], "no JSON: "),
+        (GOOD + " x", "no JSON: Extra data"),
+        ("[" * 100_000, "no JSON: maximum recursion depth"),
+        ("[]", "a conversation is an object, got list"),
+        ('"text"', "a conversation is an object, got str"),
+        ("null", "a conversation is an object, got nothing"),
+        ("{}", "`messages` must be a list with at least one user and one assistant message"),
+        ('{"messages": null}', "`messages` must be a list"),
         ('{"messages": []}', "at least one user and one assistant message"),
         ('{"messages": "text"}', "at least one user and one assistant message"),
-        ('{"messages": ["text"]}', "TypeError"),
-        ('{"messages": [{"role": "user"}]}', "KeyError: 'content'"),
-        ('{"messages": [{"role": "system", "content": "a"}]}', "role 'user', got role 'system'"),
-        ('{"messages": [{"role": "user", "content": 3}]}', "message 0 must be text"),
+        ('{"messages": ["text"]}', "message 0 is an object, got str"),
+        ('{"messages": [{"role": "user"}]}', "message 0: `content` is text, and missing"),
+        ('{"messages": [{"content": "a"}]}', "message 0: `role` is text, and missing"),
+        ('{"messages": [{"role": ["user"], "content": "a"}]}', "`role` is text, got list"),
+        ('{"messages": [{"role": "system", "content": "a"}]}', "ends with an assistant message"),
+        ('{"messages": [{"role": "tool", "content": "a"}]}', "of role 'user', got 'tool'"),
+        ('{"messages": [{"role": "user", "content": 3}]}', "message 0: `content` is text, got int"),
+        ('{"messages": [{"role": "user", "content": null}]}', "`content` is text, got nothing"),
+        (GOOD.replace('"Go."', '"\\ud800"'), "message 0 has half a character"),
+        (GOOD.replace('"counting/4"', "[4]"), "`task` is text, got list"),
+        (GOOD.replace('"add 1"', '"add 1", "loss": 0'), "message 1: `loss` is true or false"),
         ('{"messages": [{"role": "user", "content": "a"}]}', "ends with an assistant message"),
         (GOOD.replace('"add 1"', '"add 1", "loss": false'), "one at least is learned from"),
         (GOOD.replace('"add 1"', '"add 1", "loss": "false"'), "message 1: `loss` is true or false"),
         (GOOD.replace('"Go."', '"Go.", "loss": true'), "message 0: `loss` is true or false"),
-        ('{"conversations": []}', "at least one human and one gpt entry"),
-        ('{"conversations": [{"from": "human"}]}', "KeyError: 'value'"),
+        ('{"conversations": []}', "`conversations` must be a list with at least one user"),
+        ('{"conversations": [{"from": "human"}]}', "message 0: `value` is text, and missing"),
         ('{"conversations": [{"from": "human", "value": "a"}]}', "ends with an assistant message"),
         (
             '{"conversations": [{"from": "system", "value": "a"}, {"from": "gpt", "value": "b"}]}',
-            "role 'user', got role 'system'",
+            "message 1 must be of role 'user', got 'assistant'",
         ),
     ],
 )
@@ -162,14 +169,88 @@ def test_a_bad_item_of_a_list_is_named_with_its_line(tmp_path: Path):
     path = tmp_path / "train.json"
     good = json.dumps(agentgym_item("a_1", "x", "y", "z", "w"))
     path.write_text(f"[\n{good},\n{good},\n{{}}\n]")
-    with pytest.raises(ConfigError, match=r"train\.json, line 4: KeyError: 'messages'"):
+    with pytest.raises(ConfigError, match=r"train\.json, line 4: `messages` must be a list"):
         list(read_conversations(path))
-    path.write_text(f"[\n{good},\n{good},\n{{\n]")
-    with pytest.raises(ConfigError, match=r"train\.json, line 4: JSONDecodeError"):
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("[\nGOOD,\nGOOD,\n{\n]", "line 4: no JSON: "),
+        ("[\nGOOD,\nGOOD\n", "line 4: the list goes on with `,` or ends with `]`"),
+        ("[\nGOOD,\nGOOD", "line 3: the list goes on with `,` or ends with `]`"),
+        ("[\nGOOD\nGOOD]", "line 3: the list goes on with `,` or ends with `]`"),
+        ("[\nGOOD,\n]", "line 3: no JSON: "),
+        ("[\nGOOD,,\nGOOD]", "line 2: no JSON: "),
+        ("[\nGOOD]\n\nGOOD", "line 4: something follows the end of the list"),
+        ("[]\n]", "line 2: something follows the end of the list"),
+    ],
+)
+def test_a_list_that_is_no_list_is_an_error(tmp_path: Path, text: str, told: str):
+    path = tmp_path / "train.json"
+    good = json.dumps(agentgym_item("a_1", "x", "y", "z", "w"))
+    path.write_text(text.replace("GOOD", good))
+    with pytest.raises(ConfigError) as caught:
         list(read_conversations(path))
-    path.write_text(f"[\n{good},\n{good}\n")
-    with pytest.raises(ConfigError, match=r"train\.json, line 4: JSONDecodeError"):
-        list(read_conversations(path))
+    assert f"train.json, {told}" in str(caught.value)
+
+
+@pytest.mark.parametrize("before", ["", "\ufeff"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_files_of_other_systems_are_read(tmp_path: Path, before: str, line_end: str):
+    lines, whole = tmp_path / "demos.jsonl", tmp_path / "demos.json"
+    lines.write_bytes((before + line_end.join([GOOD, "", GOOD, ""])).encode())
+    whole.write_bytes((before + line_end.join(["[", f"{GOOD},", GOOD, "]", ""])).encode())
+    for path, numbers in ((lines, [1, 3]), (whole, [2, 3])):
+        found = list(read_conversations(path))
+        assert [item.origin for item in found] == [f"{path}, line {n}" for n in numbers]
+        assert found[0] == make_conversation("Go.", "add 1")
+
+
+def with_system(*texts: str, system: str = "Be brief.") -> Conversation:
+    plain = make_conversation(*texts)
+    messages = (Message("system", system), *plain.messages)
+    return replace(plain, messages=messages, is_learned=(False, *plain.is_learned))
+
+
+def test_a_system_message_may_come_first_in_both_kinds_of_files(tmp_path: Path):
+    item = agentgym_item("counting_4", "Go.", "add 1", "Count: 1.", "add 2")
+    turns = [{"from": "system", "loss": None, "value": "Be brief."}, *item["conversations"]]
+    turns[-1]["loss"] = False
+    ours = with_system("Go.", "add 1", "Count: 1.", "add 2")
+    theirs = json.dumps({**item, "conversations": turns}).replace('"loss": false', '"loss": null')
+    first, second = read(tmp_path, to_json_line(ours), theirs)
+    assert first == ours and first.opening == first.messages[:2]
+    assert second == replace(ours, task="counting_4")
+    for bad in (
+        theirs.replace('"system", "loss": null', '"system", "loss": true'),
+        theirs.replace('"human"', '"system"'),
+    ):
+        with pytest.raises(ConfigError, match=r"demos\.jsonl, line 1: message [01]"):
+            read(tmp_path, bad)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("system", ["Be brief.", "", " <|im_end|> "])
+def test_a_system_message_is_rendered_as_the_template_has_it(name: str, system: str):
+    chat = family(name)
+    texts = ("Go.", "add 1", "Count: 1.", "add 2")
+    sample = to_sample(with_system(*texts, system=system), chat.renderer)
+    assert sum(sample.loss_mask) == sum(len(chat.renderer.reply(t)) for t in ("add 1", "add 2"))
+    plain = to_sample(make_conversation(*texts), chat.renderer)
+    if name == "gemma":
+        # Its template has no system messages: the text begins with it.
+        merged = to_sample(make_conversation(f"{system.strip()}\n\nGo.", *texts[1:]), chat.renderer)
+        assert sample == merged
+    if name != "gemma" and system == "Be brief.":
+        rows = [{"role": "system", "content": system}, {"role": "user", "content": "Go."}]
+        text = chat.tokenizer.apply_chat_template(rows, tokenize=False, add_generation_prompt=True)
+        ids = chat.tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert list(sample.token_ids[: len(ids)]) == ids
+        assert sample.loss_mask[len(ids)] == 1, "the reply follows"
+    marks = [sample.token_ids.count(chat.end_of_turn), plain.token_ids.count(chat.end_of_turn)]
+    # The other ChatML templates put a system message of their own where there is none.
+    assert marks[0] - marks[1] == (1 if name == "llama3" else 0), "text forges no marks"
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path):

@@ -266,6 +266,44 @@ def test_a_reward_that_is_no_number_is_an_error_that_names_its_row(tmp_path: Pat
         load_pairs(DPOConfig(data=str(tmp_path)), small_policy("qwen3"), max_tokens=512)
 
 
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"samples": ()}, "an episode in 0 samples"),
+        ({"samples": make_episode(1.0).samples * 2}, "an episode in 2 samples"),
+        ({"messages": ()}, "the episode has no messages"),
+        ({"reward": float("inf")}, "the reward is inf"),
+        ({"reward": float("-inf")}, "the reward is -inf"),
+    ],
+)
+def test_a_damaged_episode_is_an_error_that_names_its_row(
+    changes: dict[str, object], told: str, tmp_path: Path
+):
+    write_run(tmp_path, make_episode(0.0), replace(make_episode(1.0), **changes))
+    with pytest.raises(ConfigError, match=rf"train-000001\.parquet, row 2: {told}"):
+        load_pairs(DPOConfig(data=str(tmp_path)), small_policy("qwen3"), max_tokens=512)
+
+
+@pytest.mark.parametrize("changes", [{"loss_mask": (0, 0)}, {"segments": ()}, {"logprobs": (0.0,)}])
+def test_a_damaged_sample_is_an_error_that_names_its_row(
+    changes: dict[str, object], tmp_path: Path
+):
+    episode = make_episode(1.0)
+    damaged = replace(episode, samples=(replace(episode.samples[0], **changes),))
+    write_run(tmp_path, make_episode(0.0), damaged)
+    with pytest.raises(ConfigError, match="row 2: the sample is damaged"):
+        load_pairs(DPOConfig(data=str(tmp_path)), small_policy("qwen3"), max_tokens=512)
+
+
+def test_half_a_file_of_episodes_is_an_error_that_names_it(tmp_path: Path):
+    write_run(tmp_path, make_episode(0.0), make_episode(1.0))
+    part = tmp_path / "episodes" / "train-000001.parquet"
+    whole = part.read_bytes()
+    part.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(RunError, match=r"train-000001\.parquet holds no episodes"):
+        load_pairs(DPOConfig(data=str(tmp_path)), small_policy("qwen3"), max_tokens=512)
+
+
 def test_a_folder_without_episodes_is_an_error(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"has no episodes/train-\*\.parquet"):
         load_pairs(DPOConfig(data=str(tmp_path)), small_policy("qwen3"), max_tokens=512)
@@ -285,11 +323,49 @@ def test_pairs_are_read_from_json_lines(tmp_path: Path):
     assert pair.rejected == make_sample(policy.renderer, "Go.", "add 2", "No.", "add 3")
 
 
+def test_pairs_that_teach_nothing_are_left_out_named_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    policy, path = small_policy("qwen3"), tmp_path / "pairs.jsonl"
+    good = {"chosen": side("Go.", "add 1"), "rejected": side("Go.", "add 2")}
+    same = {"chosen": side("Go.", "add 1"), "rejected": side("Go.", "add 1")}
+    path.write_text("\n".join(map(json.dumps, [good, same, good])))
+    with caplog.at_level(logging.WARNING):
+        found = load_pairs(DPOConfig(data=str(path)), policy, max_tokens=512)
+    assert (len(found.pairs), found.num_left_out) == (1, 2)
+    assert "pairs.jsonl, line 2: pair left out: its two episodes are the same" in caplog.text
+    assert f"line 3: pair left out: it is that of {path}, line 1 once more" in caplog.text
+    path.write_text(json.dumps(same))
+    with pytest.raises(ConfigError, match="none of 1 pairs"):
+        load_pairs(DPOConfig(data=str(path)), policy, max_tokens=512)
+
+
+def test_pairs_with_other_system_messages_are_of_other_tasks(tmp_path: Path):
+    policy, path = small_policy("qwen3"), tmp_path / "pairs.jsonl"
+    sides = [
+        [{"role": "system", "content": text}, *side("Go.", action)]
+        for text, action in (("Be brief.", "add 1"), ("Be brief.", "add 2"), ("Be long.", "add 2"))
+    ]
+    path.write_text(json.dumps({"chosen": sides[0], "rejected": sides[1]}))
+    (pair,) = load_pairs(DPOConfig(data=str(path)), policy, max_tokens=512).pairs
+    start = pair.chosen.segments[0].end
+    assert pair.chosen.token_ids[:start] == pair.rejected.token_ids[:start]
+    path.write_text(json.dumps({"chosen": sides[0], "rejected": sides[2]}))
+    with pytest.raises(ConfigError, match=r"pairs\.jsonl, line 1: .* begin with the same message"):
+        load_pairs(DPOConfig(data=str(path)), policy, max_tokens=512)
+
+
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        ({"chosen": side("Go.", "a")}, "KeyError: 'rejected'"),
-        ({"chosen": side("Go.", "a"), "rejected": []}, "at least one user and one assistant"),
+        ({"chosen": side("Go.", "a")}, "there is no `rejected`"),
+        ({"chosen": side("Go.", "a"), "rejected": []}, "`rejected`: `messages` must be a list"),
+        ({"chosen": None, "rejected": side("Go.", "a")}, "`chosen`: `messages` must be a list"),
+        (
+            {"chosen": side("Go.", "a")[:1], "rejected": side("Go.", "a")},
+            "`chosen`: a conversation",
+        ),
+        (None, "a pair is an object, got NoneType"),
         ({"chosen": side("Go.", "a"), "rejected": side("Stop.", "b")}, "the same message"),
         ([1], "a pair is an object, got list"),
     ],

@@ -289,14 +289,31 @@ def test_an_own_critic_leaves_the_policy_alone_and_a_shared_one_does_not():
     assert norms["shared"] > 1.5 * norms["own"]
 
 
-def test_only_episodes_that_the_horizon_cut_are_bootstrapped():
+@pytest.mark.parametrize("reason", [r for r in StopReason if not r.is_failure])
+def test_only_episodes_that_a_limit_on_length_cut_are_bootstrapped(reason: StopReason):
     overrides = ["algorithm.type=ppo", "credit.truncated=bootstrap"]
     learner = make_learner(small_policy("qwen3"), make_algorithm(recipe(*overrides)))
     assert learner._critic is not None
     torch.nn.init.constant_(learner._critic.head.weight, 0.1)
-    for episode in (e for group in learner.score(make_groups()) for e in group):
-        is_cut = episode.episode.stop_reason is StopReason.MAX_ROUNDS
-        assert (episode.final_value != 0.0) == is_cut
+    episode = make_episode(1, num_rounds=2, stop_reason=reason)
+    ((scored,),) = learner.score([Group(episode.task, (episode,))])
+    is_cut = reason in (StopReason.MAX_ROUNDS, StopReason.MAX_TOKENS)
+    assert (scored.final_value != 0.0) == is_cut
+
+
+def test_an_episode_is_over_where_the_context_of_the_model_ends():
+    overrides = ["algorithm.type=ppo", "credit.truncated=bootstrap"]
+    policy = small_policy("qwen3")
+    learner = make_learner(policy, make_algorithm(recipe(*overrides)))
+    assert learner._critic is not None
+    torch.nn.init.constant_(learner._critic.head.weight, 0.1)
+    episode = make_episode(1, num_rounds=2, stop_reason=StopReason.MAX_TOKENS)
+    ids = list(episode.samples[0].token_ids)
+    ids += policy.renderer.turn(episode.rounds[-1].observation, reply_ids=ids)
+    for room, is_bootstrapped in ((1, True), (0, False)):
+        policy.model.config.max_position_embeddings = len(ids) + room
+        ((scored,),) = learner.score([Group(episode.task, (episode,))])
+        assert (scored.final_value != 0.0) == is_bootstrapped
 
 
 def test_the_value_at_a_cut_is_that_before_the_reply_that_would_have_come():

@@ -17,7 +17,10 @@ from typing import Literal
 from torch import Tensor
 
 from agentgym_rl.training.algorithms.aggregation import Aggregation
-from agentgym_rl.types import Episode, Sample
+from agentgym_rl.types import Episode, Sample, StopReason
+
+CUT_BY_LENGTH = frozenset({StopReason.MAX_ROUNDS, StopReason.MAX_TOKENS})
+"""Episodes that could have gone on; too many invalid actions are the agent's own doing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class CriticNeeds:
     trunk: Literal["own", "shared"]
     lr: float
     bootstraps: bool
-    """Whether the value after the last round is wanted where the horizon cut an episode."""
+    """Whether the value after the last round is wanted where a limit on length cut an episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class ScoredEpisode:
     episode: Episode
     samples: tuple[ScoredSample, ...]
     final_value: float = 0.0
-    """The critic's value of the state after the last round, where the horizon cut the episode."""
+    """The critic's value of the state after the last round, where a limit on length cut it."""
 
 
 @dataclass(frozen=True, slots=True)

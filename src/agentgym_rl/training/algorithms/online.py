@@ -16,6 +16,7 @@ from agentgym_rl.config import CreditConfig, KLConfig, PolicyLossConfig
 from agentgym_rl.training.algorithms.advantages import whiten
 from agentgym_rl.training.algorithms.aggregation import Aggregation
 from agentgym_rl.training.algorithms.base import (
+    CUT_BY_LENGTH,
     Algorithm,
     Batch,
     Needs,
@@ -30,10 +31,6 @@ from agentgym_rl.training.algorithms.episode_tokens import (
     episode_tokens,
 )
 from agentgym_rl.training.algorithms.policy_loss import PolicyLoss
-from agentgym_rl.types import StopReason
-
-_CUT = frozenset({StopReason.MAX_ROUNDS, StopReason.MAX_TOKENS})
-"""Ended by a limit on length; too many invalid actions are the agent's own doing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +88,7 @@ class OnlineAlgorithm(Algorithm):
             samples.append([])
             for item in group:
                 estimate = next(finished)
-                if self._credit.truncated == "mask" and item.episode.stop_reason in _CUT:
+                if self._credit.truncated == "mask" and item.episode.stop_reason in CUT_BY_LENGTH:
                     num_masked += 1
                 else:
                     samples[-1] += _training_samples(item, estimate)

@@ -1,0 +1,168 @@
+"""Files of conversations: what is read, what is written, and what a mistake is told.
+
+One line of a file: {"task": "babyai/400", "messages": [{"role": "user", "content": "..."},
+{"role": "assistant", "content": "...", "loss": true}, ...]}. `loss` is optional; an assistant
+message is learned from unless it is false. A system message may come first.
+
+AgentGym's files are read as well: a JSON list (or lines) of {"item_id": "babyai_400",
+"conversations": [{"from": "human", "loss": null, "value": "..."}, {"from": "gpt", ...}]}.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentgym_rl.errors import ConfigError
+from agentgym_rl.training.conversations import Conversation
+from agentgym_rl.types import Message
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """What a kind of file calls things."""
+
+    task: str
+    messages: str
+    role: str
+    content: str
+
+
+_OURS = _Keys("task", "messages", "role", "content")
+_AGENTGYM = _Keys("item_id", "conversations", "from", "value")
+_ROLES = {"human": "user", "gpt": "assistant"}
+"""AgentGym's names of roles."""
+
+
+def to_json_line(conversation: Conversation) -> str:
+    """Return the line of a conversations file."""
+    pairs = zip(conversation.messages, conversation.is_learned, strict=True)
+    messages = [
+        {"role": m.role, "content": m.content}
+        | ({"loss": learned} if m.role == "assistant" else {})
+        for m, learned in pairs
+    ]
+    return json.dumps({"task": conversation.task, "messages": messages}, ensure_ascii=False)
+
+
+def read_conversations(path: Path) -> Iterator[Conversation]:
+    """Yield the conversations of a file; a bad one is an error that names file and line."""
+    for origin, row in read_rows(path):
+        try:
+            yield replace(parse_conversation(row), origin=origin)
+        except ValueError as error:
+            raise ConfigError(f"{origin}: {error}") from error
+
+
+def read_rows(path: Path) -> Iterator[tuple[str, object]]:
+    """Yield the values of a JSON list, or of JSON lines, each with its file and line."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # Windows puts a mark before the first line
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read demonstrations from {str(path)!r}: {error}") from error
+    if text.lstrip().startswith("["):
+        yield from _list_items(path, text)
+        return
+    # Not splitlines: a JSON string may hold U+2028 and other characters that end its lines.
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                yield f"{path}, line {number}", json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise ConfigError(f"{path}, line {number}: no JSON: {error}") from error
+
+
+def parse_conversation(row: object) -> Conversation:
+    """Return the conversation of one row of a file, ours or AgentGym's; ValueError if it is bad."""
+    if not isinstance(row, dict):
+        raise ValueError(f"a conversation is an object, got {_kind(row)}")
+    keys = _AGENTGYM if _AGENTGYM.messages in row and _OURS.messages not in row else _OURS
+    task = row.get(keys.task)
+    if not isinstance(task, str | int | None) or isinstance(task, bool):
+        raise ValueError(f"`{keys.task}` is text, got {_kind(task)}")
+    items = row.get(keys.messages)
+    if not isinstance(items, list) or not items:
+        raise ValueError(
+            f"`{keys.messages}` must be a list with at least one user and one assistant message"
+        )
+    said = [_message(index, item, keys) for index, item in enumerate(items)]
+    if keys is _AGENTGYM and len(said) > 1 and said[-1][0].role == "user":
+        said.pop()  # what the environment answered to the last reply
+    return _conversation("" if task is None else str(task), said)
+
+
+def _message(index: int, item: object, keys: _Keys) -> tuple[Message, bool]:
+    """Return a message and whether it is learned from."""
+    if not isinstance(item, dict):
+        raise ValueError(f"message {index} is an object, got {_kind(item)}")
+    for key in (keys.role, keys.content):
+        if not isinstance(item.get(key), str):
+            raise ValueError(
+                f"message {index}: `{key}` is text, "
+                + (f"got {_kind(item[key])}" if key in item else "and missing")
+            )
+    content, loss = item[keys.content], item.get("loss")
+    role = _ROLES.get(item[keys.role], item[keys.role])
+    if not (loss is None or isinstance(loss, bool)) or (loss and role != "assistant"):
+        raise ValueError(
+            f"message {index}: `loss` is true or false, and never true of what the agent did "
+            f"not say, got {loss!r}"
+        )
+    if any("\ud800" <= letter <= "\udfff" for letter in content):
+        raise ValueError(f"message {index} has half a character (a lone surrogate)")
+    return Message(role, content), role == "assistant" and loss is not False
+
+
+def _conversation(task: str, said: list[tuple[Message, bool]]) -> Conversation:
+    """Return the conversation if its messages are in turn and one is learned from."""
+    has_system = said[0][0].role == "system"
+    for index, (message, _) in enumerate(said[has_system:], start=has_system):
+        expected = "assistant" if (index - has_system) % 2 else "user"
+        if message.role != expected:
+            raise ValueError(f"message {index} must be of role {expected!r}, got {message.role!r}")
+    messages, learned = zip(*said, strict=True)
+    if messages[-1].role != "assistant" or not any(learned):
+        raise ValueError(
+            "a conversation ends with an assistant message, and one at least is learned from"
+        )
+    return Conversation(task, messages, learned)
+
+
+def _list_items(path: Path, text: str) -> Iterator[tuple[str, object]]:
+    """Yield the items of a JSON list one by one, so that each is known by the line it begins in."""
+    line_ends = [place for place, letter in enumerate(text) if letter == "\n"]
+
+    def origin(place: int) -> str:
+        return f"{path}, line {bisect_left(line_ends, place) + 1}"
+
+    decoder, place = json.JSONDecoder(), _skip_space(text, text.index("[") + 1)
+    is_over = text[place : place + 1] == "]"
+    while not is_over:
+        start = place
+        try:
+            item, place = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError) as error:
+            raise ConfigError(f"{origin(start)}: no JSON: {error}") from error
+        yield origin(start), item
+        place = _skip_space(text, place)
+        is_over = text[place : place + 1] == "]"
+        if not is_over:
+            if text[place : place + 1] != ",":
+                raise ConfigError(f"{origin(place)}: the list goes on with `,` or ends with `]`")
+            place = _skip_space(text, place + 1)
+    rest = _skip_space(text, place + 1)
+    if rest < len(text):
+        raise ConfigError(f"{origin(rest)}: something follows the end of the list")
+
+
+def _skip_space(text: str, place: int) -> int:
+    while place < len(text) and text[place] in " \t\r\n":
+        place += 1
+    return place
+
+
+def _kind(value: object) -> str:
+    return "nothing" if value is None else type(value).__name__
