@@ -14,7 +14,7 @@ from typing import get_args
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
-from agentgym_rl.config.recipes import TomlTable, find_recipe, read_table
+from agentgym_rl.config.recipes import TomlTable, find_recipe, read_table, without_idle
 from agentgym_rl.config.run import AlgorithmConfig, RoundsConfig, RunConfig
 from agentgym_rl.errors import ConfigError, did_you_mean
 
@@ -33,7 +33,7 @@ def parse_config(table: TomlTable, overrides: Sequence[str] = (), *, source: str
     """Return the configuration that a TOML table and overrides describe; `source` is for errors."""
     # Types first: a change of type drops what the recipe set for the old one, never an override.
     for override in sorted(overrides, key=lambda text: not _sets_type(text)):
-        _apply_override(table, override)
+        table = _apply_override(table, override)
     for section in _UNIONS:
         inner = table.get(section)
         if isinstance(inner, dict):
@@ -49,7 +49,8 @@ def dump_config(config: RunConfig) -> str:
     return tomli_w.dumps(config.model_dump(mode="json"))
 
 
-def _apply_override(table: TomlTable, override: str) -> None:
+def _apply_override(table: TomlTable, override: str) -> TomlTable:
+    """Set a key of the table; return it without what a change of type leaves idle."""
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
@@ -63,9 +64,16 @@ def _apply_override(table: TomlTable, override: str) -> None:
             raise ConfigError(f"override {override!r}: {part!r} is a value, not a section")
         target = inner
     value = parse_value(text.strip())
-    if parts[-1] == "type" and target.get("type") != value:
+    changes_type = parts[-1] == "type" and target.get("type") != value
+    if changes_type:
         _keep_shared_keys(parts[0], target, value)
     target[parts[-1]] = value
+    if not changes_type or parts[0] != "algorithm":
+        return table
+    table, dropped = without_idle(table, value)
+    for name in dropped:
+        logger.warning("%s of the recipe is nothing to algorithm.type=%s: left out", name, value)
+    return table
 
 
 def parse_value(text: str) -> object:

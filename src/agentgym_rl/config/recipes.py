@@ -10,7 +10,8 @@ differs:
     lr = 5e-7
 
 Values replace those of the other recipe key by key; a section that names another `type` replaces
-the whole section, because settings of one type mean nothing to another.
+the whole section, because settings of one type mean nothing to another. For the same reason
+nothing is taken over that only reinforcement learning uses where the algorithm becomes another.
 """
 
 from __future__ import annotations
@@ -23,6 +24,15 @@ from typing import TypeAlias
 from agentgym_rl.errors import ConfigError, did_you_mean
 
 TomlTable: TypeAlias = dict[str, object]
+
+_OF_ADVANTAGES = (("credit",), ("policy_loss",), ("kl",), ("rollout", "max_refills"))
+_UPDATES, _EPOCHS = ("training", "updates_per_step"), ("training", "epochs_per_step")
+_IDLE: Mapping[object, tuple[tuple[str, ...], ...]] = {
+    "agentevol": (*_OF_ADVANTAGES, _UPDATES),
+    "sft": (*_OF_ADVANTAGES, _UPDATES, _EPOCHS),
+    "dpo": (*_OF_ADVANTAGES, _UPDATES, _EPOCHS),
+}
+"""Sections and keys outside `[algorithm]` that a type of algorithm makes no use of."""
 
 
 def find_recipe(recipe: str) -> Path:
@@ -51,6 +61,19 @@ def read_table(path: Path) -> TomlTable:
     return _read(path, ())
 
 
+def without_idle(table: TomlTable, algorithm: object) -> tuple[TomlTable, list[str]]:
+    """Return the table without what an algorithm of this type makes no use of, and its keys."""
+    kept, dropped = dict(table), list[str]()
+    for section, *keys in _IDLE.get(algorithm, ()):
+        inner = kept.get(section)
+        if not keys and kept.pop(section, None):
+            dropped.append(section)
+        elif keys and isinstance(inner, dict) and keys[0] in inner:
+            kept[section] = {key: value for key, value in inner.items() if key != keys[0]}
+            dropped.append(f"{section}.{keys[0]}")
+    return kept, dropped
+
+
 def _read(path: Path, extending: Sequence[Path]) -> TomlTable:
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -65,7 +88,10 @@ def _read(path: Path, extending: Sequence[Path]) -> TomlTable:
     base_path = _find_base(base, path)
     if base_path.resolve() in chain:
         raise ConfigError(f"{path}: extends {base!r}, which extends this recipe in turn")
-    return _merged(_read(base_path, chain), table)
+    extended, algorithm = _read(base_path, chain), table.get("algorithm")
+    if isinstance(algorithm, dict) and "type" in algorithm:
+        extended, _ = without_idle(extended, algorithm["type"])
+    return _merged(extended, table)
 
 
 def _find_base(base: str, path: Path) -> Path:

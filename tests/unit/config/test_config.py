@@ -319,6 +319,19 @@ def test_a_sft_recipe_may_have_settings_that_make_no_sense_online():
     assert isinstance(config.algorithm, SFTConfig)
 
 
+def test_another_algorithm_drops_what_it_makes_no_use_of_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+):
+    table = {"kl": {"coef": 0.1}, "training": {"updates_per_step": 2, "lr": 0.5}}
+    with caplog.at_level(logging.WARNING):
+        config = parse("algorithm.type=sft", table=table)
+    assert (config.kl.coef, config.training.updates_per_step, config.training.lr) == (0.0, 1, 0.5)
+    assert "kl of the recipe is nothing to algorithm.type=sft: left out" in caplog.text
+    assert "training.updates_per_step of the recipe" in caplog.text
+    told = complaint("training.updates_per_step=3", "algorithm.type=sft", table=table)
+    assert "training.updates_per_step=3 is about episodes" in told, "an override is never dropped"
+
+
 def test_another_type_drops_the_keys_it_does_not_know_with_a_warning(
     caplog: pytest.LogCaptureFixture,
 ):
