@@ -1,11 +1,11 @@
 """The learner's model as generation runs it: the same weights behind layers that can be compiled.
 
-The copy is shallow. Its modules are new objects, so nothing that is done to them (compiled
-layers, the number of a layer as a tensor) is seen in training, but their parameters and buffers
-are the learner's own tensors. An update in place is therefore seen at once, also by CUDA graphs
-that were captured before it. What must never happen while an engine lives is that a parameter is
-replaced (`module.weight = ...`, `parameter.data = ...`, `model.to(...)`): graphs would go on with
-the old memory.
+The copy is shallow. Its modules are new objects, so nothing that is done to them (compiled layers,
+another attention, the number of a layer as a tensor) is seen in training, but their parameters
+and buffers are the learner's own tensors. An update in place is therefore seen at once, also by
+CUDA graphs that were captured before it. What must never happen while an engine lives is that a
+parameter is replaced (`module.weight = ...`, `parameter.data = ...`, `model.to(...)`): graphs
+would go on with the old memory.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
-from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers import PretrainedConfig, PreTrainedModel
+
+from agentgym_rl.engines.paged_attention import PAGED_ATTENTION
+from agentgym_rl.models.compilation import decoder_layers
 
 _LAYER = "layer_idx"
 
@@ -25,17 +27,18 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def generation_model(
-    model: PreTrainedModel, *, is_compiled: bool, backend: str = "inductor"
+    model: PreTrainedModel,
+    *,
+    is_compiled: bool,
+    backend: str | Callable[..., Callable[..., object]] = "inductor",
 ) -> PreTrainedModel:
     """Return the copy; if `is_compiled`, its decoder layers share one compiled function.
 
     The number of packed tokens is dynamic in it. Layers differ in their tensors only, so it is
     compiled once, or once for each kind of layer (sliding and full attention).
     """
-    copied = _copy_tree(model)
-    layers = [
-        module for module in copied.modules() if isinstance(module, GradientCheckpointingLayer)
-    ]
+    copied = _copy_tree(model, {})
+    layers = decoder_layers(copied)
     if not layers:
         raise ValueError(f"{type(model).__name__} has no decoder layers that generation can find")
     if is_compiled:
@@ -58,17 +61,29 @@ def _bind(run: Callable[..., Tensor], layer: nn.Module) -> Callable[..., Tensor]
     return forward
 
 
-def _copy_tree(module: ModuleT) -> ModuleT:
-    """Return new module objects around the same tensors, with numbers of layers as tensors."""
+def _copy_tree(module: ModuleT, configs: dict[int, PretrainedConfig]) -> ModuleT:
+    """Return new module objects around the same tensors, with attention over pages.
+
+    `configs` has the copies made so far of the configurations that modules refer to.
+    """
     copied = copy.copy(module)
+    copied._compiled_call_impl = None  # the learner's compiled layers are of its own modules
     copied._modules = {
-        name: None if child is None else _copy_tree(child)
+        name: None if child is None else _copy_tree(child, configs)
         for name, child in module._modules.items()
     }
-    number = vars(copied).get(_LAYER)
+    values = vars(copied)
+    config = values.get("config")
+    if isinstance(config, PretrainedConfig):
+        if id(config) not in configs:
+            configs[id(config)] = copy.copy(config)
+            # Not the property, which would set it in configurations within this one, too.
+            configs[id(config)]._attn_implementation_internal = PAGED_ATTENTION
+        values["config"] = configs[id(config)]
+    number = values.get(_LAYER)
     if isinstance(number, int):
         # A number would be compiled in, once for each layer.
-        del vars(copied)[_LAYER]
+        del values[_LAYER]
         copied._buffers = {**module._buffers, _LAYER: torch.tensor(number, device=_device(module))}
     return copied
 

@@ -96,7 +96,7 @@ class CachedBatch:
 
     def attend(
         self,
-        layer: int | Tensor,
+        layer: int,
         query_HTD: Tensor,
         key_HTD: Tensor,
         value_HTD: Tensor,
@@ -104,7 +104,6 @@ class CachedBatch:
         scale: float,
         window: int | None,
     ) -> Tensor:
-        assert isinstance(layer, int), "the learner's own model numbers its layers"
         keys, values = self._cache.keys[layer], self._cache.values[layer]
         num_new = len(self._slots_T)  # tokens beyond are padding of the batch
         keys[self._slots_T, :, self._places_T] = key_HTD[:, :num_new].transpose(0, 1)

@@ -5,9 +5,10 @@ keys and values of all its tokens are written into the rows' pages first; then e
 to what its row holds up to its own position. One definition serves prompts (many tokens a row) and
 decoding (one token a row).
 
-To torch.compile the whole is one opaque operator, `agentgym::attend_pages`. It finds the pass in
-this module rather than among its arguments, so that one compiled layer serves every pass, and
-takes the number of the layer as a tensor, so that it serves every layer.
+Models reach it through transformers' attention interface, as `PAGED_ATTENTION`. To torch.compile
+the whole is one opaque operator, `agentgym::attend_pages`. It finds the pass in this module rather
+than among its arguments, so that one compiled layer serves every pass, and takes the number of the
+layer as a tensor (generation_model.py sees to that), so that it serves every layer.
 
 On a GPU Triton kernels compute (attention_kernels.py); `attend_reference` is what they are held
 to, and what computes elsewhere.
@@ -23,10 +24,13 @@ from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from transformers import AttentionInterface
 
 from agentgym_rl.engines.paged_pass import PagedPass
 from agentgym_rl.engines.pages import PAGE_SIZE, SCRAP_PAGE
+
+PAGED_ATTENTION = "agentgym_paged"
 
 
 class _Current(threading.local):
@@ -44,24 +48,6 @@ def running_pass(paged: PagedPass) -> Iterator[None]:
         yield
     finally:
         _current.paged = None
-
-
-class PagedLayout:
-    """The layout (models/attention.py) of whichever pass is running."""
-
-    def attend(
-        self,
-        layer: int | Tensor,
-        query_HTD: Tensor,
-        key_HTD: Tensor,
-        value_HTD: Tensor,
-        *,
-        scale: float,
-        window: int | None,
-    ) -> Tensor:
-        assert isinstance(layer, Tensor), "the model's copy for generation numbers with tensors"
-        out_THD = attend_pages(query_HTD, key_HTD, value_HTD, layer, scale, window or 0)
-        return out_THD.transpose(0, 1)
 
 
 # Nothing that the operator is given is changed by it: the pages are not among its arguments.
@@ -144,3 +130,30 @@ def _write_reference(paged: PagedPass, layer: int, key_TKD: Tensor, value_TKD: T
     pages_T = torch.where(paged.positions_T < 0, SCRAP_PAGE, pages_T)
     paged.pages[pages_T, layer, 0, :, places_T % PAGE_SIZE] = key_TKD
     paged.pages[pages_T, layer, 1, :, places_T % PAGE_SIZE] = value_TKD
+
+
+def _paged_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    **_: object,  # transformers passes every attention the union of what any attention takes
+) -> tuple[Tensor, None]:
+    """Answer transformers' attention interface: (1, H, T, D) in, (1, T, H, D) out."""
+    assert attention_mask is None, "a pass says what its tokens see, not a mask"
+    if softcap is not None:
+        raise ValueError(
+            f"{type(module).__name__} caps attention logits, which is not supported yet"
+        )
+    layer = module.layer_idx
+    assert isinstance(layer, Tensor), "the model's copy for generation numbers with tensors"
+    out_THD = attend_pages(query[0], key[0], value[0], layer, scaling, sliding_window or 0)
+    return out_THD[None], None
+
+
+AttentionInterface.register(PAGED_ATTENTION, _paged_attention)

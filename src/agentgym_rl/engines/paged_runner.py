@@ -20,11 +20,10 @@ from torch import Tensor
 from agentgym_rl.engines.device_rows import DeviceRows, NewRow, to_device
 from agentgym_rl.engines.generation_model import generation_model
 from agentgym_rl.engines.graphs import GraphCache
-from agentgym_rl.engines.paged_attention import PagedLayout, running_pass
+from agentgym_rl.engines.paged_attention import running_pass
 from agentgym_rl.engines.paged_pass import CacheShape, PagedPass
 from agentgym_rl.engines.pages import pages_for
 from agentgym_rl.engines.sampling import draw_rows
-from agentgym_rl.models.forward import packed_logits
 from agentgym_rl.models.loading import Policy
 
 # torch.compile makes code of its own for a size of 1, which would not be any faster.
@@ -77,6 +76,7 @@ class PromptInputs:
         self.max_chunks = min(max(num_tokens // 16, 16), 256)
         self._block_tokens, self._idle_row = block_tokens, idle_row
         num_blocks = num_tokens // block_tokens + self.max_chunks
+        num_blocks = -(-num_blocks // 16) * 16  # all parts begin at addresses that kernels like
         sizes = [num_tokens] * 3 + [num_blocks] * 2 + [self.max_chunks] * 2
         self._all = torch.zeros(sum(sizes), dtype=torch.long, device=device)
         self._sizes = sizes
@@ -125,7 +125,6 @@ class PagedRunner:
         self._options = options
         self._device = model.device
         self._model = generation_model(model, is_compiled=options.is_compiled)
-        self._layout = PagedLayout()
         self._shape = CacheShape.of(model.config.get_text_config(), model.dtype)
         self._pages = self._shape.new_pages(options.num_pages, self._device)
         max_pages = pages_for(policy.max_context)
@@ -246,13 +245,13 @@ class PagedRunner:
 
     def _logits(self, paged: PagedPass, ids_T: Tensor, keep_N: Tensor) -> Tensor:
         with running_pass(paged):
-            return packed_logits(
-                self._model,
-                ids_T,
-                paged.positions_T.clamp(min=0),
-                keep_N,
-                layout=self._layout,
+            output = self._model(
+                input_ids=ids_T[None],
+                position_ids=paged.positions_T.clamp(min=0)[None],
+                logits_to_keep=keep_N,
+                use_cache=False,
             )
+        return output.logits[0]
 
     def _sample(self, rows_B: Tensor, logits_BV: Tensor) -> tuple[Tensor, Tensor]:
         temperatures_B, uniforms_B = self._noise(rows_B)

@@ -30,7 +30,7 @@ class AttentionLayout(Protocol):
 
     def attend(
         self,
-        layer: int | Tensor,
+        layer: int,
         query_HTD: Tensor,
         key_HTD: Tensor,
         value_HTD: Tensor,
@@ -38,10 +38,7 @@ class AttentionLayout(Protocol):
         scale: float,
         window: int | None,
     ) -> Tensor:
-        """Return the attention output, (H, T, D); `window` limits how far back a token looks.
-
-        `layer` is a tensor where generation_model.py has made it one.
-        """
+        """Return the attention output, (H, T, D); `window` limits how far back a token looks."""
         ...
 
 
@@ -57,7 +54,7 @@ class PackedSequences:
 
     def attend(
         self,
-        layer: int | Tensor,
+        layer: int,
         query_HTD: Tensor,
         key_HTD: Tensor,
         value_HTD: Tensor,
@@ -199,7 +196,7 @@ def _packed_attention(  # noqa: PLR0913 - the signature is transformers'
             f"{type(module).__name__} caps attention logits, which is not supported yet"
         )
     layer = module.layer_idx
-    assert isinstance(layer, int | Tensor), "transformers numbers its attention modules"
+    assert isinstance(layer, int), "transformers numbers its attention modules"
     out_HTD = layout.attend(layer, query[0], key[0], value[0], scale=scaling, window=sliding_window)
     return out_HTD.transpose(0, 1)[None], None
 
