@@ -180,7 +180,7 @@ def check(
 )
 def bench(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="env, soak or experts")],
+    name: Annotated[str, typer.Argument(help="one of those that `agentgym bench --help` names")],
 ) -> None:
     """Measure the project against named baselines; `agentgym bench env --help` has the options."""
     from agentgym_rl.cli.bench import run_benchmark  # start-up time
