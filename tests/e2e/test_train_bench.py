@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 
@@ -16,7 +17,8 @@ SMALL = "--model test --device cpu --dtype float32 --length 64 --sequences 2 --u
 
 def test_a_small_model_on_the_cpu():
     words = ["bench", "train", *SMALL.split(), "--ways", "plain", "checkpointing"]
-    done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=240)
+    wide = {**os.environ, "COLUMNS": "200"}
+    done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, env=wide, timeout=240)
     assert done.returncode == 0, done.stderr
     for cell in ("2 x 64 tokens", "plain", "checkpointing", "TRL", "tokens/s", "MFU"):
         assert cell in done.stdout

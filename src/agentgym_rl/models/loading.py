@@ -1,4 +1,4 @@
-"""Loading and saving a policy: a model directory, a hub name, or the built-in tiny model."""
+"""Loading and saving a policy: a model directory, a hub name, a GGUF file, or the tiny model."""
 
 from __future__ import annotations
 
@@ -21,12 +21,18 @@ from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.attention import ATTENTION
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.device import choose_device
+from agentgym_rl.models.gguf import SMOLLM2, find_gguf, load_gguf
 from agentgym_rl.models.lora import has_lora, save_adapter, save_merged
 from agentgym_rl.models.tiny import build_tiny_model, train_tokenizer
 
 TINY = "tiny"
 ADAPTER = "adapter"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+_ACCEPTED = (
+    "model.path takes a directory written by save_pretrained, a hub name, a .gguf file, "
+    f'"{SMOLLM2}" or "{TINY}"'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,29 +94,28 @@ def load_policy(
 
 
 def load_pretrained(path: str | Path, *, dtype: str = "float32", device: str = "auto") -> Policy:
-    """Return the policy saved in a directory or published under a hub name.
+    """Return the policy saved in a directory, in a GGUF file, or published under a hub name.
 
     Its weights are rounded to `dtype`, in which the engine and the learner both compute. Both
     arguments are as in `[model]`.
     """
-    target = choose_device(device)
+    target, gguf = choose_device(device), find_gguf(path)
     text = str(path)
     is_local = text.startswith((".", "/", "~")) or text.count("/") > 1
-    if is_local and not Path(path).is_dir():
-        raise ConfigError(
-            f"there is no model directory {text!r}; model.path takes a directory written by "
-            'save_pretrained, a hub name, or "tiny"'
-        )
+    if is_local and gguf is None and not Path(path).is_dir():
+        raise ConfigError(f"there is no model directory {text!r}; {_ACCEPTED}")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
-        model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=DTYPES[dtype], attn_implementation=ATTENTION
-        )
+        if gguf is not None:
+            model, tokenizer = load_gguf(gguf, dtype=DTYPES[dtype])
+        else:
+            tokenizer = AutoTokenizer.from_pretrained(path)
+            model = AutoModelForCausalLM.from_pretrained(
+                path, dtype=DTYPES[dtype], attn_implementation=ATTENTION
+            )
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())  # transformers' messages have several lines
         raise ConfigError(
-            f"cannot load a causal language model from {str(path)!r}: {reason} - model.path takes "
-            'a directory written by save_pretrained, a hub name, or "tiny"'
+            f"cannot load a causal language model from {text!r}: {reason} - {_ACCEPTED}"
         ) from error
     assert isinstance(tokenizer, PreTrainedTokenizerBase), "from_pretrained found one"
     return _policy(model, tokenizer, target)

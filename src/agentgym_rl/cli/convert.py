@@ -1,0 +1,23 @@
+"""`agentgym convert`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agentgym_rl.cli.progress import quiet_transformers
+from agentgym_rl.errors import ConfigError
+from agentgym_rl.models.loading import DTYPES, load_pretrained
+
+
+def convert_model(model: str, folder: Path, *, dtype: str) -> None:
+    """Write the model to a folder that is not there yet."""
+    if dtype not in DTYPES:
+        raise ConfigError(f"--dtype {dtype}: there are {', '.join(DTYPES)}")
+    if folder.exists():
+        raise ConfigError(f"{folder} is there already; name a directory that is not")
+    quiet_transformers()
+    policy = load_pretrained(model, dtype=dtype, device="cpu")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    policy.save(folder)
+    num_weights = sum(weight.numel() for weight in policy.model.parameters())
+    print(f"{folder}: {type(policy.model).__name__}, {num_weights / 1e6:.1f} million weights")
