@@ -15,6 +15,7 @@ from agentgym_rl.models.loading import Policy
 from agentgym_rl.models.lora import add_lora
 from agentgym_rl.training.algorithms.base import CriticNeeds, Needs, TrainingSample
 from agentgym_rl.training.learner import Learner
+from agentgym_rl.training.reference import Reference
 from agentgym_rl.training.sft import negative_logprob
 from chat_families import family
 from gpu_models import CUDA, random_qwen2, random_samples
@@ -90,3 +91,29 @@ def test_a_restored_learner_goes_on_as_before(tmp_path):
     )
     assert math.isclose(first, second, rel_tol=1e-3)
     assert all(p.is_cuda for p in twin.model.parameters())
+
+
+def test_an_offloaded_reference_scores_the_same_and_leaves_the_gpu():
+    policy = policy_on(CUDA, torch.bfloat16)
+    samples = [item.sample for item in training_samples(policy)]
+    kept = Reference(policy.model, temperature=1.0)
+    expected = kept.logprobs(samples)
+    del kept
+    size = sum(weight.nbytes for weight in policy.model.parameters())
+    before = torch.cuda.memory_allocated()
+    reference = Reference(policy.model, temperature=1.0, offload=True)
+    assert torch.cuda.memory_allocated() - before < 0.1 * size
+    for _ in range(2):
+        assert torch.equal(reference.logprobs(samples), expected)
+        assert torch.cuda.memory_allocated() - before > 0.9 * size
+        reference.park()
+        assert torch.cuda.memory_allocated() - before < 0.1 * size
+    with torch.no_grad():
+        policy.model.get_input_embeddings().weight.mul_(1.5)
+    reference.refresh()
+    assert torch.equal(
+        reference.logprobs(samples), Reference(policy.model, temperature=1.0).logprobs(samples)
+    )
+    state = {name: weight.clone() for name, weight in reference.state().items()}
+    reference.load_state(state)
+    assert torch.isfinite(reference.logprobs(samples)).all()

@@ -221,6 +221,10 @@ class TrainingConfig(BaseConfig):
     """Compile the decoder's layers and the loss for the learner (torch.compile): faster on a GPU
     after a minute at the start; needs a C compiler."""
 
+    offload_reference: bool = False
+    """Keep the reference, where an algorithm has one and LoRA does not make it free, in the CPU's
+    memory, and on the GPU only while it scores."""
+
 
 class WarmStartConfig(BaseConfig):
     """A short supervised run on expert demonstrations before reinforcement learning."""

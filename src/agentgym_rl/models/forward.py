@@ -105,7 +105,8 @@ def enable_checkpointing(model: PreTrainedModel) -> None:
 
     Takes effect where `action_hidden` needs a gradient; generation and scoring are as before.
     """
-    model.gradient_checkpointing_enable({"use_reentrant": False})
+    # Without dropout no layer draws random numbers, so there is no state of them to restore.
+    model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
     # Only reentrant checkpoints need it, and it would make frozen embeddings part of the graph.
     model.disable_input_require_grads()
 

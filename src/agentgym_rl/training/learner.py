@@ -75,7 +75,9 @@ class Learner:
         self._optimizer = MasterAdamW(self._model.parameters(), weight_decay=config.weight_decay)
         self._reference, self._critic, self._critic_optimizer = None, None, None
         if self._needs.reference:
-            self._reference = Reference(self._model, temperature=temperature)
+            self._reference = Reference(
+                self._model, temperature=temperature, offload=config.offload_reference
+            )
         self._speed = Speed(self._model)
         if self._needs.critic is not None:
             self._critic = Critic(self._model, trunk=self._needs.critic.trunk)
@@ -87,13 +89,17 @@ class Learner:
         """Return the episodes with what `needs` asks for, under the present weights."""
         limit = self._config.tokens_per_batch
         scored = score_groups(groups, self._scorers(), max_tokens=limit)
+        self._park_reference()
         if self._critic is None or self._needs.critic is None or not self._needs.critic.bootstraps:
             return scored
         return bootstrap_groups(scored, self._critic, self._policy, max_tokens=limit)
 
     def score_samples(self, samples: Sequence[Sample]) -> list[ScoredSample]:
         """Return samples that belong to no group with what `needs` asks for."""
-        return score_samples(samples, self._scorers(), max_tokens=self._config.tokens_per_batch)
+        limit = self._config.tokens_per_batch
+        scored = score_samples(samples, self._scorers(), max_tokens=limit)
+        self._park_reference()
+        return scored
 
     def update(
         self, samples: Sequence[TrainingSample], loss: LossFunction, *, updates_policy: bool = True
@@ -162,6 +168,10 @@ class Learner:
             reference=self._reference.logprobs if self._reference is not None else None,
             values=self._critic.values if self._critic is not None else None,
         )
+
+    def _park_reference(self) -> None:
+        if self._reference is not None:
+            self._reference.park()
 
     def _logprobs(self, samples: Sequence[Sample]) -> Tensor:
         return action_logprobs(self._model, samples, temperature=self._temperature).logprobs_A

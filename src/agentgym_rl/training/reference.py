@@ -18,11 +18,18 @@ class Reference:
     """The policy as it was when the run began, or when `refresh` was last called.
 
     A copy of the weights; none is needed while the policy without its LoRA adapter is the same.
+    With `offload` the copy is in the CPU's memory, and on a GPU only from when it is asked for
+    log-probabilities until `park`.
     """
 
-    def __init__(self, policy: PreTrainedModel, *, temperature: float) -> None:
+    def __init__(
+        self, policy: PreTrainedModel, *, temperature: float, offload: bool = False
+    ) -> None:
         self._policy, self._temperature = policy, temperature
+        self._is_offloaded = offload and policy.device.type != "cpu"
         self._copy: PreTrainedModel | None = None
+        self._parked: list[Tensor] = []
+        """The copy's parameters in the CPU's memory; the frozen weights never have to go back."""
         if not _has_fresh_lora(policy):
             self.refresh()
 
@@ -30,16 +37,29 @@ class Reference:
     def logprobs(self, samples: Sequence[Sample]) -> Tensor:
         """Return the log-probability of each action token, samples one after another."""
         if self._copy is not None:
+            self._fetch()
             return self._logprobs(self._copy, samples)
         with reference_policy(self._policy) as model:
             return self._logprobs(model, samples)
+
+    def park(self) -> None:
+        """Give back the GPU's memory, where the copy is offloaded."""
+        if self._copy is not None and self._parked:
+            for weight, parked in zip(self._copy.parameters(), self._parked, strict=True):
+                weight.data = parked
 
     def refresh(self) -> None:
         """Take the policy's present weights."""
         if self._copy is None:
             self._copy = copy.deepcopy(self._policy).requires_grad_(False)
+            if self._is_offloaded:
+                self._parked = [
+                    weight.data.cpu().pin_memory() for weight in self._copy.parameters()
+                ]
         else:
+            self.park()
             self._copy.load_state_dict(self._policy.state_dict())
+        self.park()
 
     def state(self) -> dict[str, Tensor]:
         """Return the weights for a checkpoint; none where no copy is kept."""
@@ -48,12 +68,19 @@ class Reference:
     def load_state(self, state: Mapping[str, object]) -> None:
         """Go on with what `state` returned."""
         if not state:
-            self._copy = None
+            self._copy, self._parked = None, list[Tensor]()
             return
         if self._copy is None:
             self.refresh()
         assert self._copy is not None, "`refresh` makes one"
+        self.park()
         self._copy.load_state_dict(state)
+
+    def _fetch(self) -> None:
+        """Bring parked weights to where the policy is."""
+        if self._copy is not None and self._parked and self._copy.device != self._policy.device:
+            for weight, parked in zip(self._copy.parameters(), self._parked, strict=True):
+                weight.data = parked.to(self._policy.device, non_blocking=True)
 
     def _logprobs(self, model: PreTrainedModel, samples: Sequence[Sample]) -> Tensor:
         return action_logprobs(model, samples, temperature=self._temperature).logprobs_A
