@@ -174,7 +174,7 @@ class AgentEvolConfig(OnlineConfig):
     restart: Literal["previous", "base"] = "previous"
     """Where each iteration's learning begins: at the weights of the iteration before, or, as
     published, at those that the first one began with, with a fresh optimiser. `base` learns
-    everything kept anew every time: it needs `accumulate`, and more epochs."""
+    everything kept anew every time, and so needs `accumulate`."""
 
     accumulate: bool = True
     """Learn from the successes of earlier iterations as well."""
