@@ -13,6 +13,7 @@ _PROGRAMS = {
     "env": "env_bench",
     "soak": "env_soak",
     "experts": "expert_bench",
+    "rollout": "rollout_bench",
     "learning": "learning_study",
     "train": "train_bench",
 }

@@ -1,0 +1,315 @@
+"""`agentgym bench rollout`: how fast an engine generates, beside what the memory would allow.
+
+Three measurements, in one table:
+- decode: milliseconds a token for so many rows at a given context, and the share of it that
+  reading all weights, keys and values once would take (at the speed of a copy on this device);
+- generate: tokens a second for prompts and replies of given lengths, with log-probabilities;
+  `--baseline` has transformers' `generate` do the same, without;
+- episodes: TextCraft episodes of several rounds, and the engine alone on the same tokens: what is
+  lost in between are environments, tokenizer and event loop.
+
+Weights are random unless `--model` is a directory: replies then have their full length.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from rollout_models import bench_policy, build_model, shapes
+
+from agentgym_rl.agents.agent import Agent
+from agentgym_rl.config import AgentConfig, NativeEngineConfig
+from agentgym_rl.engines.base import Engine
+from agentgym_rl.engines.create import create_engine
+from agentgym_rl.engines.device_rows import NewRow
+from agentgym_rl.engines.paged_pass import CacheShape
+from agentgym_rl.engines.paged_runner import PagedRunner, RunnerOptions
+from agentgym_rl.engines.pages import PAGE_SIZE, pages_for
+from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.errors import ConfigError
+from agentgym_rl.models.loading import Policy
+from agentgym_rl.rollout.collect import collect
+from agentgym_rl.rollout.episode import Actors, Limits
+from agentgym_rl.types import Sample, SamplingParams, SegmentKind
+
+ENGINES = ("native",)
+_STEPS = 4
+_SCENARIO = "textcraft"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table."""
+
+    what: str
+    size: str
+    result: str
+    beside: str
+
+
+def make_engine(name: str, policy: Policy, config: NativeEngineConfig) -> Engine:
+    """Return an engine by its name; the only place that knows which there are."""
+    if name == "native":
+        return create_engine(policy, config)
+    raise ConfigError(f"no engine {name!r}; there are: {', '.join(ENGINES)}")
+
+
+def measure_decode(
+    policy: Policy, num_rows: int, context: int, *, is_compiled: bool, launches: int
+) -> Row:
+    """Time decoding steps of the native engine's runner alone."""
+    device = policy.model.device
+    is_cuda = device.type == "cuda"
+    num_steps = (launches + 5) * _STEPS
+    each = pages_for(context + num_steps + 1)
+    options = RunnerOptions(
+        num_pages=num_rows * each,
+        max_rows=num_rows,
+        max_batch_tokens=64,
+        max_steps=_STEPS,
+        is_compiled=is_compiled and is_cuda,
+        uses_graphs=is_cuda,
+    )
+    runner = PagedRunner(policy, options)
+    rows = list(range(num_rows))
+    with runner.graphs.on_stream(), torch.inference_mode():
+        runner.admit(
+            [
+                NewRow(
+                    row=row,
+                    key=row,
+                    num_context=context,
+                    max_tokens=num_steps + 1,
+                    temperature=1.0,
+                    pages=list(range(1 + row * each, 1 + (row + 1) * each)),
+                )
+                for row in rows
+            ]
+        )
+        for _ in range(5):
+            runner.decode(rows, _STEPS)
+        _wait(is_cuda)
+        started = time.perf_counter()
+        for _ in range(launches):
+            runner.decode(rows, _STEPS)
+        _wait(is_cuda)
+    milliseconds = 1000 * (time.perf_counter() - started) / (launches * _STEPS)
+    floor = 1000 * _bytes_read(policy, num_rows, context) / copy_speed(device)
+    return Row(
+        "decode",
+        f"{num_rows} rows, context {context}",
+        f"{milliseconds:.2f} ms a step, {1000 * num_rows / milliseconds:,.0f} tokens/s",
+        f"memory floor {floor:.2f} ms ({floor / milliseconds:.0%})",
+    )
+
+
+def _bytes_read(policy: Policy, num_rows: int, context: int) -> int:
+    """Return the bytes of weights, keys and values that a step cannot do without."""
+    model = policy.model
+    weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+    if not model.config.tie_word_embeddings:  # of the input matrix only a few rows are read
+        embeddings = model.get_input_embeddings().weight
+        weights -= embeddings.numel() * embeddings.element_size()
+    shape = CacheShape.of(model.config.get_text_config(), model.dtype)
+    return weights + num_rows * context * shape.page_bytes // PAGE_SIZE
+
+
+def copy_speed(device: torch.device) -> float:
+    """Return bytes a second, read and written, of a copy within the device's memory."""
+    size = 2**30 if device.type == "cuda" else 2**26
+    source = torch.zeros(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    target.copy_(source)
+    _wait(device.type == "cuda")
+    started = time.perf_counter()
+    for _ in range(10):
+        target.copy_(source)
+    _wait(device.type == "cuda")
+    return 10 * 2 * size / (time.perf_counter() - started)
+
+
+def _wait(is_cuda: bool) -> None:
+    if is_cuda:
+        torch.cuda.synchronize()
+
+
+def random_prompts(policy: Policy, num: int, length: int) -> list[list[int]]:
+    rng, limit = random.Random(0), int(policy.model.config.vocab_size)
+    return [[rng.randrange(limit) for _ in range(length)] for _ in range(num)]
+
+
+async def measure_generation(
+    name: str, engine: Engine, prompts: list[list[int]], num_new: int
+) -> Row:
+    """Time replies to prompts that all come at once, after a round that warms up."""
+    seconds, num_tokens = 0.0, 0
+    for attempt in range(2):
+        sessions = [engine.session(attempt * len(prompts) + key) for key in range(len(prompts))]
+        started = time.perf_counter()
+        replies = await asyncio.gather(
+            *(
+                session.generate(prompt, SamplingParams(1.0, num_new))
+                for session, prompt in zip(sessions, prompts, strict=True)
+            )
+        )
+        seconds = time.perf_counter() - started
+        num_tokens = sum(len(reply.token_ids) for reply in replies)
+        for session in sessions:
+            session.close()
+        engine.publish(attempt + 1)  # forgets the prompts, which come again
+    num_read = sum(map(len, prompts))
+    return Row(
+        f"generate ({name})",
+        f"{len(prompts)} prompts of {len(prompts[0])}, {num_new} new",
+        f"{num_tokens / seconds:,.0f} tokens/s in {seconds:.2f} s",
+        f"{(num_tokens + num_read) / seconds:,.0f} tokens/s with prompts",
+    )
+
+
+def measure_transformers(
+    model_name: str, dtype: str, device: str, prompts: list[list[int]], num_new: int
+) -> Row:
+    """Time `transformers.generate` on the same prompts, 256 at a time, after a short warm-up."""
+    model = build_model(model_name, dtype=dtype, device=device, attention="sdpa")
+    ids = torch.tensor(prompts, device=device)
+    options = {"do_sample": True, "top_k": 0, "min_new_tokens": num_new, "pad_token_id": 0}
+    with torch.inference_mode():
+        model.generate(ids[:2], max_new_tokens=num_new, **options)
+        _wait(ids.is_cuda)
+        started = time.perf_counter()
+        for batch in ids.split(256):
+            model.generate(batch, max_new_tokens=num_new, **options)
+        _wait(ids.is_cuda)
+    seconds = time.perf_counter() - started
+    return Row(
+        "generate (transformers)",
+        f"{len(prompts)} prompts of {len(prompts[0])}, {num_new} new",
+        f"{len(prompts) * num_new / seconds:,.0f} tokens/s in {seconds:.2f} s",
+        "without log-probabilities",
+    )
+
+
+async def measure_episodes(
+    engine: Engine, policy: Policy, concurrency: int, *, rounds: int, num_new: int
+) -> Row:
+    """Time whole episodes, then the engine alone on the tokens that they had."""
+    source = LocalEnvSource(_SCENARIO)
+    spec = await source.spec()
+    tasks = (await source.tasks(spec.splits[0]))[:concurrency]
+    tasks = (tasks * -(-concurrency // len(tasks)))[:concurrency]
+    # The reply is the action, so that every round steps the environment.
+    actors = Actors(source, engine, Agent(AgentConfig(format="direct"), spec), policy.renderer)
+    limits = Limits(rounds, num_new, policy.max_context, max_seconds=600.0)
+    seconds, samples = 0.0, list[Sample]()
+    for attempt in range(2):  # the first warms up
+        started = time.perf_counter()
+        groups = await collect(
+            tasks, actors, limits, group_size=1, noise=("bench", attempt), temperature=1.0,
+            max_concurrency=concurrency,
+        )  # fmt: skip
+        seconds = time.perf_counter() - started
+        episodes = [episode for group in groups for episode in group.completed]
+        samples = [sample for episode in episodes for sample in episode.samples]
+        engine.publish(attempt)
+    await source.aclose()
+    started = time.perf_counter()
+    await asyncio.gather(*(replay(engine, key, sample) for key, sample in enumerate(samples)))
+    alone = time.perf_counter() - started
+    engine.publish(2)
+    num_tokens = sum(sample.num_action_tokens for sample in samples)
+    return Row(
+        "episodes",
+        f"{concurrency} at once, {len(samples)} whole, {rounds} rounds of {num_new}",
+        f"{num_tokens / seconds:,.0f} tokens/s in {seconds:.2f} s",
+        f"engine alone {num_tokens / alone:,.0f} tokens/s ({1 - alone / seconds:.0%} lost)",
+    )
+
+
+async def replay(engine: Engine, key: int, sample: Sample) -> None:
+    """Ask for replies as long as the sample's to prompts and observations of the same tokens."""
+    session, new_ids = engine.session(key), list[int]()
+    for segment in sample.segments:
+        if segment.kind == SegmentKind.ACTION:
+            await session.generate(new_ids, SamplingParams(1.0, segment.end - segment.start))
+            new_ids = []
+        else:
+            new_ids += sample.token_ids[segment.start : segment.end]
+    session.close()
+
+
+async def measure(chosen: argparse.Namespace) -> list[Row]:
+    spec = await LocalEnvSource(_SCENARIO).spec()
+    policy = bench_policy(
+        chosen.model, dtype=chosen.dtype, device=chosen.device, texts=[spec.instructions]
+    )
+    rows: list[Row] = []
+    is_compiled = not chosen.no_compile
+    if "decode" in chosen.parts:
+        rows += [
+            measure_decode(
+                policy, num, chosen.context, is_compiled=is_compiled, launches=chosen.launches
+            )
+            for num in chosen.rows
+        ]
+    engine = make_engine(
+        chosen.engine, policy, NativeEngineConfig(compile=is_compiled, timeout_s=600.0)
+    )
+    try:
+        if "generate" in chosen.parts:
+            for num in chosen.sequences:
+                prompts = random_prompts(policy, num, chosen.prompt)
+                rows.append(await measure_generation(chosen.engine, engine, prompts, chosen.new))
+        if "episodes" in chosen.parts:
+            for num in chosen.concurrency:
+                rows.append(
+                    await measure_episodes(engine, policy, num, rounds=chosen.rounds, num_new=64)
+                )
+    finally:
+        engine.close()
+    if chosen.baseline:
+        for num in chosen.sequences:
+            prompts = random_prompts(policy, num, chosen.prompt)
+            rows.append(
+                measure_transformers(chosen.model, chosen.dtype, chosen.device, prompts, chosen.new)
+            )
+    return rows
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="agentgym bench rollout", description="Generation.")
+    add = parser.add_argument
+    add("--model", default="smollm2-135m", help=f"a directory, or {', '.join(shapes())}")
+    add("--engine", default="native", choices=ENGINES)
+    add("--device", default="cuda")
+    add("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
+    add("--no-compile", action="store_true", help="run the layers as transformers has them")
+    parts = ["decode", "generate", "episodes"]
+    add("--parts", nargs="+", default=parts, choices=parts)
+    add("--rows", nargs="+", type=int, default=[64, 256, 512])
+    add("--context", type=int, default=512)
+    add("--launches", type=int, default=40, help=f"of {_STEPS} steps, timed")
+    add("--sequences", nargs="+", type=int, default=[256, 1024])
+    add("--prompt", type=int, default=512)
+    add("--new", type=int, default=128)
+    add("--concurrency", nargs="+", type=int, default=[64, 256, 512])
+    add("--rounds", type=int, default=10)
+    add("--baseline", action="store_true", help="time transformers' generate as well (slow)")
+    chosen = parser.parse_args(arguments)
+    if chosen.baseline and chosen.model not in shapes():
+        parser.error(f"--baseline takes a --model of {', '.join(shapes())}")
+    table = Table("measured", "size", "result", "beside", title=f"{chosen.model}, {chosen.dtype}")
+    for row in asyncio.run(measure(chosen)):
+        table.add_row(row.what, row.size, row.result, row.beside)
+    Console(width=150).print(table)
+
+
+if __name__ == "__main__":
+    main()
