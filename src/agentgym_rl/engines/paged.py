@@ -109,6 +109,7 @@ class PagedEngine(HostEngine[PagedSession]):
         embeddings_VH = policy.model.get_input_embeddings().weight
         assert isinstance(embeddings_VH, Tensor), "an embedding has a matrix"
         self._vocab_size = len(embeddings_VH)
+        self._ends = self._stop_ids | {NO_TOKEN}
         self._pool = PagePool(self._num_pages)
         self._free_rows = list(range(max_rows - 1, -1, -1))
         self._holders = OrderedDict[PagedSession, None]()
@@ -215,6 +216,9 @@ class PagedEngine(HostEngine[PagedSession]):
         launch = _Launch()
         new_rows: list[NewRow] = []
         chunks = self._plan(launch, new_rows)
+        # While prompts fill whole passes, decoding for the few that are ready would cost more
+        # than it gives: they go on by a token a pass.
+        has_more_prompts = sum(len(chunk.ids) for chunk in chunks) == self._config.max_batch_tokens
         if new_rows:
             self._runner.admit(new_rows)
         if chunks:
@@ -223,7 +227,7 @@ class PagedEngine(HostEngine[PagedSession]):
         launch.decoded = [reply for reply in replies if reply is not None and reply.is_decoding]
         if launch.decoded:
             most = max(reply.max_tokens - reply.num_launched for reply in launch.decoded)
-            num_steps = min(self._steps_per_launch, most)
+            num_steps = 1 if has_more_prompts else min(self._steps_per_launch, most)
             launch.later = self._runner.decode([reply.row for reply in launch.decoded], num_steps)
             for reply in launch.decoded:
                 reply.num_launched += num_steps
@@ -364,6 +368,11 @@ class PagedEngine(HostEngine[PagedSession]):
         session = request.session
         if session.reply is not reply:
             return
+        num_room = reply.max_tokens - len(request.token_ids)
+        is_going_on = len(tokens) < num_room and self._ends.isdisjoint(tokens)
+        if is_going_on and math.isfinite(sum(logprobs)):
+            self._append(request, tokens, logprobs)
+            return
         for token, logprob in zip(tokens, logprobs, strict=True):
             if token == NO_TOKEN:
                 return
@@ -372,9 +381,7 @@ class PagedEngine(HostEngine[PagedSession]):
                 self._drop_pages(session)
                 self._fail([request], EngineError(NOT_FINITE))
                 return
-            session.context.append(token)
-            request.token_ids.append(token)
-            request.logprobs.append(logprob)
+            self._append(request, [token], [logprob])
             if self._is_finished(request):
                 self._end(reply)
                 finished.append(request)
@@ -383,6 +390,13 @@ class PagedEngine(HostEngine[PagedSession]):
                 self._end(reply)
                 self._fail([request], context_is_full(len(session.context), self._max_context))
                 return
+
+    def _append(
+        self, request: Request[PagedSession], tokens: list[int], logprobs: list[float]
+    ) -> None:
+        request.session.context += tokens
+        request.token_ids += tokens
+        request.logprobs += logprobs
 
     def _end(self, reply: Reply) -> None:
         """Take back the row and the pages that the reply did not need."""
