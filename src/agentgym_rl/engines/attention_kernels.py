@@ -105,7 +105,7 @@ def _write_kernel(  # noqa: PLR0913 - a kernel's arguments are its pointers, str
     tl.store(target + stride_kind + offs_d, value_d, mask=in_head)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tokens"])
 def _attend_kernel(  # noqa: PLR0913 - as above
     query, pages, out, parts, sums, table, rows, positions, starts, lengths, layer, scale,
     query_stride_t, query_stride_h, num_tokens,
@@ -198,7 +198,7 @@ def _attend_keys(  # noqa: PLR0913 - as above
     return out_md, sum_m * decay_m + tl.sum(weight_mn, 1), new_max_m
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_tokens"])
 def _join_kernel(
     parts, sums, out, num_tokens,
     NUM_SPLITS: tl.constexpr, NUM_HEADS: tl.constexpr,

@@ -35,17 +35,26 @@ class GraphCache:
         """Let this thread's work go to the engine's stream."""
         return torch.cuda.stream(self.stream) if self.stream else contextlib.nullcontext()
 
-    def wait_for_others(self) -> None:
-        """Let the engine's work begin after all that this thread has launched so far."""
-        if self.stream:
-            self.stream.wait_stream(torch.cuda.current_stream(self._device))
+    def others(self) -> torch.cuda.Event | None:
+        """Return an event that comes when all that this thread has launched so far is done."""
+        return self._mark(torch.cuda.current_stream(self._device)) if self.stream else None
+
+    def wait_for(self, event: torch.cuda.Event | None) -> None:
+        """Let the engine's further work begin after the event.
+
+        For the engine's thread only: nothing may come in between while a pass is recorded.
+        """
+        if self.stream and event is not None:
+            self.stream.wait_event(event)
 
     def mark(self) -> torch.cuda.Event | None:
-        """Return an event that comes when all that was launched so far is done."""
-        if not self.stream:
-            return None
+        """Return an event that comes when all of the engine's work so far is done."""
+        return self._mark(self.stream) if self.stream else None
+
+    @staticmethod
+    def _mark(stream: torch.cuda.Stream) -> torch.cuda.Event:
         event = torch.cuda.Event()
-        event.record(self.stream)
+        event.record(stream)
         return event
 
     def ensure(self, key: GraphKey, run: Callable[[], None], idle: Callable[[], None]) -> None:

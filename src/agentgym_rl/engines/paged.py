@@ -21,6 +21,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 import torch
@@ -134,8 +135,8 @@ class PagedEngine(HostEngine[PagedSession]):
         with self._changed:
             super().publish(version)
             # What this thread has launched, such as the update, comes before the next pass.
-            self._runner.graphs.wait_for_others()
-            self._orders.append(self._forget_everything)
+            graphs = self._runner.graphs
+            self._orders += [partial(graphs.wait_for, graphs.others()), self._forget_everything]
 
     def release_cache(self) -> None:
         """Give the memory of keys and values back, for the learner; sessions live on.

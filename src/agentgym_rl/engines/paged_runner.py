@@ -143,7 +143,7 @@ class PagedRunner:
         ]
         self._make_buffers()
         self.graphs = GraphCache(self._device, is_enabled=options.uses_graphs)
-        self.graphs.wait_for_others()
+        self.graphs.wait_for(self.graphs.others())
 
     def _make_buffers(self) -> None:
         steps, rows = self._options.max_steps, self._options.max_rows
