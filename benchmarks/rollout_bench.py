@@ -88,7 +88,7 @@ def measure_decode(
                     key=row,
                     num_context=context,
                     max_tokens=num_steps + 1,
-                    temperature=1.0,
+                    params=SamplingParams(1.0, num_steps + 1),
                     pages=list(range(1 + row * each, 1 + (row + 1) * each)),
                 )
                 for row in rows

@@ -122,6 +122,17 @@ class SamplingParams:
     """0 takes the most likely token."""
     max_tokens: int = 256
     """Limit on the tokens of one reply."""
+    top_p: float = 1.0
+    """Draw from the fewest most likely tokens that have this much probability together."""
+    top_k: int = 0
+    """Draw from so many most likely tokens; 0 for all."""
+    min_p: float = 0.0
+    """Draw from tokens that have at least this share of the most likely one's probability."""
+
+    @property
+    def has_cuts(self) -> bool:
+        """Whether tokens are left out. Log-probabilities are then not those of the learner."""
+        return self.top_p < 1.0 or self.top_k > 0 or self.min_p > 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,3 +181,20 @@ async def test_the_cache_is_sized_from_free_memory():
         assert 0.01 * free < size < 0.03 * free
         reply = await engine.session(0).generate([5, 6, 7], SamplingParams(1.0, 4))
         assert len(reply.token_ids) <= 4
+
+
+async def test_passes_that_leave_tokens_out_draw_the_most_likely_of_one():
+    policy = bfloat16_policy()
+    prompt = list(range(5, 40))
+    with running(policy) as engine:
+        only_one = SamplingParams(1.0, 12, top_k=1)
+        cut, plain, greedy = await asyncio.gather(
+            engine.session(0).generate(prompt, only_one),
+            engine.session(1).generate(prompt, SamplingParams(1.0, 12)),
+            engine.session(2).generate(prompt, SamplingParams(0.0, 12)),
+        )
+    # Two tokens whose logits are equal in bfloat16 are both allowed.
+    same = [a == b for a, b in zip(cut.token_ids, greedy.token_ids, strict=False)]
+    assert same[0] or cut.logprobs[0] < 0
+    assert max(cut.logprobs) <= 1e-6 and min(cut.logprobs) > -2.0
+    assert len(plain.token_ids) > 0

@@ -4,7 +4,7 @@ Every reply has a row. The host fills rows in when requests are admitted, names 
 pass, and reads what was sampled one launch later. The row after the last is idle for ever: passes
 are filled up with it. A row that is done keeps its state and writes to the scrap page.
 
-Shape legend: R rows, B rows of one pass, P pages of a row, V vocabulary, S stop tokens.
+Shape legend: R rows, B rows of one pass, P pages of a row, S stop tokens.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from agentgym_rl.engines.sampling import signed, uniforms
+from agentgym_rl.types import SamplingParams
 
 NO_TOKEN = -1
 """What a row that was done already gives in place of a token."""
@@ -30,7 +31,8 @@ class NewRow:
     """The session's noise, 64 bits."""
     num_context: int
     max_tokens: int
-    temperature: float
+    """What the context has room for, and no more than `params` allow."""
+    params: SamplingParams
     pages: list[int]
 
 
@@ -50,7 +52,8 @@ class DeviceRows:
         """Position of the newest token: all before it have keys and values in the pages."""
         self._keys_R = numbers()
         self._left_R = numbers()
-        self._temperatures_R = numbers(dtype=torch.float32)
+        self._sampling_R4 = numbers(4, dtype=torch.float32)
+        """Temperature, top_p, top_k, min_p."""
         self._is_done_R = torch.ones(num_rows + 1, dtype=torch.bool, device=device)
         self._stop_ids_S = torch.tensor(sorted(stop_ids), dtype=torch.long, device=device)
 
@@ -70,12 +73,15 @@ class DeviceRows:
         ]
         device = self._ids_R.device
         numbers_BX = to_device(torch.tensor(numbers), device)
-        temperatures_B = to_device(torch.tensor([new.temperature for new in new_rows]), device)
+        sampling = [
+            (p.temperature, p.top_p, p.top_k, p.min_p) for p in (n.params for n in new_rows)
+        ]
+        sampling_B4 = to_device(torch.tensor(sampling, dtype=torch.float32), device)
         rows_B = numbers_BX[:, 0]
         self._lengths_R[rows_B] = numbers_BX[:, 1]
         self._keys_R[rows_B] = numbers_BX[:, 2]
         self._left_R[rows_B] = numbers_BX[:, 3]
-        self._temperatures_R[rows_B] = temperatures_B
+        self._sampling_R4[rows_B] = sampling_B4
         # index_fill_, because assigning a number would copy it from the host and wait.
         self._is_done_R.index_fill_(0, rows_B, False)
         self.table_RP[rows_B, :width] = numbers_BX[:, 4:].to(torch.int32)
@@ -88,7 +94,11 @@ class DeviceRows:
     def noise(self, rows_B: Tensor) -> tuple[Tensor, Tensor]:
         """Return the temperature and the uniform number of each row's next token."""
         uniforms_B = uniforms(self._keys_R[rows_B], self._lengths_R[rows_B] + 1)
-        return self._temperatures_R[rows_B], uniforms_B
+        return self._sampling_R4[rows_B, 0], uniforms_B
+
+    def cuts(self, rows_B: Tensor) -> Tensor:
+        """Return `top_p`, `top_k` and `min_p` of each row, (B, 3)."""
+        return self._sampling_R4[rows_B, 1:]
 
     def accept(self, rows_B: Tensor, tokens_B: Tensor, logprobs_B: Tensor) -> Tensor:
         """Append a sampled token to each row that is not done; return the tokens appended.

@@ -20,7 +20,7 @@ from agentgym_rl.engines.host import (
     generation_failed,
 )
 from agentgym_rl.engines.kv_cache import CachedBatch, CacheSpan, KeyValueCache
-from agentgym_rl.engines.sampling import draw, uniform
+from agentgym_rl.engines.sampling import cut_rows, draw, uniform
 from agentgym_rl.errors import EngineError
 from agentgym_rl.models.forward import packed_logits
 from agentgym_rl.models.loading import Policy
@@ -101,9 +101,13 @@ class NativeEngine(HostEngine[NativeSession]):
             torch.tensor(keep),
             layout=layout,
         )[: len(batch)]
+        temperatures = [request.params.temperature for request in batch]
+        if any(request.params.has_cuts for request in batch):
+            cuts = [(p.top_p, p.top_k, p.min_p) for p in (request.params for request in batch)]
+            logits = cut_rows(logits, torch.tensor(temperatures), torch.tensor(cuts))
         tokens, logprobs = draw(
             logits,
-            [request.params.temperature for request in batch],
+            temperatures,
             [uniform(request.session.key, len(request.session.context)) for request in batch],
         )
         if not torch.isfinite(logprobs).all():

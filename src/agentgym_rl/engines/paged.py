@@ -223,13 +223,17 @@ class PagedEngine(HostEngine[PagedSession]):
         if new_rows:
             self._runner.admit(new_rows)
         if chunks:
-            launch.first = self._runner.prefill(chunks)
+            launch.first = self._runner.prefill(chunks, has_cuts=_have_cuts(launch.started))
         replies = [request.session.reply for request in self._active]
         launch.decoded = [reply for reply in replies if reply is not None and reply.is_decoding]
         if launch.decoded:
             most = max(reply.max_tokens - reply.num_launched for reply in launch.decoded)
             num_steps = 1 if has_more_prompts else min(self._steps_per_launch, most)
-            launch.later = self._runner.decode([reply.row for reply in launch.decoded], num_steps)
+            launch.later = self._runner.decode(
+                [reply.row for reply in launch.decoded],
+                num_steps,
+                has_cuts=_have_cuts(launch.decoded),
+            )
             for reply in launch.decoded:
                 reply.num_launched += num_steps
         if chunks or launch.decoded:
@@ -425,6 +429,10 @@ class PagedEngine(HostEngine[PagedSession]):
         self._pool.forget_all()
 
 
+def _have_cuts(replies: list[Reply]) -> bool:
+    return any(reply.request.params.has_cuts for reply in replies)
+
+
 def _new_row(reply: Reply) -> NewRow:
     session = reply.request.session
     return NewRow(
@@ -432,7 +440,7 @@ def _new_row(reply: Reply) -> NewRow:
         key=session.key,
         num_context=reply.num_context,
         max_tokens=reply.max_tokens,
-        temperature=reply.request.params.temperature,
+        params=reply.request.params,
         pages=session.held.pages,
     )
 

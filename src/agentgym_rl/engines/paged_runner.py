@@ -23,13 +23,14 @@ from agentgym_rl.engines.graphs import GraphCache
 from agentgym_rl.engines.paged_attention import running_pass
 from agentgym_rl.engines.paged_pass import CacheShape, PagedPass
 from agentgym_rl.engines.pages import pages_for
-from agentgym_rl.engines.sampling import draw_rows
+from agentgym_rl.engines.sampling import cut_rows, draw_rows
 from agentgym_rl.models.loading import Policy
 
 # torch.compile makes code of its own for a size of 1, which would not be any faster.
 _ROW_SIZES = (4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _FEWEST_TOKENS = 64
 _MAX_SPLITS = 16
+_WITH_CUTS = " with cuts"
 
 
 P = ParamSpec("P")
@@ -169,23 +170,26 @@ class PagedRunner:
         """Begin replies; their prompts come with the passes that follow."""
         self._rows.admit(new_rows)
 
-    def prefill(self, chunks: Sequence[Chunk]) -> Sampled:
-        """Compute chunks of prompts; return the first tokens of those that end, in order."""
+    def prefill(self, chunks: Sequence[Chunk], *, has_cuts: bool = False) -> Sampled:
+        """Compute chunks of prompts; return the first tokens of those that end, in order.
+
+        Passes that can leave tokens out (`has_cuts`) sort the vocabulary: others are faster.
+        """
         num_tokens = sum(len(chunk.ids) for chunk in chunks)
         inputs = next(inputs for inputs in self._prompts if inputs.has_room(num_tokens, chunks))
-        run = partial(self._prompt_pass, inputs)
-        key = ("prompts", inputs.num_tokens)
+        run = partial(self._prompt_pass, inputs, has_cuts)
+        key = ("prompts" + _WITH_CUTS * has_cuts, inputs.num_tokens)
         self.graphs.ensure(key, run, idle=partial(inputs.load, []))
         inputs.load(chunks)
         self.graphs.run(key, run)
         num_ends = sum(chunk.is_last for chunk in chunks)
         return _sampled(self._first_tokens_N[:num_ends], self._first_logprobs_N[:num_ends])
 
-    def decode(self, rows: Sequence[int], num_steps: int) -> Sampled:
+    def decode(self, rows: Sequence[int], num_steps: int, *, has_cuts: bool = False) -> Sampled:
         """Sample up to `num_steps` tokens for every row; results are (steps, rows)."""
         size = next(size for size in self._row_sizes if size >= len(rows))
-        run = partial(self._decode_pass, size)
-        key = ("decoding", size)
+        run = partial(self._decode_pass, size, has_cuts)
+        key = ("decoding" + _WITH_CUTS * has_cuts, size)
         self.graphs.ensure(key, run, idle=partial(self._load_rows, [], size))
         self._load_rows(rows, size)
         for _ in range(num_steps):
@@ -209,7 +213,7 @@ class PagedRunner:
         self._rows_B[:size].copy_(to_device(torch.tensor(padded), self._device))
         self._step.zero_()
 
-    def _prompt_pass(self, inputs: PromptInputs) -> None:
+    def _prompt_pass(self, inputs: PromptInputs, has_cuts: bool) -> None:
         paged = PagedPass(
             self._pages,
             self._rows.table_RP,
@@ -220,11 +224,11 @@ class PagedRunner:
             self._shape.prefill_block_tokens,
         )
         logits_NV = self._logits(paged, inputs.ids_T, inputs.ends_N)
-        tokens_N, logprobs_N = self._sample(inputs.end_rows_N, logits_NV)
+        tokens_N, logprobs_N = self._sample(inputs.end_rows_N, logits_NV, has_cuts)
         self._first_tokens_N[: inputs.max_chunks].copy_(tokens_N)
         self._first_logprobs_N[: inputs.max_chunks].copy_(logprobs_N)
 
-    def _decode_pass(self, size: int) -> None:
+    def _decode_pass(self, size: int, has_cuts: bool) -> None:
         rows_B, places_B = self._rows_B[:size], self._places_B[:size]
         ids_B, positions_B = self._newest(rows_B)
         paged = PagedPass(
@@ -238,7 +242,7 @@ class PagedRunner:
             num_splits=self._num_splits(size),
         )
         logits_BV = self._logits(paged, ids_B, places_B)
-        tokens_B, logprobs_B = self._sample(rows_B, logits_BV)
+        tokens_B, logprobs_B = self._sample(rows_B, logits_BV, has_cuts)
         self._tokens[:, :size].index_copy_(0, self._step, tokens_B[None])
         self._logprobs[:, :size].index_copy_(0, self._step, logprobs_B[None])
         self._step.add_(1)
@@ -253,8 +257,10 @@ class PagedRunner:
             )
         return output.logits[0]
 
-    def _sample(self, rows_B: Tensor, logits_BV: Tensor) -> tuple[Tensor, Tensor]:
+    def _sample(self, rows_B: Tensor, logits_BV: Tensor, has_cuts: bool) -> tuple[Tensor, Tensor]:
         temperatures_B, uniforms_B = self._noise(rows_B)
+        if has_cuts:
+            logits_BV = cut_rows(logits_BV, temperatures_B, self._rows.cuts(rows_B))
         tokens_B, logprobs_B = self._draw(logits_BV, temperatures_B, uniforms_B)
         return self._accept(rows_B, tokens_B, logprobs_B), logprobs_B
 

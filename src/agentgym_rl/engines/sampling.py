@@ -75,6 +75,28 @@ def draw_rows(
     return tokens_B, torch.where(is_greedy_B, 0.0, logprobs_B)
 
 
+def cut_rows(logits_BV: Tensor, temperatures_B: Tensor, cuts_B3: Tensor) -> Tensor:
+    """Return the logits with -inf for tokens that are not to be drawn.
+
+    `cuts_B3` has `top_p`, `top_k` and `min_p` (types.SamplingParams) of each row. All three are
+    taken of the distribution at the temperature, and each allows the tokens from some logit on;
+    the highest of these counts. Tokens as likely as the last one allowed are allowed, too.
+    """
+    is_greedy_B = temperatures_B == 0
+    scaled_BV = logits_BV.float() / torch.where(is_greedy_B, 1.0, temperatures_B)[:, None]
+    ordered_BV = scaled_BV.sort(dim=-1, descending=True).values
+    probs_BV = ordered_BV.softmax(dim=-1)
+    top_p_B1, top_k_B1, min_p_B1 = cuts_B3.split(1, dim=1)
+    last = ordered_BV.shape[1] - 1
+    # A token is in the nucleus if those before it do not yet have the probability asked for.
+    num_in_p_B1 = (probs_BV.cumsum(dim=-1) - probs_BV < top_p_B1).sum(dim=-1, keepdim=True)
+    num_in_k_B1 = torch.where(top_k_B1 > 0, top_k_B1, last + 1).long()
+    places_B1 = (torch.minimum(num_in_p_B1, num_in_k_B1) - 1).clamp(0, last)
+    lowest_B1 = ordered_BV.gather(1, places_B1)
+    lowest_B1 = torch.maximum(lowest_B1, ordered_BV[:, :1] + min_p_B1.log())
+    return logits_BV.masked_fill(scaled_BV < lowest_B1, float("-inf"))
+
+
 def signed(number: int) -> int:
     """Return 64 bits as torch has them, with a sign."""
     return number - (1 << 64) if number >= 1 << 63 else number

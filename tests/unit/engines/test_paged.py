@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import pytest
@@ -14,6 +14,7 @@ import torch
 from agentgym_rl.config import NativeEngineConfig
 from agentgym_rl.engines.native import NativeEngine
 from agentgym_rl.engines.paged import PagedEngine
+from agentgym_rl.engines.paged_runner import Chunk, Sampled
 from agentgym_rl.engines.pages import PAGE_SIZE, pages_for
 from agentgym_rl.errors import EngineError
 from agentgym_rl.models.loading import Policy
@@ -76,9 +77,9 @@ def count_prompt_tokens(engine: PagedEngine) -> list[int]:
     counts: list[int] = []
     prefill = engine._runner.prefill
 
-    def counting(chunks):
+    def counting(chunks: Sequence[Chunk], *, has_cuts: bool) -> Sampled:
         counts.append(sum(len(chunk.ids) for chunk in chunks))
-        return prefill(chunks)
+        return prefill(chunks, has_cuts=has_cuts)
 
     engine._runner.prefill = counting
     return counts
@@ -305,7 +306,7 @@ async def test_broken_weights_fail_the_reply(policy: Policy):
 async def test_a_failed_pass_does_not_end_the_engine(policy: Policy):
     with running(policy) as engine:
         prefill = engine._runner.prefill
-        engine._runner.prefill = lambda chunks: [][0]
+        engine._runner.prefill = lambda chunks, has_cuts: [][0]
         with pytest.raises(EngineError, match="generation failed: IndexError"):
             await engine.session(0).generate(PROMPT, SHORT)
         engine._runner.prefill = prefill
@@ -341,3 +342,28 @@ async def test_closing_the_engine_fails_what_is_under_way(policy: Policy):
         for task in tasks:
             with pytest.raises(EngineError, match="the engine was closed"):
                 await task
+
+
+async def test_cuts_are_those_of_the_cpu_engine_and_touch_nobody_else(policy: Policy):
+    cut = [
+        SamplingParams(1.5, 12, top_p=0.4),
+        SamplingParams(1.5, 12, top_k=3),
+        SamplingParams(1.5, 12, min_p=0.3),
+        SamplingParams(1.5, 12),
+        SamplingParams(0.0, 12, top_k=3),
+    ]
+    replies = []
+    native = NativeEngine(policy, NativeEngineConfig())
+    with running(policy) as engine:
+        for each in (native, engine):
+            replies.append(
+                await asyncio.gather(
+                    *(each.session(key).generate(PROMPT, p) for key, p in enumerate(cut))
+                )
+            )
+        alone = await engine.session(3).generate(PROMPT, cut[3])
+    native.close()
+    for wanted, got in zip(*replies, strict=True):
+        assert got.token_ids == wanted.token_ids
+        assert got.logprobs == pytest.approx(wanted.logprobs, abs=1e-4)
+    assert alone.token_ids == replies[1][3].token_ids

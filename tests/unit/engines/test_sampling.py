@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from agentgym_rl.engines.sampling import draw, session_key, signed, uniform, uniforms
+from agentgym_rl.engines.sampling import cut_rows, draw, session_key, signed, uniform, uniforms
 
 LOGITS_V = torch.tensor([2.0, 1.0, 0.0, -1.0, 0.5, -3.0])
 CHI_SQUARE_LIMIT = 25.7  # 5 degrees of freedom, exceeded once in 10,000
@@ -122,3 +122,33 @@ def test_noise_on_a_device_is_bitwise_that_of_the_host():
     got = uniforms(torch.tensor([signed(key) for key in keys]), torch.tensor(positions))
     assert got.dtype == torch.float64
     assert got.tolist() == list(map(uniform, keys, positions))
+
+
+@pytest.mark.parametrize(
+    ("cuts", "kept"),
+    [
+        ((1.0, 0, 0.0), [0, 1, 2, 3]),
+        ((0.5, 0, 0.0), [0]),
+        ((0.51, 0, 0.0), [0, 1]),
+        ((0.8, 0, 0.0), [0, 1, 2, 3]),  # the last two are equally likely
+        ((1.0, 1, 0.0), [0]),
+        ((1.0, 2, 0.0), [0, 1]),
+        ((1.0, 9, 0.0), [0, 1, 2, 3]),
+        ((1.0, 0, 0.5), [0, 1]),
+        ((1.0, 0, 1.0), [0]),
+        ((0.9, 3, 0.4), [0, 1]),
+        ((0.0, 0, 0.0), [0]),
+    ],
+)
+def test_cuts_by_hand(cuts: tuple[float, int, float], kept: list[int]):
+    logits = torch.tensor([[0.5, 0.25, 0.125, 0.125]]).log()
+    cut = cut_rows(logits, torch.tensor([1.0]), torch.tensor([cuts]))
+    assert torch.isfinite(cut[0]).nonzero()[:, 0].tolist() == kept
+    assert torch.equal(cut[:, kept], logits[:, kept])
+
+
+def test_cuts_are_of_the_distribution_at_the_temperature():
+    # At temperature 1/2 probabilities go like their squares: 16, 4, 1, 1 of 22.
+    logits = torch.tensor([[0.5, 0.25, 0.125, 0.125]]).log()
+    cut = cut_rows(logits, torch.tensor([0.5]), torch.tensor([[0.8, 0, 0.0]]))
+    assert torch.isfinite(cut[0]).nonzero()[:, 0].tolist() == [0, 1]
