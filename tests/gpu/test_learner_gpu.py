@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from agentgym_rl.config import TrainingConfig
 from agentgym_rl.models.compilation import enable_compilation
@@ -64,6 +66,40 @@ def test_compiled_updates_in_bfloat16_are_those_of_the_plain_ones(is_checkpointe
         found.append(losses(policy))
     assert found[0][-1] < found[0][0]
     assert all(math.isclose(a, b, rel_tol=2e-2) for a, b in zip(*found, strict=True))
+
+
+def test_other_lengths_compile_nothing_again():
+    policy = policy_on(CUDA, torch.bfloat16)
+    enable_compilation(policy.model)
+    torch._dynamo.reset()
+    counters["stats"].clear()
+    learner = Learner(policy, CONFIG, temperature=1.0)
+    samples = training_samples(policy)
+    learner.update(samples, negative_logprob)
+    num_graphs = counters["stats"]["unique_graphs"]
+    assert num_graphs > 0
+    for part in (samples[:1], samples[2:4], samples[1:]):
+        learner.update(part, negative_logprob)
+    assert counters["stats"]["unique_graphs"] == num_graphs
+
+
+def test_an_update_waits_for_the_device_as_often_whatever_its_passes():
+    policy = policy_on(CUDA, torch.bfloat16)
+    samples = training_samples(policy)
+    waits = []
+    for tokens_per_batch in (257, 1024):
+        config = TrainingConfig(lr=1e-3, tokens_per_batch=tokens_per_batch)
+        learner = Learner(policy, config, temperature=1.0)
+        learner.update(samples, negative_logprob)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            try:
+                learner.update(samples, negative_logprob)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        waits.append([str(wait.message) for wait in found if "synchroniz" in str(wait.message)])
+    assert len(waits[0]) == len(waits[1]) <= 3, waits
 
 
 def test_scores_reference_and_critic_work_there():
