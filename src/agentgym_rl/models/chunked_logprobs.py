@@ -18,18 +18,21 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from agentgym_rl.models.compilation import compiled, is_compiling
+from agentgym_rl.models import fused_logprobs
+from agentgym_rl.models.compilation import is_compiling
 
 MAX_LOGITS = 2**27
 """Most logits of a chunk. Smaller chunks save little, since a gradient as large as the head is
 there anyway, and take longer, since each adds to that gradient."""
 
 MAX_LOGITS_ON_GPU = 2**26
-"""The same on a GPU, unless the elementwise part is compiled: then nothing in float32 is there.
+MAX_LOGITS_FUSED = 3 * 2**25
+"""The same on a GPU, and where what follows the head is compiled: then nothing is in float32.
 
-Beside the gradient of the head (float32 sum, and a part in the weights' type) either takes at most
-1 GiB: 2**26 logits in bfloat16 with three float32 copies are 0.9 GiB, 2**27 with their gradient in
-bfloat16 0.5 GiB. With 152k x 1536 weights in the head the peak is below 2 GiB in all."""
+With 152k x 1536 weights in a head in bfloat16, its gradient takes 0.9 GiB as a float32 sum and
+0.4 GiB as the part of a chunk. Beside the sum there are either logits in bfloat16 with three copies
+in float32, 0.9 GiB, or the part with logits and their gradient in bfloat16, 0.8 GiB when fused: the
+loss stays below 2 GiB in all."""
 
 _ROWS_STEP = 16
 """Chunks are a multiple of this, because a CPU's rounding may depend on the rows of a product."""
@@ -56,8 +59,8 @@ def chunked_logprobs(
     weights = [weight for weight in head.parameters() if weight.requires_grad]
     is_fused = is_compiling(model)
     if not max_logits:
-        is_tight = hidden_AH.is_cuda and not is_fused
-        max_logits = MAX_LOGITS_ON_GPU if is_tight else MAX_LOGITS
+        on_gpu = MAX_LOGITS_FUSED if is_fused else MAX_LOGITS_ON_GPU
+        max_logits = on_gpu if hidden_AH.is_cuda else MAX_LOGITS
     rows = max(1, max_logits // int(model.config.get_text_config().vocab_size))
     rows = max(_ROWS_STEP, rows // _ROWS_STEP * _ROWS_STEP)
     how = _How(head, rows, temperature, is_fused)
@@ -74,7 +77,7 @@ class _How:
     """Tokens of a chunk."""
     temperature: float
     is_fused: bool
-    """Whether what follows the head is compiled into one kernel."""
+    """Whether what follows the head is compiled (fused_logprobs.py)."""
 
 
 class _Hidden(nn.Module):
@@ -124,7 +127,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         logprobs_A = torch.empty(ids_A.shape, device=hidden_AH.device)
         entropies_A = torch.empty_like(logprobs_A)
-        read = compiled(_read_logits) if how.is_fused else _read_logits
+        read = fused_logprobs.read_logits if how.is_fused else _read_logits
         for chunk in _chunks(len(ids_A), how.rows):
             logprobs_A[chunk], entropies_A[chunk] = read(
                 how.head(hidden_AH[chunk]), ids_A[chunk], how.temperature
@@ -161,7 +164,7 @@ def _grad_chunk(
     with torch.enable_grad():
         hidden_CH = hidden_AH[chunk].detach().requires_grad_()
         logits_CV = ctx.how.head(hidden_CH)
-    grad_logits = compiled(_grad_logits) if ctx.how.is_fused else _grad_logits
+    grad_logits = fused_logprobs.grad_logits if ctx.how.is_fused else _grad_logits
     grad_CV = grad_logits(
         logits_CV.detach(),
         ids_A[chunk],

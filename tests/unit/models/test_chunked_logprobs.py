@@ -24,6 +24,8 @@ from transformers import (
     PreTrainedModel,
 )
 
+from agentgym_rl.models import chunked_logprobs as chunked_logprobs_module
+from agentgym_rl.models import fused_logprobs
 from agentgym_rl.models.attention import ATTENTION, PackedSequences
 from agentgym_rl.models.chunked_logprobs import chunked_logprobs
 from agentgym_rl.models.forward import (
@@ -343,3 +345,29 @@ def test_memory_grows_with_tokens_and_not_with_tokens_times_the_vocabulary():
     assert large < 50 * 8 * 4
     # The same measure finds the matrices of the plain computation, at least two of them.
     assert bytes_per_token(65536, is_chunked=False) > 2 * 65536 * 4
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("has_logprobs", [True, False])
+@pytest.mark.parametrize("has_entropies", [True, False])
+def test_what_is_written_to_be_compiled_is_the_same(
+    temperature: float, has_logprobs: bool, has_entropies: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(fused_logprobs, "compiled", lambda function: function)
+    generator = torch.Generator().manual_seed(0)
+    logits_CV = 4 * torch.randn(7, 50, generator=generator)
+    ids_C = torch.randint(50, (7,), generator=generator)
+    plain = chunked_logprobs_module._read_logits(logits_CV, ids_C, temperature)
+    fused = fused_logprobs.read_logits(logits_CV, ids_C, temperature)
+    for mine, theirs in zip(fused, plain, strict=True):
+        assert (mine - theirs).abs().max() < 1e-5
+    grads = [
+        torch.randn(7, generator=generator) if is_there else None
+        for is_there in (has_logprobs, has_entropies)
+    ]
+    arguments = (logits_CV, ids_C, *grads)
+    expected_CV = chunked_logprobs_module._grad_logits(*arguments, temperature=temperature)
+    found_CV = fused_logprobs.grad_logits(*arguments, temperature=temperature)
+    assert (found_CV - expected_CV).abs().max() < 1e-5
+    if has_logprobs or has_entropies:
+        assert expected_CV.abs().max() > 0.1

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounterWithBackend
 from transformers import PreTrainedModel
 
-from agentgym_rl.models import chunked_logprobs, compilation
+from agentgym_rl.models import compilation, fused_logprobs
 from agentgym_rl.models.attention import PackedSequences
 from agentgym_rl.models.compilation import enable_compilation, is_compiling
 from agentgym_rl.models.forward import action_logprobs, enable_checkpointing, packed_logits
@@ -37,7 +37,7 @@ def counter(monkeypatch: pytest.MonkeyPatch) -> Iterator[CompileCounterWithBacke
 
     counted = cache(with_counter)
     monkeypatch.setattr(compilation, "compiled", counted)
-    monkeypatch.setattr(chunked_logprobs, "compiled", counted)
+    monkeypatch.setattr(fused_logprobs, "compiled", counted)
     yield counting
     torch._dynamo.reset()
 
