@@ -14,6 +14,7 @@ _PROGRAMS = {
     "soak": "env_soak",
     "experts": "expert_bench",
     "rollout": "rollout_bench",
+    "attention": "attention_bench",
     "learning": "learning_study",
     "train": "train_bench",
 }

@@ -13,6 +13,7 @@ Inside the kernels: M query rows (tokens times heads), N keys, D head size.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 import triton
@@ -26,6 +27,22 @@ _FEWEST_ROWS = 16
 """Of a matrix product."""
 
 
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """How the work of one program is cut; results do not depend on it but for rounding."""
+
+    block_keys: int
+    """Keys that are read at a time."""
+    num_warps: int = 4
+    num_stages: int = 2
+
+
+def default_tuning(head_dim: int, dtype: torch.dtype) -> Tuning:
+    """Return what fits the registers and shared memory of one multiprocessor."""
+    is_wide = head_dim > 128 or dtype == torch.float32
+    return Tuning(block_keys=32 if is_wide else 64)
+
+
 def attend_paged(
     paged: PagedPass,
     layer: Tensor,
@@ -35,6 +52,7 @@ def attend_paged(
     *,
     scale: float,
     window: int,
+    tuning: Tuning | None = None,
 ) -> Tensor:
     """Do what `attend_reference` does, but for tokens that no block has: theirs is undefined."""
     query_THD, key_TKD, value_TKD = map(_with_dense_heads, (query_THD, key_TKD, value_TKD))
@@ -55,7 +73,7 @@ def attend_paged(
     parts_STHD = out_THD.new_empty((*shape, head_dim), dtype=torch.float32) if is_split else out_THD
     sums_STH = out_THD.new_empty(shape, dtype=torch.float32) if is_split else out_THD
     block_rows = max(_FEWEST_ROWS, triton.next_power_of_2(group * paged.block_tokens))
-    is_wide = block_dim > 128 or query_THD.dtype == torch.float32
+    tuning = tuning or default_tuning(head_dim, query_THD.dtype)
     _attend_kernel[(len(paged.block_starts_N), num_kv_heads, num_splits)](
         query_THD, paged.pages, out_THD, parts_STHD, sums_STH,
         paged.table_RP, paged.rows_T, paged.positions_T,
@@ -63,9 +81,9 @@ def attend_paged(
         query_THD.stride(0), query_THD.stride(1), num_tokens,
         paged.table_RP.stride(0), *page_strides[:4],
         NUM_SPLITS=num_splits, WINDOW=window, GROUP=group, NUM_HEADS=num_heads,
-        HEAD_DIM=head_dim, BLOCK_M=block_rows, BLOCK_N=32 if is_wide else 64, BLOCK_D=block_dim,
+        HEAD_DIM=head_dim, BLOCK_M=block_rows, BLOCK_N=tuning.block_keys, BLOCK_D=block_dim,
         PAGE=PAGE_SIZE, PRECISION="ieee" if query_THD.dtype == torch.float32 else "tf32",
-        num_warps=4, num_stages=2,
+        num_warps=tuning.num_warps, num_stages=tuning.num_stages,
     )  # fmt: skip
     if is_split:
         _join_kernel[(num_tokens, num_heads)](
