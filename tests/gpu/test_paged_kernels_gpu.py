@@ -68,7 +68,10 @@ def random_pass(
     return paged, tokens
 
 
-@pytest.mark.parametrize(("num_splits", "window"), [(0, 0), (0, 20), (1, 0), (4, 20), (16, 0)])
+@pytest.mark.parametrize(
+    ("is_decoding", "num_splits", "window"),
+    [(False, 1, 0), (False, 4, 20), (True, 1, 0), (True, 4, 20), (True, 16, 0)],
+)
 @pytest.mark.parametrize(
     ("num_heads", "num_kv_heads", "head_dim", "dtype"),
     [
@@ -82,14 +85,14 @@ def test_attention_over_pages_is_that_of_the_reference(
     num_kv_heads: int,
     head_dim: int,
     dtype: torch.dtype,
+    is_decoding: bool,
     num_splits: int,
     window: int,
 ):
-    """With 0 splits the pass is one over prompts, otherwise one that decodes."""
     from agentgym_rl.engines.attention_kernels import attend_paged
 
     shape = CacheShape(NUM_LAYERS, num_kv_heads, head_dim, num_heads, dtype)
-    paged, tokens = random_pass(shape, is_decoding=num_splits > 0, num_splits=max(1, num_splits))
+    paged, tokens = random_pass(shape, is_decoding=is_decoding, num_splits=num_splits)
     before = paged.pages.clone()
     layer = torch.tensor(LAYER, device=CUDA)
     got_THD = attend_paged(paged, layer, *tokens, scale=head_dim**-0.5, window=window)
@@ -100,7 +103,7 @@ def test_attention_over_pages_is_that_of_the_reference(
     is_real_T = paged.positions_T >= 0
     difference = (got_THD - want_THD)[is_real_T].abs().max().item()
     assert difference < TOLERANCE[dtype], f"attention differs by {difference}"
-    if num_splits:
+    if is_decoding:
         assert not got_THD[~is_real_T].any(), "rows that are done must give zeros"
 
 

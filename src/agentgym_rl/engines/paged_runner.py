@@ -222,6 +222,7 @@ class PagedRunner:
             inputs.starts,
             inputs.lengths,
             self._shape.prefill_block_tokens,
+            num_splits=self._num_splits(inputs.num_tokens // self._shape.prefill_block_tokens),
         )
         logits_NV = self._logits(paged, inputs.ids_T, inputs.ends_N)
         tokens_N, logprobs_N = self._sample(inputs.end_rows_N, logits_NV, has_cuts)
@@ -264,12 +265,12 @@ class PagedRunner:
         tokens_B, logprobs_B = self._draw(logits_BV, temperatures_B, uniforms_B)
         return self._accept(rows_B, tokens_B, logprobs_B), logprobs_B
 
-    def _num_splits(self, num_rows: int) -> int:
-        """Divide the keys so that few rows, too, give every multiprocessor something to do."""
+    def _num_splits(self, num_blocks: int) -> int:
+        """Divide the keys so that few blocks, too, give every multiprocessor something to do."""
         if self._device.type != "cuda":
             return 1
         multiprocessors = torch.cuda.get_device_properties(self._device).multi_processor_count
-        programs = num_rows * self._shape.num_kv_heads
+        programs = num_blocks * self._shape.num_kv_heads
         splits = 1
         while splits < _MAX_SPLITS and splits * programs < 2 * multiprocessors:
             splits *= 2
