@@ -17,6 +17,7 @@ are computed again with the new weights at their next reply.
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
@@ -45,6 +46,7 @@ from agentgym_rl.models.loading import Policy
 
 MAX_ROWS = 1024
 STEPS_PER_LAUNCH = 4
+_SWITCH_INTERVAL_S = 2e-4
 
 
 class PagedSession(HostSession):
@@ -126,6 +128,10 @@ class PagedEngine(HostEngine[PagedSession]):
             uses_graphs=is_cuda,
         )
         self._runner = PagedRunner(policy, options)
+        if is_cuda:
+            # Every call of torch lets other threads (environments, the event loop) in, and each
+            # may keep the interpreter this long while the GPU waits for its next launch.
+            sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_INTERVAL_S))
         self._thread.start()
 
     def session(self, key: int) -> PagedSession:
