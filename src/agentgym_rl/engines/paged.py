@@ -21,9 +21,7 @@ import sys
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Self
 
 import torch
 from torch import Tensor
@@ -33,60 +31,20 @@ from agentgym_rl.engines.device_rows import NO_TOKEN, NewRow
 from agentgym_rl.engines.host import (
     NOT_FINITE,
     HostEngine,
-    HostSession,
     Request,
     context_is_full,
     generation_failed,
 )
 from agentgym_rl.engines.paged_pass import CacheShape
-from agentgym_rl.engines.paged_runner import Chunk, PagedRunner, RunnerOptions, Sampled
-from agentgym_rl.engines.pages import PAGE_SIZE, HeldPages, PagePool, pages_for
+from agentgym_rl.engines.paged_runner import Chunk, PagedRunner, RunnerOptions
+from agentgym_rl.engines.paged_session import Launch, PagedSession, Reply, have_cuts, new_row
+from agentgym_rl.engines.pages import PAGE_SIZE, PagePool, pages_for
 from agentgym_rl.errors import EngineError
 from agentgym_rl.models.loading import Policy
 
 MAX_ROWS = 1024
 STEPS_PER_LAUNCH = 4
 _SWITCH_INTERVAL_S = 2e-4
-
-
-class PagedSession(HostSession):
-    """Context of one episode, with its pages and, while it is sampled, its reply."""
-
-    def __init__(self, engine: HostEngine[Self], key: int) -> None:
-        super().__init__(engine, key)
-        self.held = HeldPages()
-        self.reply: Reply | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Reply:
-    """A request that has a row on the device."""
-
-    request: Request[PagedSession]
-    row: int
-    num_context: int
-    """Tokens of the context when the reply began."""
-    max_tokens: int
-    """What the request allows and the model's context has room for."""
-    num_planned: int
-    """Tokens of the context that are cached, or are computed by a pass already launched."""
-    num_launched: int = 0
-    """Tokens that have been asked for; if it stops earlier, the rest will not come."""
-
-    @property
-    def is_decoding(self) -> bool:
-        return self.num_planned == self.num_context and self.num_launched < self.max_tokens
-
-
-@dataclass(slots=True)
-class _Launch:
-    """What was launched together, and where its results will be."""
-
-    event: torch.cuda.Event | None = None
-    started: list[Reply] = field(default_factory=list)
-    first: Sampled | None = None
-    decoded: list[Reply] = field(default_factory=list)
-    later: Sampled | None = None
 
 
 class PagedEngine(HostEngine[PagedSession]):
@@ -117,7 +75,7 @@ class PagedEngine(HostEngine[PagedSession]):
         self._free_rows = list(range(max_rows - 1, -1, -1))
         self._holders = OrderedDict[PagedSession, None]()
         """Sessions that hold pages, the one that has not been used for longest first."""
-        self._in_flight: deque[_Launch] = deque()
+        self._in_flight: deque[Launch] = deque()
         self._has_cache = True
         options = RunnerOptions(
             num_pages=self._num_pages,
@@ -218,9 +176,9 @@ class PagedEngine(HostEngine[PagedSession]):
             self._forget_everything()
             self._fail(requests, generation_failed(error))
 
-    def _launch(self) -> _Launch:
+    def _launch(self) -> Launch:
         """Launch one pass over prompts and some tokens of every reply under way."""
-        launch = _Launch()
+        launch = Launch()
         new_rows: list[NewRow] = []
         chunks = self._plan(launch, new_rows)
         # While prompts fill whole passes, decoding for the few that are ready would cost more
@@ -229,7 +187,7 @@ class PagedEngine(HostEngine[PagedSession]):
         if new_rows:
             self._runner.admit(new_rows)
         if chunks:
-            launch.first = self._runner.prefill(chunks, has_cuts=_have_cuts(launch.started))
+            launch.first = self._runner.prefill(chunks, has_cuts=have_cuts(launch.started))
         replies = [request.session.reply for request in self._active]
         launch.decoded = [reply for reply in replies if reply is not None and reply.is_decoding]
         if launch.decoded:
@@ -238,7 +196,7 @@ class PagedEngine(HostEngine[PagedSession]):
             launch.later = self._runner.decode(
                 [reply.row for reply in launch.decoded],
                 num_steps,
-                has_cuts=_have_cuts(launch.decoded),
+                has_cuts=have_cuts(launch.decoded),
             )
             for reply in launch.decoded:
                 reply.num_launched += num_steps
@@ -246,7 +204,7 @@ class PagedEngine(HostEngine[PagedSession]):
             launch.event = self._runner.graphs.mark()
         return launch
 
-    def _plan(self, launch: _Launch, new_rows: list[NewRow]) -> list[Chunk]:
+    def _plan(self, launch: Launch, new_rows: list[NewRow]) -> list[Chunk]:
         """Return the chunks of the next prompt pass, oldest requests first.
 
         A request is admitted when its first chunk is planned: by then it finds the pages of
@@ -265,7 +223,7 @@ class PagedEngine(HostEngine[PagedSession]):
                 reply = self._admit(request)
                 if reply is None:
                     break
-                new_rows.append(_new_row(reply))
+                new_rows.append(new_row(reply))
             if reply.num_planned < reply.num_context:
                 chunk = self._next_chunk(reply, budget)
                 budget -= len(chunk.ids)
@@ -352,7 +310,7 @@ class PagedEngine(HostEngine[PagedSession]):
         self._drop_pages(victim)
         return True
 
-    def _collect(self, launch: _Launch) -> None:
+    def _collect(self, launch: Launch) -> None:
         """Read what a launch has sampled, and end the replies that are whole."""
         if launch.event is not None:
             launch.event.synchronize()
@@ -433,22 +391,6 @@ class PagedEngine(HostEngine[PagedSession]):
             assert session.reply is None, "a reply under way needs its keys and values"
             self._drop_pages(session)
         self._pool.forget_all()
-
-
-def _have_cuts(replies: list[Reply]) -> bool:
-    return any(reply.request.params.has_cuts for reply in replies)
-
-
-def _new_row(reply: Reply) -> NewRow:
-    session = reply.request.session
-    return NewRow(
-        row=reply.row,
-        key=session.key,
-        num_context=reply.num_context,
-        max_tokens=reply.max_tokens,
-        params=reply.request.params,
-        pages=session.held.pages,
-    )
 
 
 def _affordable_pages(policy: Policy, config: NativeEngineConfig, max_rows: int) -> int:

@@ -1,0 +1,33 @@
+"""`agentgym bench rollout` measures what is there, and says what is missing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = [sys.executable, "-c", "from agentgym_rl.cli.main import main; main()"]
+SMALL = (
+    "--model tiny --device cpu --dtype float32 --rows 4 --context 40 --launches 1 --sequences 4 "
+    "--prompt 20 --new 8 --concurrency 4 --rounds 2 --baseline"
+)
+
+
+def test_a_small_model_on_the_cpu():
+    words = ["bench", "rollout", *SMALL.split()]
+    done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    for cell in ("4 rows, context 40", "memory floor", "generate (native)", "engine alone"):
+        assert cell in done.stdout
+    assert "generate (transformers)" in done.stdout
+    assert "4 at once, 4 whole, 2 rounds" in done.stdout
+
+
+def test_an_unknown_model_is_refused():
+    words = ["bench", "rollout", "--model", "nowhere"]
+    done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "'nowhere' is neither a model directory nor one of tiny" in done.stderr
