@@ -10,12 +10,13 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
+from model_sizes import SIZES
 from rich.console import Console
 from rich.table import Table
 from rollout_bench import copy_speed
-from rollout_models import shapes
 
 from agentgym_rl.engines.paged_pass import CacheShape, PagedPass
 from agentgym_rl.engines.pages import PAGE_SIZE, pages_for
@@ -61,9 +62,7 @@ def measure(chosen: argparse.Namespace, tell: Callable[[str, str, str], None]) -
 
     from agentgym_rl.engines.attention_kernels import Tuning, attend_paged
 
-    config = shapes()[chosen.model]
-    config.num_hidden_layers = 1
-    shape = CacheShape.of(config, torch.bfloat16)
+    shape = replace(CacheShape.of(SIZES[chosen.model], torch.bfloat16), num_layers=1)
     layer = torch.zeros((), dtype=torch.long, device=_CUDA)
     speed = copy_speed(_CUDA)
     sizes = [(rows, chosen.context - 1, 1) for rows in chosen.rows]
@@ -96,7 +95,7 @@ def measure(chosen: argparse.Namespace, tell: Callable[[str, str, str], None]) -
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench attention", description="The kernel.")
-    parser.add_argument("--model", default="smollm2-135m", choices=list(shapes()))
+    parser.add_argument("--model", default="smollm2-135m", choices=list(SIZES))
     parser.add_argument("--rows", nargs="+", type=int, default=[16, 64, 512])
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--splits", nargs="+", type=int, default=[1, 2, 4])

@@ -17,13 +17,14 @@ import argparse
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from model_sizes import SIZES, random_model
 from rich.console import Console
 from rich.table import Table
-from rollout_models import bench_policy, build_model, shapes
 
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig, NativeEngineConfig
@@ -35,7 +36,9 @@ from agentgym_rl.engines.paged_runner import PagedRunner, RunnerOptions
 from agentgym_rl.engines.pages import PAGE_SIZE, pages_for
 from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError
-from agentgym_rl.models.loading import Policy
+from agentgym_rl.models.chat import ChatRenderer
+from agentgym_rl.models.loading import DTYPES, Policy, load_pretrained
+from agentgym_rl.models.tiny import train_tokenizer
 from agentgym_rl.rollout.collect import collect
 from agentgym_rl.rollout.episode import Actors, Limits
 from agentgym_rl.types import Sample, SamplingParams, SegmentKind
@@ -60,6 +63,20 @@ def make_engine(name: str, policy: Policy, config: NativeEngineConfig) -> Engine
     if name == "native":
         return create_engine(policy, config)
     raise ConfigError(f"no engine {name!r}; there are: {', '.join(ENGINES)}")
+
+
+def bench_policy(name: str, *, dtype: str, device: str, texts: Iterable[str]) -> Policy:
+    """Return the policy of a directory, or of one of SIZES with a tokenizer that reads `texts`."""
+    if name not in SIZES:
+        if not Path(name).is_dir():
+            raise ConfigError(
+                f"{name!r} is neither a model directory nor one of {', '.join(SIZES)}"
+            )
+        return load_pretrained(name, dtype=dtype, device=device)
+    tokenizer = train_tokenizer(texts, vocab_size=1024)
+    torch.manual_seed(0)
+    model = random_model(name, dtype=DTYPES[dtype], device=torch.device(device))
+    return Policy(model=model, tokenizer=tokenizer, renderer=ChatRenderer(tokenizer))
 
 
 def measure_decode(
@@ -178,7 +195,9 @@ def measure_transformers(
     model_name: str, dtype: str, device: str, prompts: list[list[int]], num_new: int
 ) -> Row:
     """Time `transformers.generate` on the same prompts, 256 at a time, after a short warm-up."""
-    model = build_model(model_name, dtype=dtype, device=device, attention="sdpa")
+    model = random_model(
+        model_name, dtype=DTYPES[dtype], device=torch.device(device), attention="sdpa"
+    )
     ids = torch.tensor(prompts, device=device)
     options = {"do_sample": True, "top_k": 0, "min_new_tokens": num_new, "pad_token_id": 0}
     with torch.inference_mode():
@@ -286,7 +305,7 @@ async def measure(chosen: argparse.Namespace) -> list[Row]:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench rollout", description="Generation.")
     add = parser.add_argument
-    add("--model", default="smollm2-135m", help=f"a directory, or {', '.join(shapes())}")
+    add("--model", default="smollm2-135m", help=f"a directory, or {', '.join(SIZES)}")
     add("--engine", default="native", choices=ENGINES)
     add("--device", default="cuda")
     add("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
@@ -303,8 +322,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--rounds", type=int, default=10)
     add("--baseline", action="store_true", help="time transformers' generate as well (slow)")
     chosen = parser.parse_args(arguments)
-    if chosen.baseline and chosen.model not in shapes():
-        parser.error(f"--baseline takes a --model of {', '.join(shapes())}")
+    if chosen.baseline and chosen.model not in SIZES:
+        parser.error(f"--baseline takes a --model of {', '.join(SIZES)}")
     table = Table("measured", "size", "result", "beside", title=f"{chosen.model}, {chosen.dtype}")
     for row in asyncio.run(measure(chosen)):
         table.add_row(row.what, row.size, row.result, row.beside)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.slow
 
 PROGRAM = [sys.executable, "-c", "from agentgym_rl.cli.main import main; main()"]
 SMALL = (
-    "--model tiny --device cpu --dtype float32 --rows 4 --context 40 --launches 1 --sequences 4 "
+    "--model test --device cpu --dtype float32 --rows 4 --context 40 --launches 1 --sequences 4 "
     "--prompt 20 --new 8 --concurrency 4 --rounds 2 --baseline"
 )
 
@@ -30,4 +30,4 @@ def test_an_unknown_model_is_refused():
     words = ["bench", "rollout", "--model", "nowhere"]
     done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True)
     assert done.returncode == 2
-    assert "'nowhere' is neither a model directory nor one of tiny" in done.stderr
+    assert "'nowhere' is neither a model directory nor one of test" in done.stderr
