@@ -11,9 +11,9 @@ class Agent:
     """Turns an environment's text into prompts and a model's replies into actions."""
 
     def __init__(self, config: AgentConfig, spec: EnvSpec) -> None:
-        self._format = make_format(config.format)
+        self._format = make_format(config.format, spec)
         self._preamble = (
-            f"{spec.instructions.strip()}\n\n{self._format.instructions(spec)}\n\n"
+            f"{spec.instructions.strip()}\n\n{self._format.instructions()}\n\n"
             if config.include_instructions
             else ""
         )

@@ -103,10 +103,10 @@ def write_demonstrations(
     from agentgym_rl.training.conversation_files import to_json_line
     from agentgym_rl.training.conversations import from_demonstration
 
-    make_format(format_name)
+    cls = registry.env_class(env)
+    make_format(format_name, cls.spec)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.open("a").close()  # a file that cannot be written is found out before the work
-    cls = registry.env_class(env)
     _check_split(cls, split)
     agent = Agent(AgentConfig.model_validate({"format": format_name}), cls.spec)
     demos = collect_demonstrations(

@@ -116,8 +116,10 @@ class LoraConfig(BaseConfig):
 class AgentConfig(BaseConfig):
     """How the model's replies become actions."""
 
-    format: Literal["react", "direct"] = "react"
-    """`react`: a thought, then an action; `direct`: the reply is the action."""
+    format: Literal["react", "direct", "tags", "function_call", "code"] = "react"
+    """`react`: a thought, then a line with an action; `direct`: the reply is the action; `tags`:
+    `<think>`, then the environment's tags or `<action>`; `function_call`: a tool call in JSON;
+    `code`: a thought, then a fenced block."""
 
     include_instructions: bool = True
     """Put the environment's instructions before the first observation. A model made from nothing

@@ -44,6 +44,13 @@ class EnvSpec:
     reward_range: tuple[float, float] = (0.0, 1.0)
     success: str = "the environment reports success"
     """What counts as success, in words."""
+    action_tags: tuple[str, ...] = ()
+    """Names of the tags that actions are written in, where they are: with ("search", "answer") an
+    action is `<search> a query </search>`, tags included. The formats `tags` and `function_call`
+    offer one form, or one tool, for each. Empty where actions are plain text."""
+    has_answer: bool = False
+    """Whether the last action of an episode is an answer, the same in words when it is the same in
+    meaning, so that several attempts at a task can be put to a vote."""
 
 
 class Environment(ABC):

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping
 
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.types import StepResult
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_TAG = re.compile(r"[a-z][a-z0-9_-]*")
+_RESERVED_TAGS = ("think", "action", "act")
 
 _RAISED = {
     "the constructor": "The constructor must work with its default options: give each option a "
@@ -65,6 +68,11 @@ def spec_problems(spec: EnvSpec) -> Iterator[tuple[str, str]]:
         yield "spec.splits must name at least one split, each once.", repr(spec.splits)
     if len(set(spec.categories)) != len(spec.categories):
         yield "spec.categories must name each category once.", repr(spec.categories)
+    if any(not _TAG.fullmatch(tag) or tag in _RESERVED_TAGS for tag in spec.action_tags):
+        yield (
+            "spec.action_tags must be lower-case names, and none of think, action and act.",
+            repr(spec.action_tags),
+        )
     if spec.max_rounds < 1:
         yield "spec.max_rounds must be at least 1.", repr(spec.max_rounds)
     low, high = spec.reward_range

@@ -293,12 +293,13 @@ def decode_tasks(fields: Object) -> tuple[Task, ...]:
 
 
 def decode_spec(fields: Object) -> EnvSpec:
-    fields = dict(_checked(fields, _SPEC, "spec"))
+    fields = dict(_checked({**_SPEC_DEFAULTS, **fields}, _SPEC, "spec"))
     bounds = fields["reward_range"]
     if len(bounds) != 2 or not all(type(bound) in (int, float) for bound in bounds):
         raise ProtocolError(ErrorKind.WRONG_TYPE, "spec: 'reward_range' must be two numbers")
     fields["splits"] = _texts(fields["splits"], "splits")
     fields["categories"] = _texts(fields["categories"], "categories")
+    fields["action_tags"] = _texts(fields["action_tags"], "action_tags")
     fields["reward_range"] = (float(bounds[0]), float(bounds[1]))
     return EnvSpec(**fields)
 
@@ -400,8 +401,11 @@ _SPEC: Mapping[str, _Types] = MappingProxyType(
         "max_rounds": (int,),
         "reward_range": (list,),
         "success": (str,),
+        "action_tags": (list,),
+        "has_answer": (bool,),
     }
 )
+_SPEC_DEFAULTS: Mapping[str, object] = MappingProxyType({"action_tags": [], "has_answer": False})
 _HEALTH: Mapping[str, _Types] = MappingProxyType(
     {
         "status": (str,),

@@ -64,6 +64,7 @@ def reasoning_gym_class(
             categories=(generator,),
             max_rounds=told.max_rounds or 1,
             success="the answer has the full score",
+            has_answer=True,
         )
         outline: ClassVar[Outline] = told
         shares_thread: ClassVar[bool] = told.shares_thread

@@ -203,6 +203,8 @@ _SPECS: Mapping[str, EnvSpec] = {
         categories=tuple(_QUESTIONS["test"]),
         max_rounds=10,
         success="the answer is one of the accepted ones",
+        action_tags=("search", "answer"),
+        has_answer=True,
     ),
     "webarena": EnvSpec(
         name="webarena",

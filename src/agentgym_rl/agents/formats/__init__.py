@@ -1,0 +1,23 @@
+"""Action formats, by name: `agent.format` in a recipe. docs/agents.md has the table of replies."""
+
+from __future__ import annotations
+
+from agentgym_rl.agents.formats.base import ActionFormat, ParsedReply
+from agentgym_rl.agents.formats.code import CodeFormat
+from agentgym_rl.agents.formats.function_call import FunctionCallFormat
+from agentgym_rl.agents.formats.plain import DirectFormat, ReActFormat
+from agentgym_rl.agents.formats.tags import TagsFormat
+from agentgym_rl.envs.base import EnvSpec
+
+__all__ = ["ActionFormat", "ParsedReply", "make_format"]
+
+_FORMATS: dict[str, type[ActionFormat]] = {
+    cls.name: cls for cls in (ReActFormat, DirectFormat, TagsFormat, FunctionCallFormat, CodeFormat)
+}
+
+
+def make_format(name: str, spec: EnvSpec) -> ActionFormat:
+    """Return the action format of that name for the actions of an environment."""
+    if name not in _FORMATS:
+        raise ValueError(f"unknown agent.format {name!r}; there are: {', '.join(_FORMATS)}")
+    return _FORMATS[name](spec)

@@ -1,0 +1,56 @@
+"""What an action format is: what the model is told about its replies, and how an action is read
+out of one.
+
+A reply that does not parse is the agent's own mistake: it gets a message back that says what was
+expected, and the environment is not asked. Every parser takes any text, in linear time.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+from agentgym_rl.envs.base import EnvSpec
+
+DEFAULT_THOUGHT = "I do the next step."
+"""What a demonstration thinks where the expert gives no reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedReply:
+    """Either an action or, where there is none, what to tell the model.
+
+    Example: "Thought: left.\\nAction: go" gives ParsedReply("go", action_start=15)
+    """
+
+    action: str | None
+    complaint: str = ""
+    action_start: int | None = None
+    """Where in the reply the action begins, its marker included; what is before is thought. None
+    without an action."""
+
+
+class ActionFormat(ABC):
+    """One way of writing an environment's actions in replies."""
+
+    name: ClassVar[str]
+
+    def __init__(self, spec: EnvSpec) -> None:
+        self._spec = spec
+
+    @abstractmethod
+    def instructions(self) -> str:
+        """Return what the model is told about the form of its replies."""
+
+    @abstractmethod
+    def parse(self, reply: str) -> ParsedReply:
+        """Read the action out of a reply; any text is accepted."""
+
+    @abstractmethod
+    def write(self, action: str, thought: str = "") -> str:
+        """Return a reply that carries the action: the form of expert demonstrations."""
+
+    def can_carry(self, action: str) -> bool:
+        """Whether a reply can say exactly this action: whether it comes back out of `write`."""
+        return self.parse(self.write(action)).action == action

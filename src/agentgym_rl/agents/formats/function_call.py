@@ -1,0 +1,157 @@
+"""Tool calls in JSON, in the forms that models are trained to write.
+
+    <tool_call>{"name": "search", "arguments": {"text": "..."}}</tool_call>     Qwen, Hermes
+    {"name": "search", "parameters": {"text": "..."}}                           Llama 3
+    [{"name": "search", "arguments": "{\\"text\\": \\"...\\"}"}]                    Mistral, OpenAI
+
+All are read, whichever is asked for; the first is what instructions and demonstrations show. An
+environment's tags (`EnvSpec.action_tags`) are its tools; its plain actions are calls of `act`.
+Replies are decoded as JSON and as nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+from agentgym_rl.agents.formats.base import ActionFormat, ParsedReply
+from agentgym_rl.agents.formats.elements import GENERIC, make_element, split_action
+from agentgym_rl.envs.base import EnvSpec, JsonValue
+
+_ACT = "act"
+_PARAMETERS = {_ACT: "action"}
+"""Name of a tool's one parameter; `_PARAMETER` for all others."""
+_PARAMETER = "text"
+
+_OPEN = re.compile(r"<tool_call>", re.IGNORECASE)
+_CLOSE = re.compile(r"\s*(?:</tool_call>|\Z)", re.IGNORECASE)
+_BARE = re.compile(
+    r"(?:<\|python_tag\|>\s*|\[TOOL_CALLS\]\s*)?"
+    r'(?P<json>(?:\[\s*)?\{\s*"(?:name|function|type|id|arguments|parameters)"\s*:)'
+)
+"""The beginning of a call, or of a list of calls, that stands by itself."""
+_THOUGHT_END = re.compile(r"</think>", re.IGNORECASE)
+_THOUGHT = re.compile(r"<think>", re.IGNORECASE)
+_BLANK = re.compile(r"\s*")
+_DECODER = json.JSONDecoder()
+
+
+class _MalformedError(Exception):
+    """A call cannot be read; the text is the complaint."""
+
+
+class FunctionCallFormat(ActionFormat):
+    """The action is one call of a tool; what is said before it is thought."""
+
+    name = "function_call"
+
+    def __init__(self, spec: EnvSpec) -> None:
+        super().__init__(spec)
+        self._tools = spec.action_tags or (_ACT,)
+        self._form = (
+            'Call exactly one tool: `<tool_call>{"name": "' + self._tools[0] + '", "arguments": {"'
+            + _parameter(self._tools[0]) + '": "..."}}</tool_call>`.'
+        )  # fmt: skip
+
+    def instructions(self) -> str:
+        tools = "\n".join(_to_json(_describe(tool)) for tool in self._tools)
+        return (
+            f"You act by calling tools. These are there, as JSON schemas:\n<tools>\n{tools}\n"
+            "</tools>\nThink first if it helps, then call exactly one tool: a JSON object with its "
+            "name and arguments between `<tool_call>` and `</tool_call>`, for example:\n"
+            f"{self.write(self._spec.example_action)}"
+        )
+
+    def parse(self, reply: str) -> ParsedReply:
+        try:
+            calls = _find_calls(reply)
+            if not calls:
+                raise _MalformedError("No tool call found.")
+            if len(calls) > 1:
+                raise _MalformedError(f"{len(calls)} tool calls found.")
+            start, call = calls[0]
+            return ParsedReply(self._action(call), action_start=start)
+        except _MalformedError as error:
+            return ParsedReply(None, f"{error} {self._form}")
+
+    def write(self, action: str, thought: str = "") -> str:
+        if any(mark.search(thought) for mark in (_OPEN, _BARE, _THOUGHT, _THOUGHT_END)):
+            raise ValueError(f"a thought must not hold a tool call or tags: {thought[:80]!r}")
+        tag, inner = split_action(action, self._spec.action_tags)
+        tool = _ACT if tag == GENERIC else tag
+        call = _to_json({"name": tool, "arguments": {_parameter(tool): inner}})
+        call = call.replace("</", "<\\/")  # the same JSON, without marks that close something
+        return f"{thought}\n" * bool(thought) + f"<tool_call>\n{call}\n</tool_call>"
+
+    def _action(self, call: object) -> str:
+        """Return the action that a call means."""
+        tool, arguments = _name_and_arguments(call)
+        if not isinstance(tool, str) or tool not in (*self._tools, _ACT):
+            known = ", ".join(f"`{name}`" for name in self._tools)
+            raise _MalformedError(f"There is no tool {str(tool)[:80]!r}; there are: {known}.")
+        parameter = _parameter(tool)
+        if not isinstance(arguments, dict) or arguments.keys() != {parameter}:
+            raise _MalformedError(f"The tool `{tool}` takes one argument, `{parameter}`.")
+        inner = arguments[parameter]
+        if not isinstance(inner, str) or not inner.strip():
+            raise _MalformedError(f"The argument `{parameter}` must be a text that is not empty.")
+        return inner if tool == _ACT else make_element(tool, inner)
+
+
+def _parameter(tool: str) -> str:
+    return _PARAMETERS.get(tool, _PARAMETER)
+
+
+def _describe(tool: str) -> JsonValue:
+    """Return the schema of a tool as chat templates and APIs take it."""
+    parameters: JsonValue = {
+        "type": "object",
+        "properties": {_parameter(tool): {"type": "string"}},
+        "required": [_parameter(tool)],
+    }
+    what = "Do one action in the environment." if tool == _ACT else f"The action {tool!r}."
+    function: JsonValue = {"name": tool, "description": what, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+def _to_json(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _find_calls(reply: str) -> list[tuple[int, object]]:
+    """Return the calls after the thought, each with the place where it starts."""
+    thought = _THOUGHT_END.search(reply)
+    if thought is None and _THOUGHT.match(reply.lstrip()):
+        raise _MalformedError("The thought has no end: close it with `</think>`, then act.")
+    place = thought.end() if thought is not None else 0
+    opening = _OPEN if _OPEN.search(reply, place) else _BARE
+    calls: list[tuple[int, object]] = []
+    while (mark := opening.search(reply, place)) is not None:
+        is_bare = opening is _BARE
+        value, place = _decode(reply, mark.start("json") if is_bare else mark.end())
+        if not is_bare and _CLOSE.match(reply, place) is None:
+            raise _MalformedError("After the JSON of a call there must be `</tool_call>`.")
+        calls += [(mark.start(), call) for call in (value if isinstance(value, list) else [value])]
+    return calls
+
+
+def _decode(text: str, start: int) -> tuple[object, int]:
+    """Return the JSON value that begins at a place, blanks left out, and where it ends."""
+    blank = _BLANK.match(text, start)
+    try:
+        return _DECODER.raw_decode(text, blank.end() if blank is not None else start)
+    except (ValueError, RecursionError) as error:
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else "too deep or too large"
+        raise _MalformedError(f"The tool call is not JSON ({reason}).") from None
+
+
+def _name_and_arguments(call: object) -> tuple[object, object]:
+    """Return what is called with what, from any of the forms of a call."""
+    if isinstance(call, dict) and isinstance(call.get("function"), dict):
+        call = call["function"]
+    if not isinstance(call, dict) or "name" not in call:
+        raise _MalformedError("A tool call is a JSON object with `name` and `arguments`.")
+    arguments = call.get("arguments", call.get("parameters"))
+    if isinstance(arguments, str):  # as OpenAI's API has them: JSON in a text
+        arguments, _ = _decode(arguments, 0)
+    return call["name"], arguments

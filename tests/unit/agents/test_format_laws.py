@@ -1,0 +1,100 @@
+"""Action formats by law: any reply parses, what is written comes back, and time is linear."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentgym_rl.agents.formats import make_format
+from fakes import fake_spec
+from odd_actions import moves
+
+SPECS = (
+    fake_spec("plain"),
+    fake_spec("search", action_tags=("search", "answer"), example_action="<search>a</search>"),
+)
+FORMATS = [
+    make_format(name, spec)
+    for name in ("react", "direct", "tags", "function_call", "code")
+    for spec in SPECS
+]
+IDS = [f"{item.name}-{spec.name}" for item, spec in zip(FORMATS, 5 * SPECS, strict=True)]
+
+PIECES = (
+    "<think>", "</think>", "<action>", "</action>", "</ACTION >", "<search>", "</search>",
+    "<answer>", "</answer>", "&lt;", "&amp;", "&lt;/action>", "&amp;lt;search>", "<tool_call>",
+    "</tool_call>", "<\\/tool_call>", '{"name": "act", "arguments": {"action": "go"}}', '{"name": ',
+    '"', "\\", "{", "}", "[", "]", "```", "````", "`", "~~~", "Thought: ", "Action: ", "action:",
+    "\n", "\r\n", "\r", " ", "\t", "\x0b", "\u2028", "\x00", "\ud800", "go", "漢", "🙂", "İ",
+    "\u017f",
+)  # fmt: skip
+
+texts = st.one_of(st.lists(st.sampled_from(PIECES), max_size=14).map("".join), st.text())
+replies = st.one_of(texts, moves().map(lambda move: move.text(("go", "pick up"))))
+actions = texts.map(str.strip).filter(bool)
+elements = st.tuples(st.sampled_from(("search", "answer")), texts.filter(str.strip)).map(
+    lambda pair: f"<{pair[0]}>{pair[1]}</{pair[0]}>"
+)
+
+
+@pytest.mark.parametrize("action_format", FORMATS, ids=IDS)
+@given(reply=replies)
+def test_any_reply_parses_and_its_action_can_be_said_again(action_format, reply: str):
+    parsed = action_format.parse(reply)
+    assert (parsed.action is None) == bool(parsed.complaint) == (parsed.action_start is None)
+    if parsed.action is not None:
+        assert parsed.action.strip() and 0 <= parsed.action_start <= len(reply)
+        assert action_format.can_carry(parsed.action)
+
+
+@pytest.mark.parametrize("action_format", FORMATS, ids=IDS)
+@given(action=st.one_of(actions, elements))
+def test_what_is_written_comes_back(action_format, action: str):
+    if action_format.name == "react":
+        action = action.splitlines()[0].strip() or "go"
+    reply = action_format.write(action)
+    parsed = action_format.parse(reply)
+    assert parsed.action == action
+    assert action_format.can_carry(action)
+    if action_format.name in ("react", "tags", "code"):
+        assert parsed.action_start == reply.index("\n") + 1, "the thought is the first line"
+
+
+def test_react_carries_one_line_only():
+    react = FORMATS[0]
+    assert not react.can_carry("a\nb") and not react.can_carry("a\nAction: b")
+
+
+GARBAGE = (
+    "<", "<think", "<action>", "</action>", "<action ", "<action>a</action>", "</think>", "<think>",
+    "&", "&amp;", "amp;", "&lt;action", "&amp;lt;", "<tool_call>", "</tool_call>", '{"name": ', "{",
+    "[", "[ ", "[\n", '[{"name":', '"', '{"name": "act"}', '{"a": ', "```", "```\n", "`", "` ",
+    "a```\n", "Action: ", "\nAction:", "\naction ", " ", "\n", "\r\n", "\t\n", "x", "漢", "🙂",
+    "<|python_tag|>", "[TOOL_CALLS] ", "\\", "\x00", "\ud800",
+)  # fmt: skip
+STARTS = ("", "<tool_call>", '<tool_call>{"name": "', "<action>", "<action", "&amp;", "```\n", "<")
+
+
+@pytest.mark.parametrize("action_format", FORMATS[::2], ids=IDS[::2])
+def test_garbage_takes_linear_time(action_format):
+    slowest = 0.0
+    for start in STARTS:
+        for piece in GARBAGE:
+            reply = start + piece * (100_000 // len(piece))
+            began = time.process_time()
+            action_format.parse(reply)
+            slowest = max(slowest, time.process_time() - began)
+    # Quadratic time would be minutes: 100 000 characters squared.
+    assert slowest < 1.0
+
+
+@pytest.mark.parametrize("action_format", FORMATS[::2], ids=IDS[::2])
+@pytest.mark.parametrize("piece", GARBAGE)
+def test_long_actions_are_written_in_linear_time(action_format, piece: str):
+    action = (piece * (100_000 // len(piece))).strip() or "go"
+    began = time.process_time()
+    action_format.write(action)
+    assert time.process_time() - began < 1.0

@@ -1,0 +1,31 @@
+"""What a spec says of actions: over the wire, and as a law."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import pytest
+
+from agentgym_rl.envs import protocol
+from agentgym_rl.envs.laws import spec_problems
+from fakes import fake_spec
+
+
+def test_tags_and_answers_travel():
+    spec = fake_spec("search", action_tags=("search", "answer"), has_answer=True)
+    assert protocol.decode_spec(protocol.load(protocol.encode(spec))) == spec
+
+
+def test_a_server_that_does_not_know_of_them_has_none():
+    spec = fake_spec("counting")
+    fields = json.loads(json.dumps(asdict(spec)))
+    del fields["action_tags"], fields["has_answer"]
+    assert protocol.decode_spec(fields) == spec
+
+
+@pytest.mark.parametrize("tag", ["think", "action", "act", "Search", "a b", "", "a>"])
+def test_tags_are_names_that_no_format_uses_itself(tag: str):
+    problems = list(spec_problems(fake_spec("search", action_tags=("answer", tag))))
+    assert len(problems) == 1 and "action_tags" in problems[0][0]
+    assert list(spec_problems(fake_spec("search", action_tags=("answer",)))) == []
