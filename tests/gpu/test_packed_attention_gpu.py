@@ -29,8 +29,8 @@ def attend(
         return torch.randn(shape, generator=generator, device=CUDA).to(dtype).requires_grad_()
 
     query, key, value = random(num_heads), random(num_kv_heads), random(num_kv_heads)
-    layout = PackedSequences(LENGTHS)
-    out_HTD = layout.attend(0, query, key, value, scale=head_dim**-0.5, window=window)
+    layout = PackedSequences(LENGTHS, CUDA)
+    out_HTD = layout.attend(query, key, value, scale=head_dim**-0.5, window=window)
     grad_HTD = torch.randn(out_HTD.shape, generator=generator, device=CUDA).to(dtype)
     grads = torch.autograd.grad(out_HTD, (query, key, value), grad_HTD)
     return out_HTD.detach(), *grads
@@ -54,7 +54,7 @@ def test_output_and_gradients_are_those_of_one_sequence_at_a_time(
 def test_a_window_counts_the_token_itself(monkeypatch: pytest.MonkeyPatch):
     # With a window of 1 every token sees itself alone, so the output is its own value.
     value = torch.randn(2, 10, 64, device=CUDA).bfloat16()
-    out = PackedSequences([4, 6]).attend(0, value, value, value, scale=1.0, window=1)
+    out = PackedSequences([4, 6], CUDA).attend(value, value, value, scale=1.0, window=1)
     assert torch.equal(out, value)
 
 

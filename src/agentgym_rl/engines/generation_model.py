@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from agentgym_rl.engines.paged_attention import PAGED_ATTENTION
-from agentgym_rl.models.compilation import decoder_layers
+from agentgym_rl.models.compilation import compile_like_eager, decoder_layers
 
 _LAYER = "layer_idx"
 
@@ -42,7 +42,7 @@ def generation_model(
     if not layers:
         raise ValueError(f"{type(model).__name__} has no decoder layers that generation can find")
     if is_compiled:
-        run = torch.compile(_forward, dynamic=True, fullgraph=True, backend=backend)
+        run = compile_like_eager(_forward, fullgraph=True, backend=backend)
         for layer in layers:
             layer.forward = _bind(run, layer)
     return copied

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import inspect
 import itertools
+from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -25,8 +26,8 @@ from agentgym_rl.models.device import on_device
 ATTENTION = "agentgym"
 
 
-class AttentionLayout(Protocol):
-    """Where the sequences of a packed batch are."""
+class CachedLayout(Protocol):
+    """Where the sequences of a packed batch are, and what came before them."""
 
     def attend(
         self,
@@ -42,19 +43,26 @@ class AttentionLayout(Protocol):
         ...
 
 
+AttentionLayout: TypeAlias = "PackedSequences | CachedLayout"
+
+
 class PackedSequences:
     """Independent causal sequences of the given lengths, one after another.
 
-    All at once where torch has a kernel for that (`has_varlen_kernel`), otherwise one by one.
+    All at once where torch has a kernel for that (`has_varlen_kernel`), otherwise one by one. The
+    first is a program that is the same for every batch, so a compiled layer contains it: what it
+    reads of a batch, `borders` and `max_length`, is data to it.
     """
 
-    def __init__(self, lengths: list[int]) -> None:
-        self._lengths = lengths
-        self._borders: Tensor | None = None
+    def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
+        self._lengths = list(lengths)
+        self.max_length = max(self._lengths)
+        starts = list(itertools.accumulate(self._lengths, initial=0))
+        self.borders = on_device(starts, device=device, dtype=torch.int32)
+        """Where sequences begin and the last ends, (B + 1)."""
 
     def attend(
         self,
-        layer: int,
         query_HTD: Tensor,
         key_HTD: Tensor,
         value_HTD: Tensor,
@@ -62,16 +70,29 @@ class PackedSequences:
         scale: float,
         window: int | None,
     ) -> Tensor:
+        """Return the attention output, (H, T, D); all layers are alike."""
         if has_varlen_kernel(query_HTD.device, query_HTD.dtype, query_HTD.shape[-1]):
             return attend_varlen(
                 query_HTD,
                 key_HTD,
                 value_HTD,
-                self._borders_on(query_HTD.device),
-                max_length=max(self._lengths),
+                self.borders,
+                max_length=self.max_length,
                 scale=scale,
                 window=window,
             )
+        return self._attend_each(query_HTD, key_HTD, value_HTD, scale=scale, window=window)
+
+    @torch.compiler.disable  # another program for every batch
+    def _attend_each(
+        self,
+        query_HTD: Tensor,
+        key_HTD: Tensor,
+        value_HTD: Tensor,
+        *,
+        scale: float,
+        window: int | None,
+    ) -> Tensor:
         parts = zip(
             query_HTD.split(self._lengths, dim=1),
             key_HTD.split(self._lengths, dim=1),
@@ -82,14 +103,8 @@ class PackedSequences:
             [attend_causal(q, k, v, scale=scale, window=window) for q, k, v in parts], dim=1
         )
 
-    def _borders_on(self, device: torch.device) -> Tensor:
-        """Return where sequences begin and the last ends, (B + 1); made once for all layers."""
-        if self._borders is None:
-            starts = list(itertools.accumulate(self._lengths, initial=0))
-            self._borders = on_device(starts, device=device, dtype=torch.int32)
-        return self._borders
 
-
+@torch.compiler.assume_constant_result
 def has_varlen_kernel(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
     """Return whether torch's flash attention over packed sequences takes such tensors."""
     return (
@@ -175,7 +190,6 @@ def causal_mask(
     return mask if window is None else mask & (key_positions > query_positions - window)
 
 
-@torch.compiler.disable  # see compilation.py
 def _packed_attention(  # noqa: PLR0913 - the signature is transformers'
     module: nn.Module,
     query: Tensor,
@@ -195,9 +209,14 @@ def _packed_attention(  # noqa: PLR0913 - the signature is transformers'
         raise ValueError(
             f"{type(module).__name__} caps attention logits, which is not supported yet"
         )
-    layer = module.layer_idx
-    assert isinstance(layer, int), "transformers numbers its attention modules"
-    out_HTD = layout.attend(layer, query[0], key[0], value[0], scale=scaling, window=sliding_window)
+    tokens = query[0], key[0], value[0]
+    if isinstance(layout, PackedSequences):
+        # Without the layer's number, which would make each layer another program to a compiler.
+        out_HTD = layout.attend(*tokens, scale=scaling, window=sliding_window)
+    else:
+        layer = module.layer_idx
+        assert isinstance(layer, int), "transformers numbers its attention modules"
+        out_HTD = layout.attend(layer, *tokens, scale=scaling, window=sliding_window)
     return out_HTD.transpose(0, 1)[None], None
 
 

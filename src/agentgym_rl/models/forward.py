@@ -94,7 +94,7 @@ def action_hidden(model: PreTrainedModel, samples: Sequence[Sample]) -> ActionHi
             input_ids=ids_T[None],
             position_ids=positions_T[None],
             use_cache=False,
-            layout=PackedSequences(lengths),
+            layout=PackedSequences(lengths, device),
         ).last_hidden_state[0]
     # What predicts a token stands one position before it.
     return ActionHidden(hidden_TH.index_select(0, actions_A - 1), ids_T[actions_A])

@@ -23,7 +23,9 @@ VOCABULARY = 200
 def learner_logits(model: PreTrainedModel, ids_T: Tensor) -> Tensor:
     places_T = torch.arange(len(ids_T))
     with torch.inference_mode():
-        return packed_logits(model, ids_T, places_T, places_T, layout=PackedSequences([len(ids_T)]))
+        return packed_logits(
+            model, ids_T, places_T, places_T, layout=PackedSequences([len(ids_T)], ids_T.device)
+        )
 
 
 def paged_logits(model: PreTrainedModel, ids_T: Tensor) -> Tensor:

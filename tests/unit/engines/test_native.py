@@ -106,7 +106,11 @@ async def test_a_greedy_reply_has_the_most_likely_tokens(policy: Policy):
     positions_T = torch.arange(len(ids_T))
     with torch.inference_mode():
         logits_TV = packed_logits(
-            policy.model, ids_T, positions_T, positions_T, layout=PackedSequences([len(ids_T)])
+            policy.model,
+            ids_T,
+            positions_T,
+            positions_T,
+            layout=PackedSequences([len(ids_T)], ids_T.device),
         )
     assert tuple(logits_TV[len(PROMPT) - 1 : -1].argmax(dim=-1).tolist()) == reply.token_ids
     assert reply.logprobs == (0.0,) * 12

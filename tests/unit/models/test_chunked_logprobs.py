@@ -98,7 +98,7 @@ def plain(model: PreTrainedModel, samples: Sequence[Sample]) -> Pair:
     positions_T = torch.cat([torch.arange(length) for length in lengths])
     actions_A = mask_T.nonzero()[:, 0]
     logits_AV = packed_logits(
-        model, ids_T, positions_T, actions_A - 1, layout=PackedSequences(lengths)
+        model, ids_T, positions_T, actions_A - 1, layout=PackedSequences(lengths, ids_T.device)
     )
     logprobs_AV = (logits_AV.float() / TEMPERATURE).log_softmax(dim=-1)
     entropies_A = -(logprobs_AV.exp() * logprobs_AV).sum(dim=-1)

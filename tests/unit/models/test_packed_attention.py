@@ -35,7 +35,11 @@ def packed(model: PreTrainedModel, sequences: list[Tensor]) -> Tensor:
     positions_T = torch.cat([torch.arange(length) for length in lengths])
     keep_T = torch.arange(sum(lengths))
     return packed_logits(
-        model, torch.cat(sequences), positions_T, keep_T, layout=PackedSequences(lengths)
+        model,
+        torch.cat(sequences),
+        positions_T,
+        keep_T,
+        layout=PackedSequences(lengths, positions_T.device),
     )
 
 
