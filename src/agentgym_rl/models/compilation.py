@@ -78,7 +78,10 @@ def compile_like_eager(
     learner, of which one may be compiled and the other not, differ by 0.007 in the mean of their
     log-probabilities.
     """
-    options = {"emulate_precision_casts": True} if backend == "inductor" else None
     return torch.compile(
-        function, dynamic=True, fullgraph=fullgraph, backend=backend, options=options
+        function,
+        dynamic=True,
+        fullgraph=fullgraph,
+        backend=backend,
+        options={"emulate_precision_casts": True} if backend == "inductor" else None,
     )
