@@ -26,13 +26,10 @@ MAX_LOGITS = 2**27
 there anyway, and take longer, since each adds to that gradient."""
 
 MAX_LOGITS_ON_GPU = 2**26
-MAX_LOGITS_FUSED = 3 * 2**25
-"""The same on a GPU, and where what follows the head is compiled: then nothing is in float32.
-
-With 152k x 1536 weights in a head in bfloat16, its gradient takes 0.9 GiB as a float32 sum and
-0.4 GiB as the part of a chunk. Beside the sum there are either logits in bfloat16 with three copies
-in float32, 0.9 GiB, or the part with logits and their gradient in bfloat16, 0.8 GiB when fused: the
-loss stays below 2 GiB in all."""
+"""The same on a GPU. With 152k x 1536 weights in a head in bfloat16, its gradient takes 0.9 GiB as
+a float32 sum and 0.4 GiB as the part of a chunk. Beside the sum there are either the part with
+logits and their gradient in bfloat16, 0.7 GiB, or logits in bfloat16 with three copies in float32,
+0.9 GiB, of which compiled code has fewer: the loss stays below 2 GiB in all."""
 
 _ROWS_STEP = 16
 """Chunks are a multiple of this, because a CPU's rounding may depend on the rows of a product."""
@@ -57,13 +54,11 @@ def chunked_logprobs(
     """
     head = _Head(model)
     weights = [weight for weight in head.parameters() if weight.requires_grad]
-    is_fused = is_compiling(model)
     if not max_logits:
-        on_gpu = MAX_LOGITS_FUSED if is_fused else MAX_LOGITS_ON_GPU
-        max_logits = on_gpu if hidden_AH.is_cuda else MAX_LOGITS
+        max_logits = MAX_LOGITS_ON_GPU if hidden_AH.is_cuda else MAX_LOGITS
     rows = max(1, max_logits // int(model.config.get_text_config().vocab_size))
     rows = max(_ROWS_STEP, rows // _ROWS_STEP * _ROWS_STEP)
-    how = _How(head, rows, temperature, is_fused)
+    how = _How(head, rows, temperature, is_compiling(model))
     logprobs_A, entropies_A = _ChunkedLogprobs.apply(how, ids_A, hidden_AH, *weights)
     return logprobs_A, entropies_A
 
@@ -123,7 +118,6 @@ class _ChunkedLogprobs(torch.autograd.Function):
         ctx: _Context, how: _How, ids_A: Tensor, hidden_AH: Tensor, *weights: Tensor
     ) -> tuple[Tensor, Tensor]:
         ctx.how = how
-        ctx.save_for_backward(ids_A, hidden_AH, *weights)
         ctx.set_materialize_grads(False)
         logprobs_A = torch.empty(ids_A.shape, device=hidden_AH.device)
         entropies_A = torch.empty_like(logprobs_A)
@@ -132,6 +126,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
             logprobs_A[chunk], entropies_A[chunk] = read(
                 how.head(hidden_AH[chunk]), ids_A[chunk], how.temperature
             )
+        ctx.save_for_backward(ids_A, hidden_AH, logprobs_A, entropies_A, *weights)
         return logprobs_A, entropies_A
 
     @staticmethod
@@ -139,7 +134,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
     def backward(  # pyrefly: ignore[bad-override] - as above
         ctx: _Context, grad_logprobs_A: Tensor | None, grad_entropies_A: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        ids_A, hidden_AH, *weights = ctx.saved_tensors
+        ids_A, hidden_AH, _, _, *weights = ctx.saved_tensors
         grad_hidden_AH = torch.zeros_like(hidden_AH) if ctx.needs_input_grad[2] else None
         grad_weights: list[Tensor | None] = [None] * len(weights)
         for chunk in _chunks(len(ids_A), ctx.how.rows):
@@ -160,18 +155,17 @@ def _grad_chunk(
     ctx: _Context, chunk: slice, grad_logprobs_C: Tensor | None, grad_entropies_C: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     """Return a chunk's gradient with respect to its hidden states, then to each weight."""
-    ids_A, hidden_AH, *weights = ctx.saved_tensors
+    ids_A, hidden_AH, logprobs_A, entropies_A, *weights = ctx.saved_tensors
     with torch.enable_grad():
         hidden_CH = hidden_AH[chunk].detach().requires_grad_()
         logits_CV = ctx.how.head(hidden_CH)
-    grad_logits = fused_logprobs.grad_logits if ctx.how.is_fused else _grad_logits
-    grad_CV = grad_logits(
-        logits_CV.detach(),
-        ids_A[chunk],
-        grad_logprobs_C,
-        grad_entropies_C,
-        temperature=ctx.how.temperature,
-    )
+    of_loss = grad_logprobs_C, grad_entropies_C
+    made, ids_C, temperature = logits_CV.detach(), ids_A[chunk], ctx.how.temperature
+    if ctx.how.is_fused:
+        read_C = logprobs_A[chunk], entropies_A[chunk]
+        grad_CV = fused_logprobs.grad_logits(made, ids_C, read_C, *of_loss, temperature=temperature)
+    else:
+        grad_CV = _grad_logits(made, ids_C, *of_loss, temperature=temperature)
     return torch.autograd.grad(logits_CV, [hidden_CH, *weights], grad_CV, allow_unused=True)
 
 

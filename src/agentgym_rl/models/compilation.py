@@ -78,10 +78,13 @@ def compile_like_eager(
     learner, of which one may be compiled and the other not, differ by 0.007 in the mean of their
     log-probabilities.
     """
+    options: dict[str, str | int | bool | Callable[..., object]] | None = None
+    if backend == "inductor":
+        options = {"emulate_precision_casts": True}
     return torch.compile(
         function,
         dynamic=True,
         fullgraph=fullgraph,
         backend=backend,
-        options={"emulate_precision_casts": True} if backend == "inductor" else None,
+        options=options,
     )

@@ -1,7 +1,7 @@
 """What follows the head, written to be compiled: nothing as large as the logits in float32.
 
 The same mathematics as in chunked_logprobs.py, as reductions over rows and formulas of one element,
-which a compiler puts into kernels that read the logits once or twice and write the gradient.
+which a compiler puts into a kernel that reads the logits and one that writes the gradient.
 `log_softmax` and `scatter_add` would make it write whole matrices in float32 in between.
 
 Shape legend: C tokens of a chunk, V vocabulary.
@@ -23,19 +23,33 @@ def read_logits(logits_CV: Tensor, ids_C: Tensor, temperature: float) -> tuple[T
 def grad_logits(
     logits_CV: Tensor,
     ids_C: Tensor,
+    read_C: tuple[Tensor, Tensor],
     grad_logprobs_C: Tensor | None,
     grad_entropies_C: Tensor | None,
     *,
     temperature: float,
 ) -> Tensor:
-    """Return the gradient with respect to the logits, in their type."""
+    """Return the gradient with respect to the logits, in their type.
+
+    `read_C` is what `read_logits` has returned for the same logits: with it no row needs to be
+    summed again, and each element of the gradient is a formula of one logit.
+    """
+    logprobs_C, entropies_C = read_C
+    log_sums_C = logits_CV.gather(1, ids_C[:, None])[:, 0].float() / temperature - logprobs_C
     return compiled(_grad_logits)(
-        logits_CV, ids_C, grad_logprobs_C, grad_entropies_C, temperature=temperature
+        logits_CV,
+        ids_C,
+        (log_sums_C, log_sums_C - entropies_C),
+        grad_logprobs_C,
+        grad_entropies_C,
+        temperature=temperature,
     )
 
 
 def _read_logits(logits_CV: Tensor, ids_C: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    below_CV, highest_C1 = _below_highest(logits_CV, temperature)
+    scaled_CV = logits_CV.float() / temperature
+    highest_C1 = scaled_CV.amax(dim=-1, keepdim=True)
+    below_CV = scaled_CV - highest_C1
     weights_CV = below_CV.exp()
     sums_C = weights_CV.sum(dim=-1)
     entropies_C = sums_C.log() - (weights_CV * below_CV).sum(dim=-1) / sums_C
@@ -46,30 +60,25 @@ def _read_logits(logits_CV: Tensor, ids_C: Tensor, temperature: float) -> tuple[
 def _grad_logits(
     logits_CV: Tensor,
     ids_C: Tensor,
+    rows_C: tuple[Tensor, Tensor],
     grad_logprobs_C: Tensor | None,
     grad_entropies_C: Tensor | None,
     *,
     temperature: float,
 ) -> Tensor:
-    below_CV, _ = _below_highest(logits_CV, temperature)
-    weights_CV = below_CV.exp()
-    sums_C1 = weights_CV.sum(dim=-1, keepdim=True)
-    grad_CV = torch.zeros_like(below_CV)
+    """Return it with the logarithm of each row's sum of exp(z) and the mean of z under p.
+
+    In the words of chunked_logprobs.py, log p_j + S = z_j - mean of z.
+    """
+    log_sums_C, means_C = rows_C
+    scaled_CV = logits_CV.float() / temperature
+    factors_CV = torch.zeros_like(scaled_CV)
     if grad_entropies_C is not None:
-        # log p + S = (z - highest - log sum) + (log sum - mean of z - highest).
-        means_C1 = (weights_CV * below_CV).sum(dim=-1, keepdim=True) / sums_C1
-        grad_CV = grad_CV - grad_entropies_C[:, None] * (below_CV - means_C1)
+        factors_CV = -grad_entropies_C[:, None] * (scaled_CV - means_C[:, None])
     if grad_logprobs_C is not None:
-        grad_CV = grad_CV - grad_logprobs_C[:, None]
-    grad_CV = grad_CV * (weights_CV / sums_C1)
+        factors_CV = factors_CV - grad_logprobs_C[:, None]
+    grad_CV = factors_CV * (scaled_CV - log_sums_C[:, None]).exp()
     if grad_logprobs_C is not None:
         is_chosen_CV = torch.arange(logits_CV.shape[1], device=ids_C.device) == ids_C[:, None]
         grad_CV = grad_CV + torch.where(is_chosen_CV, grad_logprobs_C[:, None], 0.0)
     return (grad_CV / temperature).to(logits_CV.dtype)
-
-
-def _below_highest(logits_CV: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return the scaled logits minus the highest of their row, and that."""
-    scaled_CV = logits_CV.float() / temperature
-    highest_C1 = scaled_CV.amax(dim=-1, keepdim=True)
-    return scaled_CV - highest_C1, highest_C1

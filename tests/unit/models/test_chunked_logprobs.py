@@ -365,9 +365,10 @@ def test_what_is_written_to_be_compiled_is_the_same(
         torch.randn(7, generator=generator) if is_there else None
         for is_there in (has_logprobs, has_entropies)
     ]
-    arguments = (logits_CV, ids_C, *grads)
-    expected_CV = chunked_logprobs_module._grad_logits(*arguments, temperature=temperature)
-    found_CV = fused_logprobs.grad_logits(*arguments, temperature=temperature)
+    expected_CV = chunked_logprobs_module._grad_logits(
+        logits_CV, ids_C, *grads, temperature=temperature
+    )
+    found_CV = fused_logprobs.grad_logits(logits_CV, ids_C, fused, *grads, temperature=temperature)
     assert (found_CV - expected_CV).abs().max() < 1e-5
     if has_logprobs or has_entropies:
         assert expected_CV.abs().max() > 0.1
