@@ -37,7 +37,8 @@ from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.envs.client.openenv import OpenEnvOptions, OpenEnvSource
 from agentgym_rl.envs.demos import collect_demonstrations
 from agentgym_rl.errors import ConfigError, did_you_mean
-from agentgym_rl.evaluation.evaluator import Evaluator
+from agentgym_rl.evaluation.evaluator import Evaluator, check_attempts
+from agentgym_rl.evaluation.horizons import save_horizons
 from agentgym_rl.evaluation.report import EvalReport, load_report
 from agentgym_rl.models.compilation import enable_compilation
 from agentgym_rl.models.forward import enable_checkpointing
@@ -95,28 +96,50 @@ async def train(config: RunConfig, run: RunFolder, *, progress: Progress | None 
 
 
 async def evaluate_model(
-    path: str, config: RunConfig, *, out: Path, progress: Progress | None = None
-) -> EvalReport:
-    """Evaluate a saved model on tasks of `env.eval_split`; keep report and episodes in `out`."""
+    path: str,
+    config: RunConfig,
+    *,
+    out: Path,
+    attempts: int = 1,
+    horizons: Sequence[int] = (),
+    progress: Progress | None = None,
+) -> list[EvalReport]:
+    """Evaluate a saved model on tasks of `env.eval_split`; keep reports and episodes in `out`.
+
+    There is one report for each of `horizons`, limits on rounds; without any, one with the
+    recipe's or the environment's own. Several are evaluated one after another, with the same
+    sampling noise, and have a folder each in `out` beside their table.
+    """
+    check_attempts(attempts, temperature=config.eval.temperature)
     progress = progress or Progress()
     policy = load_pretrained(path, dtype=config.model.dtype, device=config.model.device)
     async with make_source(config.env) as source:
         spec = await source.spec()
         tasks = select_tasks(config.env, spec, await source.tasks(config.env.eval_split))
         tasks = evaluation_tasks(tasks, config.eval.tasks, seed=config.seed)
-        limits = episode_limits(
-            config, policy, max_rounds=config.eval.max_rounds or spec.max_rounds
-        )
+        horizons = horizons or (config.eval.max_rounds or spec.max_rounds,)
         engine = create_engine(policy, config.engine)
+        progress.begin("evaluation", len(tasks) * attempts * len(horizons))
+        reports: list[EvalReport] = []
         try:
             actors = Actors(source, engine, Agent(config.agent, spec), policy.renderer)
-            evaluator = Evaluator(config, actors, limits, tasks)
-            progress.begin("evaluation", len(tasks))
-            return await evaluator.run(
-                0, reports=out, name="report", episodes=out, on_episode=progress.on_episode
-            )
+            for max_rounds in horizons:
+                limits = episode_limits(config, policy, max_rounds=max_rounds)
+                evaluator = Evaluator(config, actors, limits, tasks, spec=spec, attempts=attempts)
+                folder = out if len(horizons) == 1 else out / f"rounds-{max_rounds}"
+                report = await evaluator.run(
+                    0,
+                    reports=folder,
+                    name="report",
+                    episodes=folder,
+                    on_episode=progress.on_episode,
+                )
+                reports.append(report)
         finally:
             engine.close()
+    if len(reports) > 1:
+        save_horizons(out, "report", reports)
+    return reports
 
 
 def make_source(config: EnvConfig) -> EnvSource:
@@ -273,7 +296,7 @@ class _Experiment:
     def _evaluate_with(self, policy: Policy, actors: Actors, tasks: Sequence[Task]) -> Evaluate:
         """Return the function that evaluates the present weights and gives the `eval/` metrics."""
         limits = episode_limits(self._config, policy, max_rounds=self._config.eval_max_rounds)
-        evaluator = Evaluator(self._config, actors, limits, tasks)
+        evaluator = Evaluator(self._config, actors, limits, tasks, spec=self._spec)
 
         async def evaluate(step: int) -> Metrics:
             actors.engine.publish(step)

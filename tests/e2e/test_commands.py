@@ -100,6 +100,21 @@ def test_eval_reports_a_saved_model(model: Path, tmp_path: Path):
     assert (out / "report.md").exists() and (out / "eval-000000.parquet").exists()
 
 
+def test_eval_compares_horizons_with_several_attempts(model: Path, tmp_path: Path):
+    out = tmp_path / "report"
+    words = ("eval", model, "--env", "babyai", "--limit", 3, "-k", 2, "--rounds", "1,2")
+    result = agentgym(*words, "--out", out, "rollout.max_tokens_per_round=8")
+    assert result.returncode == 0, result.stderr
+    reports = json.loads((out / "report.json").read_text())["reports"]
+    assert [report["max_rounds"] for report in reports] == [1, 2]
+    assert all(report["overall"]["episodes"] == 6 for report in reports)
+    assert list(reports[0]["several"]["pass_at"]) == ["1", "2"]
+    assert "| at most | 1 rounds | 2 rounds |" in (out / "report.md").read_text()
+    for name in ("rounds-1", "rounds-2"):
+        assert (out / name / "report.json").exists() and (out / name / "report.md").exists()
+        assert (out / name / "eval-000000.parquet").exists()
+
+
 def test_serve_answers_and_stops_on_sigterm():
     server = subprocess.Popen(
         [*AGENTGYM, "serve", "textcraft", "--port", "0"],

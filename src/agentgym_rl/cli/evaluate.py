@@ -13,7 +13,8 @@ from rich.progress import Progress as ProgressBar
 
 from agentgym_rl.cli.progress import quiet_transformers
 from agentgym_rl.config import RunConfig, parse_config, read_table
-from agentgym_rl.errors import RunError
+from agentgym_rl.errors import ConfigError, RunError
+from agentgym_rl.evaluation.horizons import horizons_markdown
 from agentgym_rl.experiment import Progress, evaluate_model
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.types import Episode
@@ -28,25 +29,50 @@ def run_evaluation(
     *,
     split: str,
     limit: int,
-    rounds: int,
+    attempts: int,
+    rounds: str,
     out: Path | None,
     overrides: Sequence[str],
 ) -> None:
-    """Evaluate, print the report and keep it with all episodes."""
-    config = _settings(model, env, split=split, limit=limit, rounds=rounds, overrides=overrides)
+    """Evaluate, print the report and keep it with all episodes; `rounds` is like "10,20,30"."""
+    horizons = parse_horizons(rounds)
+    config = _settings(
+        model, env, split=split, limit=limit, rounds=max(horizons), overrides=overrides
+    )
     out = out or Path("eval") / f"{env}-{time.strftime('%Y%m%d-%H%M%S')}"
     out.mkdir(parents=True, exist_ok=True)  # found out before the work, if it cannot be written
     quiet_transformers()
     console = Console()
     with ProgressBar(console=console) as bar:
         display = _Display(bar)
-        report = asyncio.run(
-            evaluate_model(_model_directory(model), config, out=out, progress=display)
+        reports = asyncio.run(
+            evaluate_model(
+                _model_directory(model),
+                config,
+                out=out,
+                attempts=attempts,
+                horizons=horizons if len(horizons) > 1 else (),
+                progress=display,
+            )
         )
-    console.print(Markdown(report.to_markdown()))
+    text = reports[0].to_markdown() if len(reports) == 1 else horizons_markdown(reports)
+    console.print(Markdown(text))
     console.print(f"report and episodes in {out}", highlight=False)
-    if report.overall.episodes == 0:
+    if any(report.overall.episodes == 0 for report in reports):
         raise RunError("there is no result: every episode failed; the episodes tell why")
+
+
+def parse_horizons(text: str) -> tuple[int, ...]:
+    """Return the limits on rounds that "10,20,30" names; (0,) for the environment's own."""
+    words = [word.strip() for word in text.split(",")]
+    numbers = tuple(int(word) for word in words if word.isascii() and word.isdigit())
+    is_repeated = len(set(numbers)) < len(numbers)
+    if len(numbers) < len(words) or is_repeated or (len(numbers) > 1 and 0 in numbers):
+        raise ConfigError(
+            f"--rounds {text!r} is no list of limits on rounds; write one number (0 for the "
+            "environment's own), or several above 0 that differ, such as 10,20,30"
+        )
+    return numbers
 
 
 class _Display(Progress):

@@ -72,7 +72,15 @@ def eval_(
     env: Annotated[str, typer.Option(help="Environment.")],
     split: Annotated[str, typer.Option(help="Split of its tasks.")] = "test",
     limit: Annotated[int, typer.Option(help="Number of tasks; 0 for all.")] = 0,
-    rounds: Annotated[int, typer.Option(help="Limit on rounds; 0 for the environment's own.")] = 0,
+    attempts: Annotated[
+        int, typer.Option("-k", "--attempts", help="Attempts at each task, for pass@k.", min=1)
+    ] = 1,
+    rounds: Annotated[
+        str,
+        typer.Option(
+            help="Limit on rounds, or several: 10,20,30; 0 for the environment's own.",
+        ),
+    ] = "0",
     out: Annotated[
         Path | None, typer.Option(help="Folder for the report; default eval/<env>-<time>.")
     ] = None,
@@ -84,7 +92,14 @@ def eval_(
     from agentgym_rl.cli.evaluate import run_evaluation  # start-up time
 
     run_evaluation(
-        model, env, split=split, limit=limit, rounds=rounds, out=out, overrides=overrides or []
+        model,
+        env,
+        split=split,
+        limit=limit,
+        attempts=attempts,
+        rounds=rounds,
+        out=out,
+        overrides=overrides or [],
     )
 
 

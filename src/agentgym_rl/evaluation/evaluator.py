@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from agentgym_rl.config import RunConfig
-from agentgym_rl.evaluation.report import EvalReport, score
+from agentgym_rl.envs.base import EnvSpec
+from agentgym_rl.errors import ConfigError
+from agentgym_rl.evaluation.attempts import score_attempts
+from agentgym_rl.evaluation.report import EvalReport, score_groups
 from agentgym_rl.rollout.collect import collect
 from agentgym_rl.rollout.episode import Actors, Limits
 from agentgym_rl.runs.episodes import write_episodes
@@ -15,17 +18,26 @@ from agentgym_rl.types import Episode, Group, Task
 
 
 class Evaluator:
-    """Attempts every task once with the present weights.
+    """Attempts every task with the present weights, once or several times.
 
     The sampling noise does not depend on the step: two evaluations differ by their policies alone.
     """
 
     def __init__(
-        self, config: RunConfig, actors: Actors, limits: Limits, tasks: Sequence[Task]
+        self,
+        config: RunConfig,
+        actors: Actors,
+        limits: Limits,
+        tasks: Sequence[Task],
+        *,
+        spec: EnvSpec,
+        attempts: int = 1,
     ) -> None:
         if not tasks:
             raise ValueError("there are no tasks to evaluate on")
+        check_attempts(attempts, temperature=config.eval.temperature)
         self._config, self._actors, self._limits = config, actors, limits
+        self._spec, self._attempts = spec, attempts
         self.tasks = tasks
 
     async def run(
@@ -42,7 +54,7 @@ class Evaluator:
             self.tasks,
             self._actors,
             self._limits,
-            group_size=1,
+            group_size=self._attempts,
             noise=(self._config.seed, "eval"),
             temperature=self._config.eval.temperature,
             max_concurrency=self._config.rollout.max_concurrency,
@@ -63,9 +75,25 @@ class Evaluator:
             step=step,
             max_rounds=self._limits.max_rounds,
             temperature=self._config.eval.temperature,
-            overall=score(episodes),
+            overall=score_groups(groups),
             categories={
-                name: score([e for e in episodes if e.task.category == name]) for name in names
+                name: score_groups([group for group in groups if group.task.category == name])
+                for name in names
             },
             stop_reasons=dict(reasons.most_common()),
+            attempts=self._attempts,
+            several=score_attempts(groups, self._spec, attempts=self._attempts)
+            if self._attempts > 1
+            else None,
+        )
+
+
+def check_attempts(attempts: int, *, temperature: float) -> None:
+    """Refuse attempts that would all be the same."""
+    if attempts < 1:
+        raise ConfigError(f"a task needs at least one attempt, got {attempts}")
+    if attempts > 1 and temperature == 0:
+        raise ConfigError(
+            f"{attempts} attempts with eval.temperature=0 are the same attempt {attempts} times; "
+            "set eval.temperature above 0 (1 is usual), or make one attempt"
         )

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+
+import numpy as np
+
+_NUM_DRAWS = 1000
 
 
 def wilson_interval(successes: int, total: int, *, z: float = 1.959964) -> tuple[float, float]:
@@ -15,3 +20,35 @@ def wilson_interval(successes: int, total: int, *, z: float = 1.959964) -> tuple
     # Rounding must put neither end beyond 0, 1 or the rate, which at 0 and 1 is itself an end.
     low, high = (center - spread) / scale, (center + spread) / scale
     return max(0.0, min(rate, low)), min(1.0, max(rate, high))
+
+
+def pass_at_k(attempts: int, successes: int, k: int) -> float:
+    """Return the chance that of `k` attempts one succeeds, from `attempts` that were made.
+
+    The unbiased estimate 1 - C(n - c, k) / C(n, k) of Chen et al. 2021 (arXiv:2107.03374), where
+    the chance over all draws of k from the n is taken instead of one draw.
+    """
+    if not 0 < k <= attempts:
+        raise ValueError(f"pass@{k} needs at least {k} attempts at a task, got {attempts}")
+    return 1.0 - math.comb(attempts - successes, k) / math.comb(attempts, k)
+
+
+def bootstrap_interval(
+    sums: Sequence[float], counts: Sequence[float] | None = None
+) -> tuple[float, float]:
+    """Return the 95% interval of sum(sums) / sum(counts), by drawing tasks anew (Efron 1979).
+
+    There is one sum and one count a task; without counts it is the mean over tasks. Tasks are
+    drawn whole, because attempts at the same one are alike. Percentiles of a fixed number of
+    seeded draws: the same numbers give the same interval. Fewer than two tasks tell nothing of
+    others, which gives (0, 1); tasks that all came out the same give an interval without width.
+    """
+    if len(sums) < 2:
+        return 0.0, 1.0
+    totals = np.asarray(sums, dtype=np.float64)
+    weights = np.ones_like(totals) if counts is None else np.asarray(counts, dtype=np.float64)
+    draws = np.random.default_rng(0).integers(len(totals), size=(_NUM_DRAWS, len(totals)))
+    means = totals[draws].sum(axis=1) / weights[draws].sum(axis=1)
+    low, high = np.percentile(means, [2.5, 97.5])
+    mean = totals.sum() / weights.sum()
+    return float(min(low, mean)), float(max(high, mean))

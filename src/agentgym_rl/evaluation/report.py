@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
-from agentgym_rl.evaluation.metrics import wilson_interval
+from agentgym_rl.evaluation.attempts import AttemptScores, load_attempt_scores
+from agentgym_rl.evaluation.metrics import bootstrap_interval, wilson_interval
 from agentgym_rl.runs.folder import write_atomically
-from agentgym_rl.types import Episode
+from agentgym_rl.types import Episode, Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,10 @@ class EvalReport:
     overall: Score
     categories: dict[str, Score]
     stop_reasons: dict[str, int]
+    attempts: int = 1
+    """Episodes of each task."""
+    several: AttemptScores | None = None
+    """What several attempts at a task are worth together; None with one."""
 
     def save(self, folder: Path, name: str) -> None:
         # JSON last: a run that goes on takes it as the sign that the report is whole.
@@ -50,7 +56,7 @@ class EvalReport:
             f"# {self.env}, {self.split}: step {self.step}",
             "",
             f"At most {self.max_rounds} rounds, temperature {self.temperature:g}; "
-            "intervals are 95% (Wilson).",
+            f"intervals are 95% ({'Wilson' if self.attempts == 1 else 'bootstrap over tasks'}).",
             "",
             "| category | episodes | success | interval | reward | rounds | failed |",
             "|---|---|---|---|---|---|---|",
@@ -62,14 +68,22 @@ class EvalReport:
                 f"| {score.reward_mean:.3f} | {score.rounds_mean:.1f} | {score.failed} |"
             )
         reasons = ", ".join(f"{reason} {count}" for reason, count in self.stop_reasons.items())
-        return "\n".join([*lines, "", f"Stop reasons: {reasons}.", ""])
+        lines += ["", f"Stop reasons: {reasons}.", ""]
+        if self.several is not None:
+            lines += [f"## {self.attempts} attempts a task", "", *self.several.to_markdown(), ""]
+        return "\n".join(lines)
 
 
 def load_report(path: Path) -> EvalReport:
     """Return the report that `save` wrote as JSON."""
-    data = json.loads(path.read_text(encoding="utf-8"))
+    return report_from_json(json.loads(path.read_text(encoding="utf-8")))
+
+
+def report_from_json(data: dict[str, Any]) -> EvalReport:  # Any: JSON has no static type
     data["overall"] = Score(**data["overall"])
     data["categories"] = {name: Score(**score) for name, score in data["categories"].items()}
+    if data.get("several") is not None:
+        data["several"] = load_attempt_scores(data["several"])
     return EvalReport(**data)
 
 
@@ -87,3 +101,16 @@ def score(episodes: Sequence[Episode]) -> Score:
         reward_mean=fmean(episode.reward or 0.0 for episode in completed) if completed else 0.0,
         rounds_mean=fmean(len(episode.rounds) for episode in completed) if completed else 0.0,
     )
+
+
+def score_groups(groups: Sequence[Group]) -> Score:
+    """Return the score of all episodes; where tasks have several, the interval is over tasks."""
+    scored = score([episode for group in groups for episode in group.episodes])
+    if all(len(group.episodes) == 1 for group in groups):
+        return scored
+    completed = [group.completed for group in groups if group.completed]
+    low, high = bootstrap_interval(
+        [sum(episode.success for episode in episodes) for episodes in completed],
+        [len(episodes) for episodes in completed],
+    )
+    return replace(scored, success_low=low, success_high=high)

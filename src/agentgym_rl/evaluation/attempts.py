@@ -1,0 +1,188 @@
+"""What several attempts at a task are worth together: pass@k, best of n, and a vote.
+
+Every number is a mean over tasks. A task whose attempts failed for reasons of infrastructure
+counts with those that completed, and not at all where too few did.
+"""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from agentgym_rl.agents.formats.elements import split_action
+from agentgym_rl.envs.base import EnvSpec
+from agentgym_rl.evaluation.metrics import bootstrap_interval, pass_at_k
+from agentgym_rl.types import Episode, Group, StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A success rate over tasks with its 95% interval (bootstrap over tasks)."""
+
+    success_rate: float
+    success_low: float
+    success_high: float
+    tasks: int
+    """Tasks that it is a mean over."""
+    reward_mean: float | None = None
+    """Of the chosen attempts; None where none is chosen."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptScores:
+    """The worth of `attempts` attempts a task.
+
+    Example: `pass_at` of 4 attempts has the keys "1", "2" and "4".
+    """
+
+    attempts: int
+    mean: Estimate
+    """Of one attempt: the mean over all of a task (mean@n)."""
+    pass_at: dict[str, Estimate]
+    """That one of k attempts succeeds, for k = 1, 2, 4, ... and n."""
+    best_by_reward: Estimate
+    """Of the attempt with the highest reward: an oracle, which knows the environment's judgement,
+    and so a bound on what choosing can bring."""
+    best_by_logprob: Estimate
+    """Of the attempt whose sampled tokens have the highest mean log-probability."""
+    majority: Estimate | None = None
+    """Of the answer that most attempts give; None where answers do not compare."""
+
+    def to_markdown(self) -> list[str]:
+        """Return the lines of a table."""
+        lines = [
+            "| what | success | interval | reward | tasks |",
+            "|---|---|---|---|---|",
+        ]
+        for name, item in self.rows():
+            reward = "" if item.reward_mean is None else f"{item.reward_mean:.3f}"
+            lines.append(
+                f"| {name} | {item.success_rate:.1%} | {item.success_low:.1%} - "
+                f"{item.success_high:.1%} | {reward} | {item.tasks} |"
+            )
+        oracle = "The best by reward is chosen by an oracle, the environment's own reward: a bound."
+        return [*lines, "", oracle]
+
+    def rows(self) -> list[tuple[str, Estimate]]:
+        """Return each estimate with its name, in reporting order."""
+        number = self.attempts
+        rows = [(f"mean@{number}", self.mean)]
+        rows += [(f"pass@{k}", item) for k, item in self.pass_at.items() if k != "1"]
+        rows.append((f"best of {number} by reward (oracle)", self.best_by_reward))
+        rows.append((f"best of {number} by log-probability", self.best_by_logprob))
+        if self.majority is not None:
+            rows.append((f"majority of {number}", self.majority))
+        return rows
+
+
+def score_attempts(groups: Sequence[Group], spec: EnvSpec, *, attempts: int) -> AttemptScores:
+    """Return what the attempts of each task are worth together."""
+    tasks = [group.completed for group in groups if group.completed]
+    sizes = [*(2**power for power in range((attempts - 1).bit_length())), attempts]
+    return AttemptScores(
+        attempts=attempts,
+        mean=_estimate(
+            [fmean(episode.success for episode in episodes) for episodes in tasks],
+            [fmean(map(_reward, episodes)) for episodes in tasks],
+        ),
+        pass_at={str(k): _pass_at(tasks, k) for k in sizes},
+        best_by_reward=_best(tasks, _reward),
+        best_by_logprob=_best(tasks, mean_logprob),
+        majority=_majority(tasks, spec) if spec.has_answer else None,
+    )
+
+
+def load_attempt_scores(data: dict[str, Any]) -> AttemptScores:  # Any: JSON has no static type
+    """Return the scores that a report in JSON holds."""
+    majority = data["majority"]
+    return AttemptScores(
+        attempts=data["attempts"],
+        mean=Estimate(**data["mean"]),
+        pass_at={k: Estimate(**item) for k, item in data["pass_at"].items()},
+        best_by_reward=Estimate(**data["best_by_reward"]),
+        best_by_logprob=Estimate(**data["best_by_logprob"]),
+        majority=None if majority is None else Estimate(**majority),
+    )
+
+
+def mean_logprob(episode: Episode) -> float:
+    """Return the mean log-probability of an episode's sampled tokens; -inf where it has none."""
+    logprobs = [
+        logprob
+        for sample in episode.samples
+        for logprob, is_sampled in zip(sample.logprobs, sample.loss_mask, strict=True)
+        if is_sampled
+    ]
+    return fmean(logprobs) if logprobs else -math.inf
+
+
+def answer_of(episode: Episode, spec: EnvSpec) -> str | None:
+    """Return the answer that an episode ended with, in a form to compare; None without one.
+
+    Letters of either case, blanks, the environment's tags and a full stop at the end do not
+    matter.
+    """
+    if episode.stop_reason not in (StopReason.SUCCESS, StopReason.TERMINATED):
+        return None
+    action = episode.rounds[-1].action if episode.rounds else None
+    if action is None:
+        return None
+    _, inner = split_action(action, spec.action_tags)
+    return " ".join(unicodedata.normalize("NFKC", inner).casefold().split()).removesuffix(".")
+
+
+def _pass_at(tasks: Sequence[Sequence[Episode]], k: int) -> Estimate:
+    return _estimate(
+        [
+            pass_at_k(len(episodes), sum(episode.success for episode in episodes), k)
+            for episodes in tasks
+            if len(episodes) >= k
+        ]
+    )
+
+
+def _best(tasks: Sequence[Sequence[Episode]], worth: Callable[[Episode], float]) -> Estimate:
+    """Return the estimate of each task's worthiest attempt, the first of several."""
+    chosen = [max(episodes, key=worth) for episodes in tasks]
+    return _estimate([float(episode.success) for episode in chosen], list(map(_reward, chosen)))
+
+
+def _majority(tasks: Sequence[Sequence[Episode]], spec: EnvSpec) -> Estimate:
+    winners = [_most_voted(episodes, spec) for episodes in tasks]
+    return _estimate(
+        [fmean(episode.success for episode in episodes) for episodes in winners],
+        [fmean(map(_reward, episodes)) for episodes in winners],
+    )
+
+
+def _most_voted(episodes: Sequence[Episode], spec: EnvSpec) -> Sequence[Episode]:
+    """Return the attempts with the answer of most, of several such answers the one given first.
+
+    Attempts without an answer do not vote; where none has one, all are returned.
+    """
+    voters: defaultdict[str, list[Episode]] = defaultdict(list)
+    for episode in episodes:
+        answer = answer_of(episode, spec)
+        if answer is not None:
+            voters[answer].append(episode)
+    return max(voters.values(), key=len, default=episodes)
+
+
+def _reward(episode: Episode) -> float:
+    return episode.reward or 0.0
+
+
+def _estimate(successes: Sequence[float], rewards: Sequence[float] | None = None) -> Estimate:
+    low, high = bootstrap_interval(successes)
+    return Estimate(
+        success_rate=fmean(successes) if successes else 0.0,
+        success_low=low,
+        success_high=high,
+        tasks=len(successes),
+        reward_mean=fmean(rewards) if rewards else None,
+    )

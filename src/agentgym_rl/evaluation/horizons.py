@@ -1,0 +1,64 @@
+"""Evaluations of one policy under several limits on rounds, in one table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from agentgym_rl.evaluation.attempts import Estimate
+from agentgym_rl.evaluation.report import EvalReport, Score, report_from_json
+from agentgym_rl.runs.folder import write_atomically
+
+
+def save_horizons(folder: Path, name: str, reports: Sequence[EvalReport]) -> None:
+    """Write the table as `name`.md and all reports as `name`.json."""
+    write_atomically(folder / f"{name}.md", horizons_markdown(reports))
+    data = {"reports": [asdict(report) for report in reports]}
+    write_atomically(folder / f"{name}.json", json.dumps(data, indent=2) + "\n")
+
+
+def load_reports(path: Path) -> list[EvalReport]:
+    """Return the reports of a JSON file, whether it holds one or several."""
+    data = json.loads(path.read_text(encoding="utf-8"))
+    return [report_from_json(item) for item in data.get("reports", [data])]
+
+
+def horizons_markdown(reports: Sequence[EvalReport]) -> str:
+    """Return one table, with a column for each limit on rounds."""
+    first = reports[0]
+    columns = [_column(report) for report in reports]
+    lines = [
+        f"# {first.env}, {first.split}: step {first.step}",
+        "",
+        f"Temperature {first.temperature:g}, {first.attempts} attempt"
+        f"{'s' * (first.attempts > 1)} a task; intervals are 95% "
+        f"({'Wilson' if first.attempts == 1 else 'bootstrap over tasks'}).",
+        "",
+        f"| at most | {' | '.join(f'{report.max_rounds} rounds' for report in reports)} |",
+        "|---|" + "---|" * len(reports),
+        *(f"| {name} | {' | '.join(c[name] for c in columns)} |" for name in columns[0]),
+        "",
+    ]
+    if first.several is not None:
+        lines += ["The oracle is the environment's own reward: a bound on choosing.", ""]
+    return "\n".join(lines)
+
+
+def _column(report: EvalReport) -> dict[str, str]:
+    """Return the cells of one horizon by the names of their rows."""
+    score = report.overall
+    cells = {"success": _with_interval(score)}
+    if report.several is not None:
+        cells |= {name: _with_interval(item) for name, item in report.several.rows()[1:]}
+    return cells | {
+        "reward": f"{score.reward_mean:.3f}",
+        "rounds": f"{score.rounds_mean:.1f}",
+        "episodes": str(score.episodes),
+        "failed": str(score.failed),
+    }
+
+
+def _with_interval(rate: Score | Estimate) -> str:
+    return f"{rate.success_rate:.1%} ({rate.success_low:.1%} - {rate.success_high:.1%})"
