@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from agentgym_rl.agents.agent import Agent
-from agentgym_rl.config import AgentConfig, NativeEngineConfig
+from agentgym_rl.config import AgentConfig, NativeEngineConfig, VllmEngineConfig
 from agentgym_rl.engines.base import Engine
 from agentgym_rl.engines.create import create_engine
 from agentgym_rl.engines.device_rows import NewRow
@@ -43,7 +43,7 @@ from agentgym_rl.rollout.collect import collect
 from agentgym_rl.rollout.episode import Actors, Limits
 from agentgym_rl.types import Sample, SamplingParams, SegmentKind
 
-ENGINES = ("native",)
+ENGINES = ("native", "vllm")
 _STEPS = 4
 _SCENARIO = "textcraft"
 
@@ -58,11 +58,12 @@ class Row:
     beside: str
 
 
-def make_engine(name: str, policy: Policy, config: NativeEngineConfig) -> Engine:
+def make_engine(name: str, policy: Policy, *, is_compiled: bool, python: str) -> Engine:
     """Return an engine by its name; the only place that knows which there are."""
-    if name == "native":
-        return create_engine(policy, config)
-    raise ConfigError(f"no engine {name!r}; there are: {', '.join(ENGINES)}")
+    if name == "vllm":
+        args = () if is_compiled else ("--enforce-eager",)
+        return create_engine(policy, VllmEngineConfig(python=python, args=args, timeout_s=600.0))
+    return create_engine(policy, NativeEngineConfig(compile=is_compiled, timeout_s=600.0))
 
 
 def bench_policy(name: str, *, dtype: str, device: str, texts: Iterable[str]) -> Policy:
@@ -278,9 +279,7 @@ async def measure(chosen: argparse.Namespace) -> list[Row]:
             )
             for num in chosen.rows
         ]
-    engine = make_engine(
-        chosen.engine, policy, NativeEngineConfig(compile=is_compiled, timeout_s=600.0)
-    )
+    engine = make_engine(chosen.engine, policy, is_compiled=is_compiled, python=chosen.python)
     try:
         if "generate" in chosen.parts:
             for num in chosen.sequences:
@@ -307,6 +306,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add = parser.add_argument
     add("--model", default="smollm2-135m", help=f"a directory, or {', '.join(SIZES)}")
     add("--engine", default="native", choices=ENGINES)
+    add("--python", default="", help="of an environment that has vLLM; this one without")
     add("--device", default="cuda")
     add("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     add("--no-compile", action="store_true", help="run the layers as transformers has them")

@@ -118,7 +118,7 @@ async def evaluate_model(
         tasks = select_tasks(config.env, spec, await source.tasks(config.env.eval_split))
         tasks = evaluation_tasks(tasks, config.eval.tasks, seed=config.seed)
         horizons = horizons or (config.eval.max_rounds or spec.max_rounds,)
-        engine = create_engine(policy, config.engine)
+        engine = create_engine(policy, config.engine, folder=out / "engine")
         progress.begin("evaluation", len(tasks) * attempts * len(horizons))
         reports: list[EvalReport] = []
         try:
@@ -249,7 +249,7 @@ class _Experiment:
         eval_tasks = await self._tasks(config.env.eval_split) if config.eval.tasks else []
         eval_tasks = evaluation_tasks(eval_tasks, config.eval.tasks, seed=config.seed)
         policy, demos = await self._policy(tasks)
-        engine = create_engine(policy, config.engine)
+        engine = create_engine(policy, config.engine, folder=self._run.path / "engine")
         actors = Actors(self._source, engine, self._agent, policy.renderer)
         try:
             evaluate = self._evaluate_with(policy, actors, eval_tasks) if eval_tasks else None
@@ -308,6 +308,7 @@ class _Experiment:
                 episodes=self._run.episodes,
                 on_episode=self._progress.on_episode,
             )
+            actors.engine.rest()
             self._progress.on_report(report)
             return {
                 f"eval/{report.env}/success_rate": report.overall.success_rate,

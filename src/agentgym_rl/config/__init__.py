@@ -27,7 +27,7 @@ from agentgym_rl.config.rounds import (
     LinearRoundsConfig,
     StepRoundsConfig,
 )
-from agentgym_rl.config.run import RoundsConfig, RunConfig
+from agentgym_rl.config.run import EngineConfig, RoundsConfig, RunConfig
 from agentgym_rl.config.sections import (
     AgentConfig,
     EnvConfig,
@@ -38,6 +38,7 @@ from agentgym_rl.config.sections import (
     RolloutConfig,
     TinyModelConfig,
     TrainingConfig,
+    VllmEngineConfig,
 )
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "AgentEvolConfig",
     "CreditConfig",
     "DPOConfig",
+    "EngineConfig",
     "EnvConfig",
     "EvalConfig",
     "FixedRoundsConfig",
@@ -68,6 +70,7 @@ __all__ = [
     "StepRoundsConfig",
     "TinyModelConfig",
     "TrainingConfig",
+    "VllmEngineConfig",
     "dump_config",
     "find_recipe",
     "load_config",

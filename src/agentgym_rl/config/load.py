@@ -15,13 +15,17 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from agentgym_rl.config.recipes import TomlTable, find_recipe, read_table, without_idle
-from agentgym_rl.config.run import AlgorithmConfig, RoundsConfig, RunConfig
+from agentgym_rl.config.run import AlgorithmConfig, EngineConfig, RoundsConfig, RunConfig
 from agentgym_rl.errors import ConfigError, did_you_mean
 
 logger = logging.getLogger(__name__)
 
 # Sections whose legal keys depend on their `type`.
-_UNIONS: Mapping[str, object] = {"algorithm": AlgorithmConfig, "rounds": RoundsConfig}
+_UNIONS: Mapping[str, object] = {
+    "algorithm": AlgorithmConfig,
+    "engine": EngineConfig,
+    "rounds": RoundsConfig,
+}
 
 
 def load_config(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:

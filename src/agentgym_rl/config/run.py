@@ -38,6 +38,7 @@ from agentgym_rl.config.sections import (
     NativeEngineConfig,
     RolloutConfig,
     TrainingConfig,
+    VllmEngineConfig,
     WarmStartConfig,
 )
 
@@ -57,6 +58,8 @@ RoundsConfig = Annotated[
     Field(discriminator="type"),
 ]
 
+EngineConfig = Annotated[NativeEngineConfig | VllmEngineConfig, Field(discriminator="type")]
+
 
 class RunConfig(BaseConfig):
     """Everything that decides a run, together with the code and the machine's arithmetic."""
@@ -68,7 +71,7 @@ class RunConfig(BaseConfig):
     model: ModelConfig = ModelConfig()
     lora: LoraConfig = LoraConfig()
     agent: AgentConfig = AgentConfig()
-    engine: NativeEngineConfig = NativeEngineConfig()
+    engine: EngineConfig = NativeEngineConfig()
     rollout: RolloutConfig = RolloutConfig()
     rounds: RoundsConfig = FixedRoundsConfig()
     algorithm: AlgorithmConfig = GRPOConfig()

@@ -147,6 +147,48 @@ class NativeEngineConfig(BaseConfig):
     """On a GPU, compile the decoder's layers for generation: slower to start, then faster."""
 
 
+class VllmEngineConfig(BaseConfig):
+    """Generation by a vLLM server: a process of its own, or one that runs already."""
+
+    type: Literal["vllm"] = "vllm"
+
+    url: str = ""
+    """Address of a server that runs already, such as "http://10.0.0.7:8000"; empty starts one."""
+
+    python: str = ""
+    """Python of an environment that has vLLM; empty for this one."""
+
+    tensor_parallel_size: int = Field(default=1, ge=1)
+    """GPUs that share the model."""
+
+    memory_fraction: float = Field(default=0.5, gt=0, lt=1)
+    """Share of a GPU's memory that the server takes; it gives most of it back while the learner
+    works."""
+
+    timeout_s: float = Field(default=300.0, gt=0)
+    """Deadline of one reply."""
+
+    start_timeout_s: float = Field(default=600.0, gt=0)
+    """Deadline of a start, and of an update of weights."""
+
+    args: tuple[str, ...] = ()
+    """Further words of the server's command line, such as ["--max-model-len", "8192"]."""
+
+    @model_validator(mode="after")
+    def _check_url(self) -> VllmEngineConfig:
+        idle = [
+            key
+            for key in ("python", "tensor_parallel_size", "memory_fraction", "args")
+            if getattr(self, key) != VllmEngineConfig.model_fields[key].default  # by its name
+        ]
+        if self.url and idle:
+            raise ValueError(
+                f"{', '.join(idle)} are of a server that is started here; with engine.url="
+                f"{self.url} set them on that server's command line"
+            )
+        return self
+
+
 class RolloutConfig(BaseConfig):
     """How episodes are collected, and their limits."""
 

@@ -34,6 +34,12 @@ class Engine(ABC):
     def publish(self, version: int) -> None:
         """Let the next replies come from the weights of training step `version`."""
 
+    def rest(self) -> None:  # noqa: B027 - most engines have nothing to give back
+        """Give back memory until the next reply or publication: it is the learner's turn.
+
+        No reply may be under way.
+        """
+
     @abstractmethod
     def close(self) -> None:
         """Stop generating and give back what the engine holds. Safe to repeat."""

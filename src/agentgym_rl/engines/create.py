@@ -1,19 +1,25 @@
-"""Which engine generates: the one for the device that the policy is on."""
+"""Which engine generates: the one that the recipe names, for the device that the policy is on."""
 
 from __future__ import annotations
 
-from agentgym_rl.config import NativeEngineConfig
+from pathlib import Path
+
+from agentgym_rl.config import EngineConfig, VllmEngineConfig
 from agentgym_rl.engines.base import Engine
 from agentgym_rl.engines.native import NativeEngine
 from agentgym_rl.engines.paged import PagedEngine
+from agentgym_rl.engines.vllm.engine import VllmEngine
 from agentgym_rl.models.loading import Policy
 
 
-def create_engine(policy: Policy, config: NativeEngineConfig) -> Engine:
-    """Return an engine that samples with the policy's own weights; the caller closes it.
+def create_engine(policy: Policy, config: EngineConfig, *, folder: Path | None = None) -> Engine:
+    """Return an engine that samples with the policy's weights; the caller closes it.
 
-    The model is on its device already, and has its adapter if it will have one.
+    The model is on its device already, and has its adapter if it will have one. `folder` is for
+    the log of a server; without one it is lost.
     """
+    if isinstance(config, VllmEngineConfig):
+        return VllmEngine(policy, config, folder=folder)
     if policy.model.device.type == "cuda":
         return PagedEngine(policy, config)
     return NativeEngine(policy, config)

@@ -65,6 +65,11 @@ def has_lora(model: PreTrainedModel) -> bool:
     return any(".lora_" in name for name, _ in model.named_parameters())
 
 
+def lora_rank(model: PreTrainedModel) -> int:
+    """Return the width of the adapter's matrices; 0 without one."""
+    return max((layer.r[_ADAPTER] for layer in _lora_layers(model).values()), default=0)
+
+
 @contextlib.contextmanager
 def reference_policy(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
     """Give the policy as it was before training: the adapter is off, and no gradient is taken.
@@ -124,7 +129,7 @@ def save_merged(model: PreTrainedModel, folder: Path) -> None:
 
     The model itself is not touched: to merge and unmerge in place would change its last bits.
     """
-    model.save_pretrained(folder, state_dict=_merged_weights(model))
+    model.save_pretrained(folder, state_dict=_plain_weights(model, is_merged=True))
     heads = (model.get_input_embeddings(), model.get_output_embeddings())
     if model.config.tie_word_embeddings and any(
         head in _lora_layers(model).values() for head in heads
@@ -135,6 +140,11 @@ def save_merged(model: PreTrainedModel, folder: Path) -> None:
         file.write_text(json.dumps(config | {"tie_word_embeddings": False}, indent=2), "utf-8")
 
 
+def save_base(model: PreTrainedModel, folder: Path) -> None:
+    """Write an ordinary model directory with the weights that the adapter is beside."""
+    model.save_pretrained(folder, state_dict=_plain_weights(model, is_merged=False))
+
+
 def _adapter_weights(model: PreTrainedModel) -> dict[str, Tensor]:
     from peft import get_peft_model_state_dict  # an optional extra
 
@@ -143,21 +153,22 @@ def _adapter_weights(model: PreTrainedModel) -> dict[str, Tensor]:
 
 
 @torch.no_grad()
-def _merged_weights(model: PreTrainedModel) -> dict[str, Tensor]:
+def _plain_weights(model: PreTrainedModel, *, is_merged: bool) -> dict[str, Tensor]:
+    """Return the weights under the names that they have without an adapter."""
     from peft.tuners.lora import Embedding, Linear  # an optional extra
 
-    layers, merged = _lora_layers(model), dict[str, Tensor]()
+    layers, plain = _lora_layers(model), dict[str, Tensor]()
     for name, weight in model.state_dict().items():
         if ".lora_" in name:
             continue
         owner, found, rest = name.partition(".base_layer.")
-        if found and owner in layers and rest == "weight":
+        if is_merged and found and owner in layers and rest == "weight":
             layer = layers[owner]
             assert isinstance(layer, Linear | Embedding), "peft adapts only those in a decoder"
             delta = layer.get_delta_weight(_ADAPTER)
             weight = (weight.float() + delta.float()).to(weight.dtype).cpu()
-        merged[name.replace(".base_layer.", ".")] = weight
-    return merged
+        plain[name.replace(".base_layer.", ".")] = weight
+    return plain
 
 
 def _inject(model: PreTrainedModel, config: PeftConfig) -> None:

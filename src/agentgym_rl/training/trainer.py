@@ -98,6 +98,7 @@ class OnlineTrainer(ABC):
         metrics: Metrics = {"step": step, **rollout_metrics(groups, max_rounds=max_rounds)}
         metrics["rollout/groups_dropped"] = float(len(groups) - len(collected.kept))
         metrics["rollout/groups_refilled"] = float(collected.num_refilled)
+        self._engine.rest()
         metrics |= self.learn(step, collected)
         updated = time.monotonic()
         self._engine.publish(step)

@@ -1,0 +1,95 @@
+"""HTTP to a vLLM server. Every call has a deadline; none is repeated here."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import aiohttp
+
+from agentgym_rl.errors import EngineError
+
+_HEALTH_S = 10.0
+
+
+class ServerLostError(EngineError):
+    """There is nobody at the other end, or nobody any more."""
+
+
+class AnswerError(EngineError):
+    """The server answered with an error."""
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class VllmClient:
+    """Calls of one server, by its address or by its Unix socket. Belongs to one event loop."""
+
+    def __init__(self, url: str = "", *, socket: Path | None = None) -> None:
+        self._url = url.rstrip("/") or "http://vllm"
+        # As many connections as requests: vLLM itself decides what it computes at once.
+        connector = (
+            aiohttp.UnixConnector(str(socket), limit=0)
+            if socket is not None
+            else aiohttp.TCPConnector(limit=0)
+        )
+        timeout = aiohttp.ClientTimeout(total=None)  # each call brings its own
+        self._http = aiohttp.ClientSession(connector=connector, timeout=timeout)
+
+    async def get(self, path: str, *, timeout_s: float) -> bytes:
+        """Return the body of the answer."""
+        return await self._call("GET", path, None, timeout_s)
+
+    async def post(
+        self, path: str, body: Mapping[str, object] | None = None, *, timeout_s: float
+    ) -> bytes:
+        """Return the body of the answer."""
+        return await self._call("POST", path, body, timeout_s)
+
+    async def is_healthy(self) -> bool:
+        """Return whether the server is there and its engine lives."""
+        try:
+            await self.get("/health", timeout_s=_HEALTH_S)
+        except EngineError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Drop the connections; the server aborts what was asked through them."""
+        await self._http.close()
+
+    async def _call(
+        self, method: str, path: str, body: Mapping[str, object] | None, timeout_s: float
+    ) -> bytes:
+        try:
+            async with (
+                asyncio.timeout(timeout_s),
+                self._http.request(method, self._url + path, json=body) as answer,
+            ):
+                text = await answer.read()
+        except TimeoutError:
+            raise EngineError(
+                f"vLLM: no answer to {method} {path} within {timeout_s:g} s"
+            ) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise ServerLostError(
+                f"vLLM: {method} {path} failed: {type(error).__name__}: {error}"
+            ) from error
+        if answer.status >= 400:
+            raise AnswerError(
+                f"vLLM: {method} {path}: {answer.status}: {_message(text)}", status=answer.status
+            )
+        return text
+
+
+def _message(text: bytes) -> str:
+    """Return what a server says in an error: {"error": {"message": ...}}, or all that it says."""
+    try:
+        message = json.loads(text)["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        message = text.decode(errors="replace")
+    return " ".join(str(message).split())[:500]

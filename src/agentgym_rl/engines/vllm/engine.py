@@ -1,0 +1,331 @@
+"""Generation by a vLLM server, for models and tensor-parallel sizes beyond one process.
+
+The context of an episode is kept here as token ids and sent whole in every round; the server's
+prefix cache makes that cheap. A thread of its own has the event loop that talks to the server, so
+that sessions may belong to any loop, and `publish` to none.
+
+A lost server is started anew only when somebody asks for a reply or publishes. Nobody trains at
+such a moment, so the policy has the weights that were published last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import shutil
+import tempfile
+import threading
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from agentgym_rl.config import VllmEngineConfig
+from agentgym_rl.engines.base import Engine, EngineSession
+from agentgym_rl.engines.host import context_is_full
+from agentgym_rl.engines.sampling import session_key, signed
+from agentgym_rl.engines.vllm.client import AnswerError, ServerLostError
+from agentgym_rl.engines.vllm.protocol import COMPLETIONS, Question, read_answer
+from agentgym_rl.engines.vllm.server import OwnServer, Server, ServerOptions, UserServer
+from agentgym_rl.engines.vllm.weights import (
+    WeightStore,
+    drop_adapter,
+    load_adapter,
+    reload_from_disk,
+    transfer,
+)
+from agentgym_rl.errors import EngineError
+from agentgym_rl.models.loading import Policy
+from agentgym_rl.models.lora import has_lora, lora_rank
+from agentgym_rl.types import Completion, SamplingParams
+
+logger = logging.getLogger(__name__)
+
+ResultT = TypeVar("ResultT")
+
+
+class VllmSession(EngineSession):
+    """Context of one episode."""
+
+    def __init__(self, engine: VllmEngine, key: int) -> None:
+        self._engine, self.key = engine, key
+        self.context: list[int] = []
+        self.is_closed = False
+        self._reply: Future[Completion] | None = None
+
+    async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
+        assert new_ids or self.context, "a reply needs a context"
+        if self.is_closed:
+            raise EngineError("generate was called on a closed session")
+        self.context.extend(new_ids)
+        self._reply = self._engine.submit(self, params)
+        try:
+            completion = await asyncio.wrap_future(self._reply)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self.is_closed and task is not None and not task.cancelling():
+                raise EngineError("the session was closed while its reply was sampled") from None
+            raise
+        self.context.extend(completion.token_ids)
+        return completion
+
+    def close(self) -> None:
+        self.is_closed = True
+        if self._reply is not None:
+            self._reply.cancel()
+
+
+class VllmEngine(Engine):
+    """Asks a vLLM server for replies, and keeps its weights those of the policy.
+
+    `folder` gets the server's log, and weights on their way to it; it must be one that a user's
+    server can read. Returns when the server is ready.
+    """
+
+    def __init__(
+        self, policy: Policy, config: VllmEngineConfig, *, folder: Path | None = None
+    ) -> None:
+        self._policy, self._config = policy, config
+        self._stop_ids = policy.stop_token_ids
+        self._has_lora = has_lora(policy.model)
+        self._is_colocated = policy.model.device.type == "cuda" and not config.url
+        self._can_transfer = (
+            self._is_colocated and config.tensor_parallel_size == 1 and not self._has_lora
+        )
+        self._scratch = folder is None
+        self._folder = folder or Path(tempfile.mkdtemp(prefix="agentgym-engine-"))
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._store = WeightStore(policy, self._folder)
+        self._version, self._adapter = 0, ""
+        self._is_asleep = self._is_closed = self._is_lost = self._was_published = False
+        self._under_way: set[VllmSession] = set()
+        self._changing = asyncio.Lock()
+        """Held by whoever starts, wakes or changes the server."""
+        self._recovery: asyncio.Task[None] | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="vllm-engine", daemon=True
+        )
+        self._thread.start()
+        try:
+            self._server = self._call(self._open())
+        except BaseException:
+            self._stop_loop()
+            raise
+
+    def session(self, key: int) -> VllmSession:
+        return VllmSession(self, key)
+
+    def publish(self, version: int) -> None:
+        if self._is_colocated:
+            torch.cuda.empty_cache()  # the server is about to take its memory back
+        self._call(self._publish(version))
+
+    def rest(self) -> None:
+        if self._is_colocated:
+            self._call(self._rest())
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._call(self._close())
+        self._stop_loop()
+
+    @property
+    def server(self) -> Server:
+        return self._server
+
+    def submit(self, session: VllmSession, params: SamplingParams) -> Future[Completion]:
+        """Ask for a reply to the session's context."""
+        if self._is_closed:
+            raise EngineError("the engine is closed")
+        return asyncio.run_coroutine_threadsafe(self._reply(session, params), self._loop)
+
+    def _call(self, work: Coroutine[None, None, ResultT]) -> ResultT:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _stop_loop(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        if self._scratch:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _open(self) -> Server:
+        server = self._make_server()
+        try:
+            await server.open()
+            if self._has_lora and not self._config.url:
+                self._adapter = await self._load_adapter(server)
+        except BaseException:
+            await server.close()
+            self._store.clear()
+            raise
+        return server
+
+    def _make_server(self) -> Server:
+        if self._config.url:
+            return UserServer(self._config)
+        options = ServerOptions(
+            dtype=str(self._policy.model.dtype).removeprefix("torch."),
+            is_cuda=self._is_colocated,
+            lora_rank=lora_rank(self._policy.model),
+            can_transfer=self._can_transfer,
+        )
+        save = self._store.save_model
+        return OwnServer(self._config, options=options, folder=self._folder, save=save)
+
+    async def _close(self) -> None:
+        if self._recovery is not None:
+            self._recovery.cancel()
+        for session in list(self._under_way):
+            session.close()
+        await asyncio.sleep(0)  # lets their requests end before the connections do
+        await self._server.close()
+        self._store.clear()
+
+    async def _reply(self, session: VllmSession, params: SamplingParams) -> Completion:
+        self._under_way.add(session)
+        try:
+            for is_last in (False, True):
+                await self._get_ready()
+                try:
+                    return await self._ask(session, params)
+                except ServerLostError:
+                    # The question has a seed and leaves nothing behind: it may be asked again.
+                    self._is_lost = True
+                    if is_last:
+                        raise
+            raise AssertionError("the last attempt returns or raises")
+        finally:
+            self._under_way.discard(session)
+
+    async def _ask(self, session: VllmSession, params: SamplingParams) -> Completion:
+        length = len(session.context)
+        room = self._server.max_context - length
+        if room < 1:
+            raise context_is_full(length, self._server.max_context)
+        if params.max_tokens > room:
+            raise EngineError(
+                f"{params.max_tokens} tokens do not fit behind a context of {length} in the "
+                f"server's {self._server.max_context}; lower rollout.max_tokens"
+            )
+        seed = signed(session_key(session.key, length))
+        question = Question(session.context, params, seed, self._stop_ids)
+        body = question.body(self._adapter or self._server.model)
+        client, version = self._server.client, self._version
+        try:
+            text = await client.post(COMPLETIONS, body, timeout_s=self._config.timeout_s)
+        except AnswerError as error:
+            if error.status >= 500 and not await client.is_healthy():
+                raise ServerLostError(str(error)) from error
+            raise
+        return read_answer(text, question, version=version)
+
+    async def _get_ready(self) -> None:
+        """Wait for a server that was lost or sleeps.
+
+        One recovery is for all who wait, and goes on when one of them gives up.
+        """
+        if self._recovery is None and (self._is_lost or self._is_asleep):
+            self._recovery = asyncio.create_task(self._recover())
+        if self._recovery is not None:
+            await asyncio.shield(self._recovery)
+
+    async def _recover(self) -> None:
+        try:
+            async with self._changing:
+                if self._is_lost:
+                    await self._bring_back()
+                elif self._is_asleep:
+                    await self._post("/wake_up")
+                    self._is_asleep = False
+        finally:
+            self._recovery = None
+
+    async def _bring_back(self) -> None:
+        # Many requests hear of one death; only the first that comes here finds it dead.
+        if await self._server.client.is_healthy() and not self._config.url:
+            self._is_lost = False
+            return
+        await self._server.come_back()
+        self._is_asleep = False
+        if self._has_lora and (self._was_published or not self._config.url):
+            self._adapter = await self._load_adapter(self._server)
+        elif self._config.url and self._was_published:
+            await self._update_model()
+        self._is_lost = False
+
+    async def _publish(self, version: int) -> None:
+        if any(not session.is_closed for session in self._under_way):
+            raise EngineError("weights were published while replies were being sampled")
+        async with self._changing:
+            try:
+                await (self._publish_adapter() if self._has_lora else self._publish_model())
+            except EngineError as error:
+                if self._config.url:
+                    raise self._refusal(error) from error
+                await self._start_over(error)
+            self._version, self._was_published = version, True
+
+    async def _start_over(self, error: EngineError) -> None:
+        """Start another server with the policy's weights in the place of one that failed."""
+        logger.warning("weights could not be updated in place: %s", error)
+        self._can_transfer = False
+        await self._server.come_back()
+        self._is_asleep = self._is_lost = False
+        if self._has_lora:
+            self._adapter = await self._load_adapter(self._server)
+
+    async def _publish_adapter(self) -> None:
+        if self._is_asleep:
+            await self._post("/wake_up")
+            self._is_asleep = False
+        old, self._adapter = self._adapter, await self._load_adapter(self._server)
+        if old:
+            await drop_adapter(self._server.client, old, timeout_s=self._config.timeout_s)
+
+    async def _publish_model(self) -> None:
+        if self._is_asleep:  # nothing is cached; the weights come before the cache takes its room
+            await self._post("/wake_up?tags=weights")
+            await self._update_model()
+            await self._post("/wake_up?tags=kv_cache")
+            self._is_asleep = False
+        else:
+            # Ends what was abandoned, and forgets keys and values of the old weights.
+            await self._post("/pause?mode=abort")
+            await self._update_model()
+            await self._post("/resume")
+
+    async def _update_model(self) -> None:
+        client, timeout_s = self._server.client, self._config.start_timeout_s
+        if self._can_transfer:
+            await transfer(client, self._policy.model, timeout_s=timeout_s)
+        else:
+            await reload_from_disk(client, self._store.save_model(), timeout_s=timeout_s)
+
+    async def _load_adapter(self, server: Server) -> str:
+        folder = self._store.save_adapter()
+        return await load_adapter(server.client, folder, timeout_s=self._config.timeout_s)
+
+    async def _rest(self) -> None:
+        async with self._changing:
+            # A dead server has nothing to give back; the next reply starts another.
+            with contextlib.suppress(ServerLostError):
+                await self._post("/sleep?level=1")
+                self._is_asleep = True
+
+    async def _post(self, path: str) -> None:
+        await self._server.client.post(path, timeout_s=self._config.timeout_s)
+
+    def _refusal(self, error: EngineError) -> EngineError:
+        return EngineError(
+            f"the weights of the server at engine.url={self._config.url} could not be updated "
+            f"({error}); start it with VLLM_SERVER_DEV_MODE=1, for LoRA with --enable-lora and "
+            "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, or leave engine.url empty. It must see "
+            f"{self._folder}"
+        )

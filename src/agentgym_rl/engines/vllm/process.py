@@ -1,0 +1,82 @@
+"""The process of a server: started in a group of its own, and gone with all its children.
+
+vLLM has children that hold the GPU and may outlive a parent that is killed. The group is therefore
+killed as a whole: when the server is stopped, before another takes its place, and by a small guard
+when this process itself ends without having stopped it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_GUARD = (
+    "import os, signal, sys\n"
+    "sys.stdin.buffer.read()\n"  # ends when the process that holds the other end does
+    "try:\n"
+    "    os.killpg(int(sys.argv[1]), signal.SIGKILL)\n"
+    "except ProcessLookupError:\n"
+    "    pass\n"
+)
+_STOP_S = 15.0
+_LOG_CHARACTERS = 2000
+
+
+class ServerProcess:
+    """One run of a command, with what it says in a file."""
+
+    def __init__(self, command: Sequence[str], *, env: Mapping[str, str], log: Path) -> None:
+        self._log = log
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command,
+                env={**os.environ, **env},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._guard = subprocess.Popen(
+            [sys.executable, "-c", _GUARD, str(self.pid)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._process.poll()
+
+    def last_words(self) -> str:
+        """Return the end of its log."""
+        text = self._log.read_text(encoding="utf-8", errors="replace")
+        return text[-_LOG_CHARACTERS:].strip()
+
+    def stop(self) -> None:
+        """Ask it to end, then end it and its children. Safe to repeat."""
+        if self.exit_code is None:
+            self._signal(signal.SIGTERM)
+            deadline = time.monotonic() + _STOP_S
+            while self.exit_code is None and time.monotonic() < deadline:
+                time.sleep(0.05)
+        self._signal(signal.SIGKILL)  # children that are left, whether or not it ended well
+        self._process.wait()
+        self._guard.kill()  # before its pipe closes: the group's number may be another's by then
+        self._guard.wait()
+        if self._guard.stdin is not None:
+            self._guard.stdin.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            return

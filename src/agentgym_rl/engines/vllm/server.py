@@ -1,0 +1,229 @@
+"""The server behind the engine: our own, which is started anew when it dies, or a user's."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import logging
+import shutil
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import BaseModel, ValidationError
+
+from agentgym_rl.config import VllmEngineConfig
+from agentgym_rl.engines.vllm.client import VllmClient
+from agentgym_rl.engines.vllm.process import ServerProcess
+from agentgym_rl.engines.vllm.protocol import COMPLETIONS
+from agentgym_rl.errors import ConfigError, EngineError
+
+logger = logging.getLogger(__name__)
+
+_MODULE = "vllm.entrypoints.openai.api_server"
+_POLL_S = 0.2
+_QUICK_S = 60.0
+"""Deadline of calls that compute next to nothing."""
+_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Widths of adapters that vLLM makes room for."""
+
+
+class _Card(BaseModel):
+    id: str
+    max_model_len: int
+
+
+class _Models(BaseModel):
+    data: list[_Card]
+
+
+class Server(ABC):
+    """Where to ask. Belongs to the engine's event loop."""
+
+    client: VllmClient
+    model: str = "policy"
+    """Name of the weights that the server began with."""
+    max_context: int = 0
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Return when the server answers; EngineError if it does not in time."""
+
+    @abstractmethod
+    async def come_back(self) -> None:
+        """Return when the server that was lost, or another in its place, answers."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Leave the server, and stop it if it is our own. Safe to repeat."""
+
+    async def _introduce(self) -> None:
+        text = await self.client.get("/v1/models", timeout_s=_QUICK_S)
+        try:
+            card = _Models.model_validate_json(text).data[0]
+        except (ValidationError, IndexError) as error:
+            raise EngineError(f"vLLM names no model: {text[:200]!r}") from error
+        self.model, self.max_context = card.id, card.max_model_len
+
+
+class OwnServer(Server):
+    """A process that serves the weights that `save` writes into a folder.
+
+    It listens on a Unix socket in a folder that is this user's alone: the routes that change
+    weights are open to anyone who can reach them.
+    """
+
+    def __init__(
+        self,
+        config: VllmEngineConfig,
+        *,
+        options: ServerOptions,
+        folder: Path,
+        save: Callable[[], Path],
+    ) -> None:
+        if not config.python and importlib.util.find_spec("vllm") is None:
+            raise ConfigError(
+                'engine.type=vllm needs vLLM: pip install "agentgym-rl[vllm]", or set '
+                "engine.python to the Python of an environment that has it"
+            )
+        self._config, self._options, self._save = config, options, save
+        self._log = folder / "server.log"
+        self._private = Path(tempfile.mkdtemp(prefix="agentgym-vllm-"))
+        self._process: ServerProcess | None = None
+        self.client = VllmClient(socket=self._socket)
+
+    @property
+    def _socket(self) -> Path:
+        return self._private / "socket"
+
+    @property
+    def pid(self) -> int:
+        """Of the process, which must have been started."""
+        assert self._process is not None, "it was started"
+        return self._process.pid
+
+    async def open(self) -> None:
+        started, limit = time.monotonic(), self._config.start_timeout_s
+        command = server_command(
+            self._config, self._options, model=self._save(), socket=self._socket
+        )
+        self._socket.unlink(missing_ok=True)
+        self._process = ServerProcess(command, env=self._options.environment(), log=self._log)
+        while not await self.client.is_healthy():
+            if self._process.exit_code is not None:
+                reason = f"ended with code {self._process.exit_code}"
+            elif time.monotonic() - started > limit:
+                reason = f"is not ready within engine.start_timeout_s={limit:g}"
+            else:
+                await asyncio.sleep(_POLL_S)
+                continue
+            self._process.stop()
+            words = self._process.last_words()
+            raise EngineError(f"the vLLM server {reason}; its log {self._log} ends:\n{words}")
+        await self._introduce()
+        logger.info("vLLM is ready after %.0f s", time.monotonic() - started)
+
+    async def come_back(self) -> None:
+        if self._process is not None:
+            code = self._process.exit_code
+            logger.warning("the vLLM server is lost (exit code %s); starting another", code)
+            self._process.stop()
+        await self.open()
+
+    async def close(self) -> None:
+        await self.client.close()
+        if self._process is not None:
+            self._process.stop()
+        shutil.rmtree(self._private, ignore_errors=True)
+
+
+class UserServer(Server):
+    """A server that somebody else started, and starts anew when it dies."""
+
+    def __init__(self, config: VllmEngineConfig) -> None:
+        self._config = config
+        self.client = VllmClient(config.url)
+
+    async def open(self) -> None:
+        if not await self.client.is_healthy():
+            raise EngineError(f"no vLLM server answers at engine.url={self._config.url}")
+        await self._introduce()
+        await self._check_logprobs()
+
+    async def come_back(self) -> None:
+        deadline = time.monotonic() + self._config.start_timeout_s
+        while not await self.client.is_healthy():
+            if time.monotonic() > deadline:
+                raise EngineError(f"the vLLM server at {self._config.url} did not come back")
+            await asyncio.sleep(_POLL_S)
+
+    async def close(self) -> None:
+        await self.client.close()
+
+    async def _check_logprobs(self) -> None:
+        """Refuse a server whose log-probabilities are not of the distribution drawn from."""
+        # The only token that may be drawn is certain. Without temperature and cuts it is not.
+        body = {"model": self.model, "prompt": [1], "max_tokens": 1, "top_k": 1, "logprobs": 0}
+        text = await self.client.post(COMPLETIONS, body, timeout_s=self._config.timeout_s)
+        logprob = json.loads(text)["choices"][0]["logprobs"]["token_logprobs"][0]
+        if abs(logprob) > 1e-3:
+            raise EngineError(
+                f"the vLLM server at {self._config.url} gives log-probabilities before temperature "
+                "and cuts; start it with --logprobs-mode processed_logprobs"
+            )
+
+
+class ServerOptions(BaseModel, frozen=True):
+    """What a server must be able to do for this policy."""
+
+    dtype: str
+    is_cuda: bool
+    lora_rank: int
+    """0 for a policy without an adapter."""
+    can_transfer: bool
+    """Whether weights are handed over within the GPU."""
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that open the routes we use."""
+        env = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1"}
+        if self.lora_rank:
+            env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
+        if self.can_transfer:  # handles of GPU memory are sent pickled
+            env["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
+        return env
+
+
+def server_command(
+    config: VllmEngineConfig, options: ServerOptions, *, model: Path, socket: Path
+) -> list[str]:
+    """Return the command line; `engine.args` come last and win."""
+    arguments = {
+        "--model": str(model),
+        "--served-model-name": Server.model,
+        "--uds": str(socket),
+        "--dtype": options.dtype,
+        "--max-model-len": "auto",
+        "--tensor-parallel-size": str(config.tensor_parallel_size),
+        "--logprobs-mode": "processed_logprobs",
+        "--generation-config": "vllm",  # no defaults of the model's own
+    }
+    flags = ["--enable-prefix-caching", "--disable-uvicorn-access-log"]
+    if options.is_cuda:
+        arguments["--gpu-memory-utilization"] = str(config.memory_fraction)
+        flags.append("--enable-sleep-mode")
+    else:
+        flags.append("--enforce-eager")
+    if options.lora_rank:
+        rank = next((rank for rank in _RANKS if rank >= options.lora_rank), None)
+        if rank is None:
+            raise ConfigError(f"lora.rank={options.lora_rank} is above vLLM's limit, {_RANKS[-1]}")
+        arguments |= {"--max-lora-rank": str(rank), "--max-loras": "1"}
+        flags.append("--enable-lora")
+    if options.can_transfer:
+        arguments["--weight-transfer-config"] = json.dumps({"backend": "ipc"})
+    words = [word for pair in arguments.items() for word in pair]
+    return [config.python or sys.executable, "-m", _MODULE, *words, *flags, *config.args]

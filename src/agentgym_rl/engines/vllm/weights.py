@@ -1,0 +1,97 @@
+"""How weights get to the server: as an adapter, within the GPU, or through the disk."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import pickle
+import secrets
+import shutil
+from pathlib import Path
+
+import torch
+from torch.multiprocessing.reductions import reduce_tensor
+from transformers import PreTrainedModel
+
+from agentgym_rl.engines.vllm.client import VllmClient
+from agentgym_rl.models.loading import Policy
+from agentgym_rl.models.lora import has_lora, save_adapter, save_base
+
+
+class WeightStore:
+    """Folders of weights that a server reads; only the newest of each kind is kept."""
+
+    def __init__(self, policy: Policy, folder: Path) -> None:
+        self._policy, self._folder = policy, folder
+        self._numbers = itertools.count(1)
+        self._token = secrets.token_hex(4)
+        """Tells our adapters from others' on a server that many use."""
+        self._newest: dict[str, Path] = {}
+
+    def save_model(self) -> Path:
+        """Write the model, without its adapter if it has one; return its folder."""
+        if not has_lora(self._policy.model):
+            folder = self._new("model")
+            self._policy.save(folder)
+        elif "model" in self._newest:
+            return self._newest["model"]  # the weights beside an adapter never change
+        else:
+            folder = self._new("model")
+            save_base(self._policy.model, folder)
+            self._policy.tokenizer.save_pretrained(folder)
+        return self._keep("model", folder)
+
+    def save_adapter(self) -> Path:
+        """Write the adapter; return its folder, whose name is given to no other."""
+        folder = self._new("adapter")
+        save_adapter(self._policy.model, folder)
+        return self._keep("adapter", folder)
+
+    def clear(self) -> None:
+        """Remove all that was written."""
+        for folder in self._newest.values():
+            shutil.rmtree(folder, ignore_errors=True)
+        self._newest = {}
+
+    def _new(self, kind: str) -> Path:
+        return self._folder / f"{kind}-{self._token}-{next(self._numbers)}"
+
+    def _keep(self, kind: str, folder: Path) -> Path:
+        old = self._newest.get(kind)
+        if old is not None:
+            shutil.rmtree(old, ignore_errors=True)
+        self._newest[kind] = folder.resolve()
+        return self._newest[kind]
+
+
+async def reload_from_disk(client: VllmClient, folder: Path, *, timeout_s: float) -> None:
+    """Let every worker of the server read the folder's weights in the place of its own."""
+    body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
+    await client.post("/collective_rpc", body, timeout_s=timeout_s)
+
+
+async def transfer(client: VllmClient, model: PreTrainedModel, *, timeout_s: float) -> None:
+    """Let the server copy the weights out of this process' GPU memory (CUDA IPC)."""
+    uuid = str(torch.cuda.get_device_properties(model.device).uuid)
+    weights = {name: weight.detach().contiguous() for name, weight in model.named_parameters()}
+    handles = [{uuid: reduce_tensor(weight)} for weight in weights.values()]
+    torch.cuda.synchronize(model.device)  # what is copied must have been computed
+    info = {
+        "names": list(weights),
+        "dtype_names": [str(weight.dtype).removeprefix("torch.") for weight in weights.values()],
+        "shapes": [list(weight.shape) for weight in weights.values()],
+        "ipc_handles_pickled": base64.b64encode(pickle.dumps(handles)).decode(),
+    }
+    await client.post("/update_weights", {"update_info": info}, timeout_s=timeout_s)
+
+
+async def load_adapter(client: VllmClient, folder: Path, *, timeout_s: float) -> str:
+    """Let the server load an adapter; return the name to ask for it by."""
+    body = {"lora_name": folder.name, "lora_path": str(folder)}
+    await client.post("/v1/load_lora_adapter", body, timeout_s=timeout_s)
+    return folder.name
+
+
+async def drop_adapter(client: VllmClient, name: str, *, timeout_s: float) -> None:
+    """Let the server forget an adapter."""
+    await client.post("/v1/unload_lora_adapter", {"lora_name": name}, timeout_s=timeout_s)

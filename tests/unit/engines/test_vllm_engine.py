@@ -1,0 +1,296 @@
+"""The vLLM engine against a real process that answers as vLLM does (`vllm_stand_in`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from agentgym_rl.config import VllmEngineConfig
+from agentgym_rl.engines.create import create_engine
+from agentgym_rl.engines.vllm.engine import VllmEngine
+from agentgym_rl.engines.vllm.server import OwnServer
+from agentgym_rl.errors import ConfigError, EngineError
+from agentgym_rl.models.loading import Policy
+from agentgym_rl.models.lora import add_lora
+from agentgym_rl.types import Completion, SamplingParams
+from engine_plays import endless_policy
+from vllm_stand_in import StandIn
+
+COMPLETIONS = "/v1/completions"
+TWO = SamplingParams(1.0, 2)
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> StandIn:
+    return StandIn.install(tmp_path / "stand-in")
+
+
+@contextlib.contextmanager
+def running(
+    stand_in: StandIn, policy: Policy | None = None, **config: object
+) -> Iterator[VllmEngine]:
+    settings = {"python": stand_in.python, "start_timeout_s": 30.0, "timeout_s": 10.0} | config
+    engine = VllmEngine(
+        policy or endless_policy(),
+        VllmEngineConfig.model_validate(settings),
+        folder=stand_in.folder / "engine",
+    )
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def lora_policy() -> Policy:
+    policy = endless_policy()
+    add_lora(policy.model, rank=4, alpha=8, seed=0)
+    return policy
+
+
+def server_pid(engine: VllmEngine) -> int:
+    assert isinstance(engine.server, OwnServer)
+    return engine.server.pid
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+async def one_reply(engine: VllmEngine, key: int = 3) -> Completion:
+    return await engine.session(key).generate([5, 6, 7], TWO)
+
+
+async def test_the_whole_context_is_sent_in_exact_tokens(stand_in: StandIn):
+    with running(stand_in) as engine:
+        session = engine.session(3)
+        first = await session.generate([5, 6, 7], TWO)
+        second = await session.generate([9], TWO)
+        same = await one_reply(engine)
+        other = await one_reply(engine, key=4)
+    assert first.token_ids == (118, 119)
+    assert first.logprobs == (-1.5, -1.5)
+    bodies = [call["body"] for call in stand_in.calls(COMPLETIONS)]
+    assert bodies[0]["prompt"] == [5, 6, 7]
+    assert bodies[1]["prompt"] == [5, 6, 7, 118, 119, 9]
+    assert second.token_ids[0] == sum(bodies[1]["prompt"]) % 100 + 100
+    # A key and the place in the context decide the noise.
+    seeds = [body["seed"] for body in bodies]
+    assert seeds[0] == seeds[2] and len(set(seeds)) == 3
+    assert same == first and other.token_ids == first.token_ids
+
+
+def test_the_command_line_says_what_the_recipe_says(stand_in: StandIn):
+    with running(stand_in, tensor_parallel_size=2, args=("--max-model-len", "512")):
+        pass
+    (start,) = stand_in.starts()
+    words = start["body"]["words"]
+    pairs = dict(itertools.pairwise(words))
+    assert words[:2] == ["-m", "vllm.entrypoints.openai.api_server"]
+    assert pairs["--tensor-parallel-size"] == "2"
+    assert pairs["--logprobs-mode"] == "processed_logprobs"
+    assert pairs["--dtype"] == "float32"
+    assert pairs["--max-model-len"] == "512"  # the last one counts
+    assert "--enable-prefix-caching" in words and "--enable-lora" not in words
+    assert "model.safetensors" in start["files"] and "tokenizer.json" in start["files"]
+
+
+async def test_a_server_that_is_killed_is_started_anew_with_the_present_weights(stand_in: StandIn):
+    with running(stand_in) as engine:
+        engine.publish(4)
+        first, child = server_pid(engine), stand_in.starts()[0]["body"]["child"]
+        before = await one_reply(engine)
+        os.kill(first, signal.SIGKILL)
+        replies = await asyncio.gather(*(one_reply(engine) for _ in range(8)))
+        assert replies == [before] * 8
+        assert before.version == 4
+        assert len(stand_in.starts()) == 2
+        assert server_pid(engine) != first
+        assert not is_alive(child)  # it would hold the GPU
+        last = server_pid(engine)
+    assert not is_alive(last)
+    assert sorted(path.name for path in (stand_in.folder / "engine").iterdir()) == ["server.log"]
+
+
+async def test_a_start_goes_on_when_who_waited_for_it_gives_up(stand_in: StandIn):
+    with running(stand_in) as engine:
+        os.kill(server_pid(engine), signal.SIGKILL)
+        session = engine.session(0)
+        task = asyncio.create_task(session.generate([5], TWO))
+        while len(stand_in.starts()) < 2:
+            await asyncio.sleep(0.02)
+        session.close()
+        with pytest.raises(EngineError, match="closed while its reply"):
+            await task
+        assert (await one_reply(engine)).token_ids == (118, 119)
+    assert len(stand_in.starts()) == 2
+
+
+async def test_a_server_that_dies_while_it_answers_is_asked_again(stand_in: StandIn):
+    with running(stand_in) as engine:
+        stand_in.behave(die_at=COMPLETIONS)
+        assert (await one_reply(engine)).token_ids == (118, 119)
+    assert len(stand_in.starts()) == 2
+
+
+def test_a_server_that_does_not_start_says_why(stand_in: StandIn):
+    stand_in.behave(start="exit")
+    with pytest.raises(EngineError, match=r"ended with code 1.*(?s:.*)CUDA out of memory"):
+        running(stand_in).__enter__()
+
+
+def test_a_start_has_a_deadline(stand_in: StandIn):
+    stand_in.behave(start="slow")
+    with pytest.raises(EngineError, match=r"not ready within engine.start_timeout_s=1\b"):
+        running(stand_in, start_timeout_s=1.0).__enter__()
+    (start,) = stand_in.starts()
+    assert not is_alive(start["pid"]) and not is_alive(start["body"]["child"])
+
+
+async def test_a_reply_has_a_deadline(stand_in: StandIn):
+    with running(stand_in, timeout_s=0.5) as engine:
+        stand_in.behave(hang=[COMPLETIONS])
+        with pytest.raises(EngineError, match=r"no answer to POST /v1/completions within 0.5 s"):
+            await one_reply(engine)
+
+
+@pytest.mark.parametrize("status", [400, 500])
+async def test_an_error_of_the_server_is_told_and_not_repeated(stand_in: StandIn, status: int):
+    with running(stand_in) as engine:
+        text = {"error": {"message": "Token id 800 is out of vocabulary", "code": status}}
+        stand_in.behave(status={COMPLETIONS: [status, text]})
+        with pytest.raises(EngineError, match=f"{status}: Token id 800 is out of vocabulary"):
+            await one_reply(engine)
+        stand_in.behave()
+        assert (await one_reply(engine)).token_ids == (118, 119)
+    assert len(stand_in.calls(COMPLETIONS)) == 2 and len(stand_in.starts()) == 1
+
+
+async def test_a_context_without_room_is_refused_before_it_is_sent(stand_in: StandIn):
+    with running(stand_in) as engine:
+        with pytest.raises(EngineError, match="a context of 2048 tokens leaves no room"):
+            await engine.session(0).generate([5] * 2048, TWO)
+        with pytest.raises(EngineError, match="2 tokens do not fit behind a context of 2047"):
+            await engine.session(0).generate([5] * 2047, TWO)
+    assert stand_in.calls(COMPLETIONS) == []
+
+
+async def test_closing_a_session_ends_its_reply(stand_in: StandIn):
+    with running(stand_in) as engine:
+        stand_in.behave(hang=[COMPLETIONS])
+        session = engine.session(0)
+        task = asyncio.create_task(session.generate([5], TWO))
+        await asyncio.sleep(0.2)
+        with pytest.raises(EngineError, match="published while replies"):
+            engine.publish(1)
+        session.close()
+        with pytest.raises(EngineError, match="closed while its reply"):
+            await task
+        with pytest.raises(EngineError, match="closed session"):
+            await session.generate([5], TWO)
+        engine.publish(1)
+
+
+async def test_weights_go_through_the_disk_while_nothing_is_computed(stand_in: StandIn):
+    with running(stand_in) as engine:
+        engine.publish(1)
+        engine.publish(2)
+        assert (await one_reply(engine)).version == 2
+        folders = [path.name for path in (stand_in.folder / "engine").glob("model-*")]
+        assert len(folders) == 1  # of the newest weights only
+    update = ["/pause?mode=abort", "/collective_rpc", "/resume"]
+    assert stand_in.paths() == ["start", "/v1/models", *update, *update, COMPLETIONS]
+    first, second = stand_in.calls("/collective_rpc")
+    assert first["body"]["method"] == "reload_weights"
+    assert first["body"] != second["body"]
+    assert "model.safetensors" in first["files"]
+
+
+async def test_an_adapter_is_loaded_under_a_new_name_and_the_old_one_dropped(stand_in: StandIn):
+    with running(stand_in, lora_policy()) as engine:
+        engine.publish(1)
+        assert (await one_reply(engine)).version == 1
+        os.kill(server_pid(engine), signal.SIGKILL)
+        assert (await one_reply(engine)).version == 1
+    load, drop = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
+    paths = ["start", "/v1/models", load, load, drop, COMPLETIONS]
+    assert stand_in.paths() == [*paths, "start", "/v1/models", load, COMPLETIONS]
+    names = [call["body"]["lora_name"] for call in stand_in.calls(load)]
+    assert len(set(names)) == 3
+    assert stand_in.calls(drop)[0]["body"]["lora_name"] == names[0]
+    assert [call["body"]["model"] for call in stand_in.calls(COMPLETIONS)] == names[1:]
+    assert stand_in.calls(load)[0]["files"] == ["adapter_config.json", "adapter_model.safetensors"]
+    words = stand_in.starts()[0]["body"]["words"]
+    assert words[words.index("--max-lora-rank") + 1] == "8"
+
+
+async def test_it_sleeps_while_the_learner_works_and_wakes_in_order(stand_in: StandIn):
+    with running(stand_in) as engine:
+        engine._is_colocated = True  # what a policy on a GPU makes it; the stand-in needs none
+        engine.rest()
+        engine.publish(1)
+        engine.rest()
+        await one_reply(engine)
+        await one_reply(engine)
+    assert stand_in.paths()[2:] == [
+        "/sleep?level=1",
+        "/wake_up?tags=weights",
+        "/collective_rpc",
+        "/wake_up?tags=kv_cache",
+        "/sleep?level=1",
+        "/wake_up",
+        COMPLETIONS,
+        COMPLETIONS,
+    ]
+
+
+async def test_an_update_that_fails_starts_another_server(stand_in: StandIn):
+    policy = endless_policy()
+    with running(stand_in, policy) as engine:
+        first = server_pid(engine)
+        text = {"error": {"message": "Worker failed", "code": 500}}
+        stand_in.behave(status={"/collective_rpc": [500, text]})
+        with torch.no_grad():
+            policy.model.get_input_embeddings().weight.add_(1.0)
+        engine.publish(1)
+        assert server_pid(engine) != first and not is_alive(first)
+        assert (await one_reply(engine)).version == 1
+
+
+def test_vllm_must_be_there():
+    with pytest.raises(ConfigError, match=r"agentgym-rl\[vllm\].*engine.python"):
+        create_engine(endless_policy(), VllmEngineConfig())
+
+
+def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path):
+    # In a process of its own that ends without a word: nothing is closed.
+    program = (
+        "import os, pathlib, sys\n"
+        "from agentgym_rl.engines.vllm.process import ServerProcess\n"
+        "log = pathlib.Path(sys.argv[1])\n"
+        "print(ServerProcess(['sleep', '600'], env={}, log=log).pid, flush=True)\n"
+        "os._exit(9)\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "log")], capture_output=True, text=True
+    )
+    assert done.returncode == 9, done.stderr
+    deadline = time.monotonic() + 10
+    while is_alive(int(done.stdout)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_alive(int(done.stdout))

