@@ -27,6 +27,8 @@ from agentgym_rl.types import Completion, SamplingParams
 from engine_plays import endless_policy
 from vllm_stand_in import StandIn
 
+pytestmark = pytest.mark.slow  # every test starts a process or two
+
 COMPLETIONS = "/v1/completions"
 TWO = SamplingParams(1.0, 2)
 

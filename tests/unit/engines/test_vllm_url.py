@@ -21,6 +21,8 @@ from agentgym_rl.types import SamplingParams
 from engine_plays import endless_policy
 from vllm_stand_in import StandIn
 
+pytestmark = pytest.mark.slow  # every test starts a process or two
+
 NOT_FOUND = [404, {"detail": "Not Found"}]
 
 
