@@ -157,8 +157,8 @@ def test_a_server_that_does_not_start_says_why(stand_in: StandIn):
 
 def test_a_start_has_a_deadline(stand_in: StandIn):
     stand_in.behave(start="slow")
-    with pytest.raises(EngineError, match=r"not ready within engine.start_timeout_s=1\b"):
-        running(stand_in, start_timeout_s=1.0).__enter__()
+    with pytest.raises(EngineError, match=r"not ready within engine.start_timeout_s=5\b"):
+        running(stand_in, start_timeout_s=5.0).__enter__()
     (start,) = stand_in.starts()
     assert not is_alive(start["pid"]) and not is_alive(start["body"]["child"])
 
