@@ -384,11 +384,13 @@ class _Experiment:
                 "set warm_start.steps=0 (and model.path), leave env.url empty, or learn first from "
                 "a file of `agentgym demos` with algorithm.type=sft algorithm.data=FILE"
             )
+        # A limit in training alone must not decide what a warm start sees.
+        max_rounds = max(config.longest_horizon, config.eval_max_rounds)
         demos = collect_demonstrations(
             config.env.name,
             EpochSampler(tasks, seed=config.seed).take(1, len(tasks)),
             num_demos=num_demos,
-            max_rounds=config.longest_horizon,
+            max_rounds=max_rounds,
             options=config.env.options,
         )
         self._progress.begin("demonstrations", num_demos)
@@ -399,7 +401,7 @@ class _Experiment:
         if not conversations:
             raise ConfigError(
                 f"{self._spec.name} has no expert that solves a task within "
-                f"{config.longest_horizon} rounds, and a warm start or a tiny model needs one: set "
+                f"{max_rounds} rounds, and a warm start or a tiny model needs one: set "
                 "warm_start.steps=0 and model.path to a model, or with algorithm.type=sft "
                 "algorithm.data to a file of conversations"
             )

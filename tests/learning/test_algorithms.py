@@ -1,7 +1,7 @@
 """Every algorithm must teach a model: held-out success on BabyAI rises, from the same warm start.
 
 The tiny model of the quickstart, minutes on a CPU. What the algorithms reach over longer runs and
-several seeds is in docs/training.md.
+several seeds is in docs/results.md.
 """
 
 from __future__ import annotations
@@ -50,28 +50,22 @@ def explored(
     """A run of AgentEvol, which the preferences of DPO come from; success before and after."""
     overrides = ["warm_start.steps=0", f"model.path={start}", "training.steps=4", "eval.every=0"]
     run = _train(
-        load_config("agentevol-babyai", overrides), tmp_path_factory.mktemp("evol") / "run"
+        load_config("small/babyai-agentevol", overrides), tmp_path_factory.mktemp("evol") / "run"
     )
     before, after = (report.overall.success_rate for report in read_reports(run))
     return run, before, after
 
 
 @pytest.mark.parametrize(
-    "algorithm",
-    [
-        ["algorithm.type=grpo"],
-        ["algorithm.type=rloo"],
-        ["algorithm.type=reinforce_pp"],
-        ["algorithm.type=ppo", "algorithm.critic_lr=1e-3"],
-    ],
-    ids=lambda overrides: overrides[0].removeprefix("algorithm.type="),
+    "recipe",
+    ["quickstart", "small/babyai-rloo", "small/babyai-reinforce-pp", "small/babyai-ppo"],
 )
-def test_reinforcement_learning_raises_success(algorithm: list[str], start: Path, tmp_path: Path):
+def test_reinforcement_learning_raises_success(recipe: str, start: Path, tmp_path: Path):
     overrides = [
         *("warm_start.steps=0", f"model.path={start}", "eval.every=0"),
-        *("training.steps=24", "rounds.steps_per_stage=8", *algorithm),
+        *("training.steps=24", "rounds.steps_per_stage=8"),
     ]
-    before, after = _gain("quickstart", overrides, tmp_path / "run")
+    before, after = _gain(recipe, overrides, tmp_path / "run")
     assert after - before >= ONLINE_GAIN, f"held-out success went from {before:.0%} to {after:.0%}"
 
 
@@ -83,11 +77,11 @@ def test_agentevol_raises_success(explored: tuple[RunFolder, float, float]):
 def test_dpo_raises_success(explored: tuple[RunFolder, float, float], start: Path, tmp_path: Path):
     run, _, _ = explored
     overrides = [f"model.path={start}", f"algorithm.data={run.path}"]
-    before, after = _gain("dpo-babyai", overrides, tmp_path / "run")
+    before, after = _gain("small/babyai-dpo", overrides, tmp_path / "run")
     assert after - before >= 0.1, f"held-out success went from {before:.0%} to {after:.0%}"
 
 
 def test_sft_raises_success(start: Path, tmp_path: Path):
     overrides = [f"model.path={start}", "training.steps=60", "training.lr=1e-3"]
-    before, after = _gain("sft-babyai", overrides, tmp_path / "run")
+    before, after = _gain("small/babyai-sft", overrides, tmp_path / "run")
     assert after - before >= 0.1, f"held-out success went from {before:.0%} to {after:.0%}"
