@@ -221,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     table = to_markdown(study, curves, chosen.seeds)
     (out / "table.md").write_text(table, encoding="utf-8")
     draw(out / "curves.png", study, curves)
-    Console().print(table, f"{out / 'table.md'}, {out / 'curves.png'}", markup=False)
+    Console(soft_wrap=True).print(table, f"{out / 'table.md'}, {out / 'curves.png'}", markup=False)
 
 
 if __name__ == "__main__":
