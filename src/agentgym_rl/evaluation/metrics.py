@@ -41,14 +41,17 @@ def bootstrap_interval(
     There is one sum and one count a task; without counts it is the mean over tasks. Tasks are
     drawn whole, because attempts at the same one are alike. Percentiles of a fixed number of
     seeded draws: the same numbers give the same interval. Fewer than two tasks tell nothing of
-    others, which gives (0, 1); tasks that all came out the same give an interval without width.
+    others, which gives (0, 1). Draws from tasks that all failed, or all succeeded, do not differ:
+    there it is Wilson's interval, with a task as one trial.
     """
     if len(sums) < 2:
         return 0.0, 1.0
     totals = np.asarray(sums, dtype=np.float64)
     weights = np.ones_like(totals) if counts is None else np.asarray(counts, dtype=np.float64)
+    mean = float(totals.sum() / weights.sum())
+    if mean in (0.0, 1.0):
+        return wilson_interval(round(mean * len(totals)), len(totals))
     draws = np.random.default_rng(0).integers(len(totals), size=(_NUM_DRAWS, len(totals)))
     means = totals[draws].sum(axis=1) / weights[draws].sum(axis=1)
     low, high = np.percentile(means, [2.5, 97.5])
-    mean = totals.sum() / weights.sum()
-    return float(min(low, mean)), float(max(high, mean))
+    return min(float(low), mean), max(float(high), mean)

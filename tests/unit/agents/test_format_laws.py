@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentgym_rl.agents.formats import make_format
@@ -41,6 +41,7 @@ elements = st.tuples(st.sampled_from(("search", "answer")), texts.filter(str.str
 
 
 @pytest.mark.parametrize("action_format", FORMATS, ids=IDS)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(reply=replies)
 def test_any_reply_parses_and_its_action_can_be_said_again(action_format, reply: str):
     parsed = action_format.parse(reply)
@@ -51,6 +52,7 @@ def test_any_reply_parses_and_its_action_can_be_said_again(action_format, reply:
 
 
 @pytest.mark.parametrize("action_format", FORMATS, ids=IDS)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(action=st.one_of(actions, elements))
 def test_what_is_written_comes_back(action_format, action: str):
     if action_format.name == "react":

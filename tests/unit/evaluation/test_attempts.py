@@ -8,14 +8,14 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.evaluation.attempts import answer_of, mean_logprob, score_attempts
 from agentgym_rl.evaluation.evaluator import check_attempts
 from agentgym_rl.evaluation.horizons import horizons_markdown, load_reports, save_horizons
-from agentgym_rl.evaluation.metrics import bootstrap_interval, pass_at_k
+from agentgym_rl.evaluation.metrics import bootstrap_interval, pass_at_k, wilson_interval
 from agentgym_rl.evaluation.report import EvalReport, load_report, score_groups
 from agentgym_rl.types import Episode, Group, Round, Sample, StopReason, Task
 from fakes import fake_spec
@@ -89,6 +89,7 @@ def test_pass_at_k_by_hand(attempts: int, successes: int, k: int, expected: floa
     assert pass_at_k(attempts, successes, k) == pytest.approx(expected)
 
 
+@settings(deadline=None, derandomize=True)
 @given(outcomes=st.lists(st.booleans(), min_size=1, max_size=8), data=st.data())
 def test_pass_at_k_is_the_share_of_draws_with_a_success(outcomes: list[bool], data: st.DataObject):
     k = data.draw(st.integers(1, len(outcomes)))
@@ -103,6 +104,7 @@ def test_pass_at_k_needs_k_attempts(attempts: int, k: int):
         pass_at_k(attempts, 0, k)
 
 
+@settings(deadline=None, derandomize=True)
 @given(values=st.lists(st.floats(0, 1), min_size=2, max_size=40))
 def test_bootstrap_interval_laws(values: list[float]):
     low, high = bootstrap_interval(values)
@@ -115,6 +117,12 @@ def test_bootstrap_interval_laws(values: list[float]):
 def test_bootstrap_interval_of_many_tasks_is_the_normal_one():
     # Half of 400 tasks: 0.5 -+ 1.96 * sqrt(0.25 / 400) = 0.5 -+ 0.049
     assert bootstrap_interval([0.0, 1.0] * 200) == pytest.approx((0.451, 0.549), abs=0.006)
+
+
+def test_tasks_that_all_fail_or_all_succeed_leave_doubt():
+    assert bootstrap_interval([0.0] * 10) == wilson_interval(0, 10)
+    assert bootstrap_interval([1.0] * 10) == wilson_interval(10, 10)
+    assert bootstrap_interval([4.0] * 10, [4.0] * 10) == wilson_interval(10, 10)
 
 
 @pytest.mark.parametrize("values", [[], [1.0]])

@@ -153,5 +153,8 @@ def _name_and_arguments(call: object) -> tuple[object, object]:
         raise _MalformedError("A tool call is a JSON object with `name` and `arguments`.")
     arguments = call.get("arguments", call.get("parameters"))
     if isinstance(arguments, str):  # as OpenAI's API has them: JSON in a text
-        arguments, _ = _decode(arguments, 0)
+        text = arguments
+        arguments, end = _decode(text, 0)
+        if text[end:].strip():
+            raise _MalformedError("There is text after the JSON of the arguments.")
     return call["name"], arguments

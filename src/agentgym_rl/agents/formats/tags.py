@@ -111,8 +111,8 @@ class TagsFormat(ActionFormat):
                 opened = None
             elif outer != THOUGHT:
                 raise _MalformedError(
-                    f"`{mark[0]}` is inside `<{outer}>`. Close a tag before the next, and give "
-                    f"exactly one action: {self._forms}."
+                    f"`<{mark[1]}{tag}>` is inside `<{outer}>`. Close a tag before the next, and "
+                    f"give exactly one action: {self._forms}."
                 )
         if opened is not None:
             raise _MalformedError(_unclosed(opened[2].lower(), self._forms))
