@@ -63,9 +63,9 @@ class Environment(ABC):
     spec: ClassVar[EnvSpec]
 
     shares_thread: ClassVar[bool] = False
-    """Whether a server may run all episodes of a worker process on one thread, one call after
-    another. Right where every call only computes (a thread more would not make it faster), wrong
-    where a call waits for something else, such as a browser or another server."""
+    """Whether all episodes of a process may run on one thread, one call after another. Right where
+    every call only computes (a thread more would not make it faster), wrong where a call waits for
+    something else, such as a browser or another server."""
 
     @classmethod
     @abstractmethod

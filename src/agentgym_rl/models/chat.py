@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
@@ -23,6 +23,11 @@ logger = logging.getLogger(__name__)
 
 _REPLY, _OBSERVATION = "[[reply-text]]", "[[observation-text]]"
 _SYSTEM = "[[system-text]]"
+
+_NUM_REMEMBERED_TEXTS = 4096
+_MAX_REMEMBERED_CHARS = 1000
+"""Environments say the same short things again and again; a tokenizer takes longer than all the
+rest of a round."""
 
 
 class ChatRenderer:
@@ -35,6 +40,8 @@ class ChatRenderer:
                 "instruct model, or set tokenizer.chat_template and save it again"
             )
         self._tokenizer = tokenizer
+        self._marks: dict[str, list[int]] = {}
+        self._encode_short = lru_cache(_NUM_REMEMBERED_TEXTS)(self._encode_anew)
         self._special_words = sorted(map(str, tokenizer.get_added_vocab()), key=len, reverse=True)
         first = self._template([_user(_OBSERVATION)])
         self._before_first, self._after_first = _split_once(first, _OBSERVATION)
@@ -145,7 +152,8 @@ class ChatRenderer:
         messages = [_user(first), {"role": "assistant", "content": reply}, _user(second)]
         pieces = [*self.prompt(first), *self.reply(reply)]
         pieces += self.turn(second, reply_ids=pieces)
-        if pieces != self._encode_marks(self._template(messages)):
+        whole = self._tokenizer.encode(self._template(messages), add_special_tokens=False)
+        if pieces != whole:
             logger.warning(
                 "%s encodes a message apart from its surroundings differently than with them; "
                 "training is consistent, but prompts differ a little from the template's",
@@ -153,12 +161,18 @@ class ChatRenderer:
             )
 
     def _encode_marks(self, text: str) -> list[int]:
-        return self._tokenizer.encode(text, add_special_tokens=False)
+        if text not in self._marks:
+            self._marks[text] = self._tokenizer.encode(text, add_special_tokens=False)
+        return self._marks[text]
 
-    def _encode_text(self, text: str) -> list[int]:
-        return self._tokenizer.encode(
-            text.strip(), add_special_tokens=False, split_special_tokens=True
-        )
+    def _encode_text(self, text: str) -> Sequence[int]:
+        text = text.strip()
+        is_short = len(text) <= _MAX_REMEMBERED_CHARS
+        return self._encode_short(text) if is_short else self._encode_anew(text)
+
+    def _encode_anew(self, text: str) -> tuple[int, ...]:
+        ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        return tuple(ids)
 
 
 def _user(content: str) -> dict[str, str]:

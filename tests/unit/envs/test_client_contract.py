@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import ClassVar
 
 import pytest
 import pytest_asyncio
@@ -20,6 +21,14 @@ from env_servers import server_thread
 from fakes import HANG_OVER, TroubleEnv
 
 TASK = Task("trouble", "train", 4, category="small")
+
+
+class _SharedTroubleEnv(TroubleEnv):
+    """The same, where all episodes share a thread."""
+
+    shares_thread: ClassVar[bool] = True
+
+
 Sources = Callable[[float], AbstractAsyncContextManager[EnvSource]]
 
 
@@ -29,7 +38,7 @@ def url() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["local", "http"])
+@pytest.fixture(params=["local", "shared", "http"])
 def make_source(request: pytest.FixtureRequest, url: str) -> Sources:
     """Give a function from the deadline of a call to a source."""
 
@@ -37,6 +46,8 @@ def make_source(request: pytest.FixtureRequest, url: str) -> Sources:
     async def make(timeout_s: float) -> AsyncIterator[EnvSource]:
         if request.param == "local":
             source: EnvSource = LocalEnvSource(TroubleEnv, timeout_s=timeout_s)
+        elif request.param == "shared":
+            source = LocalEnvSource(_SharedTroubleEnv, timeout_s=timeout_s)
         else:
             source = HttpEnvSource(url, timeout_s=timeout_s)
         async with source:

@@ -1,4 +1,8 @@
-"""The client of an environment in this process: each episode on a daemon thread of its own."""
+"""The client of an environment in this process.
+
+Each episode has a daemon thread of its own, or all share one where the environment only computes
+(`Environment.shares_thread`).
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment, EnvSpec, JsonValue
 from agentgym_rl.envs.client.base import EnvClient, EnvSource
 from agentgym_rl.envs.episode import EnvEpisode
+from agentgym_rl.envs.shared_thread import SharedPlace, SharedThread
 from agentgym_rl.envs.worker_thread import (
     CallAbandonedError,
     CallExpiredError,
@@ -29,17 +34,29 @@ _episode_numbers = itertools.count(1)
 
 
 class LocalEnvClient(EnvClient):
-    """Plays one environment object, made on first use by `factory` on the episode's own thread.
+    """Plays one environment object, made on first use by `factory` on the episode's thread.
 
     A call that passes `timeout_s` raises `EnvTimeoutError` and leaves the object and its thread
     behind: the environment is closed when the call returns, if ever.
     """
 
-    def __init__(self, env: str, factory: Callable[[], Environment], *, timeout_s: float) -> None:
+    def __init__(
+        self,
+        env: str,
+        factory: Callable[[], Environment],
+        *,
+        timeout_s: float,
+        thread: SharedThread | None = None,
+    ) -> None:
+        """`thread` is one that other episodes use, too."""
         super().__init__(env)
         self._episode = EnvEpisode(factory)
         self._timeout_s = timeout_s
-        self._thread = WorkerThread(f"env-{env}-{next(_episode_numbers)}")
+        self._thread: WorkerThread | SharedPlace
+        if thread is None:
+            self._thread = WorkerThread(f"env-{env}-{next(_episode_numbers)}")
+        else:
+            self._thread = SharedPlace(thread)
 
     async def _do_create(self) -> None:
         await self._on_thread("create", self._episode.build)
@@ -60,9 +77,11 @@ class LocalEnvClient(EnvClient):
         return await self._on_thread("details", self._episode.details)
 
     async def _do_close(self) -> None:
-        if not (self._thread.is_busy or self._thread.is_stopped):
+        thread = self._thread
+        # On a shared thread whatever comes next finds the environment closed at any rate.
+        if isinstance(thread, WorkerThread) and not (thread.is_busy or thread.is_stopped):
             try:
-                await self._thread.call(self._episode.close, timeout_s=_CLOSE_TIMEOUT_S)
+                await thread.call(self._episode.close, timeout_s=_CLOSE_TIMEOUT_S)
             except (CallFailedError, CallExpiredError, CallAbandonedError) as error:
                 logger.warning("%s: close failed: %s", self.where, error)
         self._thread.stop(self._episode.close)
@@ -101,18 +120,24 @@ class LocalEnvSource(EnvSource):
         self._options = dict(options or {})
         registry.check_options(self.env_class, self._options)
         self._timeout_s = timeout_s
+        self._thread: SharedThread | None = None
+        if self.env_class.shares_thread:
+            self._thread = SharedThread(f"env-{self.env_class.spec.name}", timeout_s=timeout_s)
 
     async def spec(self) -> EnvSpec:
         return self.env_class.spec
 
     async def aclose(self) -> None:
-        """Nothing to give back: every client holds its own thread."""
+        """End the thread that the clients share, if they do, after what it is doing."""
+        if self._thread is not None:
+            self._thread.stop()
 
     async def _new_client(self) -> EnvClient:
         return LocalEnvClient(
             self.env_class.spec.name,
             lambda: registry.construct(self.env_class, self._options),
             timeout_s=self._timeout_s,
+            thread=self._thread,
         )
 
     async def _do_tasks(self, split: str) -> tuple[Task, ...]:
