@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,21 +24,23 @@ def token_batch(
     """Return the pass as a loss sees it; `now` and `values_A` carry the gradient."""
     logprobs_A = now.logprobs_A
 
-    def tensor(entries: Iterable[float]) -> Tensor:
-        return on_device(list(entries), device=logprobs_A.device, dtype=logprobs_A.dtype)
+    def tensor(parts: Sequence[Sequence[float]]) -> Tensor:
+        # numpy reads numbers of Python several times as fast as torch.
+        entries = np.concatenate([np.array(part, dtype=np.float64) for part in parts])
+        return on_device(
+            torch.from_numpy(entries), device=logprobs_A.device, dtype=logprobs_A.dtype
+        )
 
     def scored(parts: Sequence[tuple[float, ...] | None]) -> Tensor | None:
         known = [part for part in parts if part is not None]
-        return (
-            tensor(entry for part in known for entry in part) if len(known) == len(parts) else None
-        )
+        return tensor(known) if len(known) == len(parts) else None
 
-    engine_A = tensor(lp for item in batch for lp in actions_of(item.sample, item.sample.logprobs))
+    engine_A = tensor([actions_of(item.sample, item.sample.logprobs) for item in batch])
     old_A = scored([item.scores.logprobs for item in batch])
     return TokenBatch(
         logprobs_A=logprobs_A,
         old_logprobs_A=old_A if old_A is not None else engine_A,
-        advantages_A=tensor(advantage for item in batch for advantage in item.advantages),
+        advantages_A=tensor([item.advantages for item in batch]),
         entropies_A=now.entropies_A,
         engine_logprobs_A=engine_A,
         ref_logprobs_A=scored([item.scores.ref_logprobs for item in batch]),
