@@ -40,7 +40,8 @@ from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.loading import DTYPES, Policy, load_pretrained
 from agentgym_rl.models.tiny import train_tokenizer
 from agentgym_rl.rollout.collect import collect
-from agentgym_rl.rollout.episode import Actors, Limits
+from agentgym_rl.rollout.episode import Actors
+from agentgym_rl.rollout.limits import Limits
 from agentgym_rl.types import Sample, SamplingParams, SegmentKind
 
 ENGINES = ("native", "vllm")

@@ -13,7 +13,8 @@ from agentgym_rl.engines.sampling import uniform
 from agentgym_rl.envs.client.base import EnvSource
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.tiny import train_tokenizer
-from agentgym_rl.rollout.episode import Actors, Limits
+from agentgym_rl.rollout.episode import Actors
+from agentgym_rl.rollout.limits import Limits
 from agentgym_rl.types import Completion, SamplingParams
 
 Script = Sequence[str | float | Exception]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from agentgym_rl.agents.agent import Agent
+from agentgym_rl.agents.agent import make_agent
 from agentgym_rl.config import (
     AgentEvolConfig,
     CreditConfig,
@@ -122,7 +122,7 @@ async def evaluate_model(
         progress.begin("evaluation", len(tasks) * attempts * len(horizons))
         reports: list[EvalReport] = []
         try:
-            actors = Actors(source, engine, Agent(config.agent, spec), policy.renderer)
+            actors = Actors(source, engine, make_agent(config.agent, spec), policy.renderer)
             for max_rounds in horizons:
                 limits = episode_limits(config, policy, max_rounds=max_rounds)
                 evaluator = Evaluator(config, actors, limits, tasks, spec=spec, attempts=attempts)
@@ -240,7 +240,7 @@ class _Experiment:
     ) -> None:
         self._config, self._run, self._source = config, run, source
         self._spec, self._progress = spec, progress
-        self._agent = Agent(config.agent, spec)
+        self._agent = make_agent(config.agent, spec)
         self._listeners = Listeners(progress.on_episode, progress.on_step)
 
     async def train(self) -> None:

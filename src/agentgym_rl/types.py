@@ -3,7 +3,7 @@
 Standard library only, so that servers, clients and the command line can use it without torch.
 Everything here is frozen: a value that crosses a module border is never changed in place.
 
-    task      one problem                       episode   one attempt at it
+    task      one problem                       episode   what an agent does at it
     group     the episodes of one task          round     one action and the environment's reply
     sample    one training sequence             segment   a run of tokens of one kind
 """
@@ -20,11 +20,11 @@ class StopReason(StrEnum):
     SUCCESS = "success"
     """The environment said that the task is solved."""
     TERMINATED = "terminated"
-    """The environment ended the episode without success."""
+    """The environment ended the episode without success, or the agent gave up."""
     MAX_ROUNDS = "max_rounds"
     """The horizon was reached."""
     MAX_TOKENS = "max_tokens"
-    """The token budget of the episode was used up."""
+    """The context was full, and the agent has no memory that makes room."""
     INVALID_ACTIONS = "invalid_actions"
     """Too many invalid actions in a row."""
     TIMEOUT = "timeout"
@@ -58,7 +58,17 @@ class SegmentKind(StrEnum):
 
     PROMPT = "prompt"
     OBSERVATION = "observation"
+    THOUGHT = "thought"
+    """The part of a reply before its action, where the format tells them apart."""
     ACTION = "action"
+    PLAN = "plan"
+    REFLECTION = "reflection"
+    SUMMARY = "summary"
+
+    @property
+    def is_reply(self) -> bool:
+        """Whether the policy writes such tokens."""
+        return self not in (SegmentKind.PROMPT, SegmentKind.OBSERVATION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +167,8 @@ class Segment:
     start: int
     end: int
     round_index: int
-    """The round the tokens belong to, from 0; the prompt is of round 0."""
+    """The round the tokens belong to, from 0 over all attempts; the prompt is of round 0. A plan, a
+    summary or a reflection is of the round whose action comes next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +181,18 @@ class Sample:
 
     token_ids: tuple[int, ...]
     loss_mask: tuple[int, ...]
-    """1 exactly on the tokens that the policy sampled."""
+    """1 exactly on the tokens that the policy sampled in this sample. A reply that a later context
+    repeats has 1 where it was sampled and 0 in the later sample."""
     logprobs: tuple[float, ...]
     """The engine's log-probability of each sampled token; 0 elsewhere."""
     rewards: tuple[float, ...]
-    """The reward of each round, on the last action token of that round; 0 elsewhere."""
+    """The reward of each round, on the last action token of that round; 0 elsewhere. What an
+    attempt that was given up had earned is taken back on the token before the next attempt."""
     segments: tuple[Segment, ...]
     version: int
     """Version of the weights that sampled it."""
+    attempt: int = 0
+    """Which of the agent's attempts at the task it is of."""
 
     @property
     def num_action_tokens(self) -> int:
@@ -195,11 +210,13 @@ class Round:
     observation: str
     reward: float
     valid_action: bool
+    attempt: int = 0
+    """Which of the agent's attempts at the task it is of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One attempt at a task, finished or failed.
+    """All that an agent did at a task, finished or failed: one attempt, or with reflection several.
 
     A failed episode (`error` set) has no reward: it is counted and dropped, never scored 0.
     """
@@ -209,11 +226,14 @@ class Episode:
     """Which of the attempts at this task in its group, from 0."""
     stop_reason: StopReason
     reward: float | None
-    """Sum of the rewards of its rounds; None when the episode failed."""
+    """Sum of the rewards of the last attempt's rounds; None when the episode failed."""
     success: bool
     rounds: tuple[Round, ...]
+    """Of all attempts, in order."""
     messages: tuple[Message, ...]
+    """What was said, in the order of time; what a new context repeats is not said again."""
     samples: tuple[Sample, ...]
+    """One for each context that the policy replied in, in the order of time."""
     seconds: float
     num_attempts: int = 1
     """How many times the episode was started; above 1 after infrastructure failures."""

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
+
+from agentgym_rl.agents.desk import Desk
 from agentgym_rl.agents.formats import ParsedReply, make_format
+from agentgym_rl.agents.play import Play
+from agentgym_rl.agents.requests import GO_ON, PLAN, plan_of
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.base import EnvSpec
+from agentgym_rl.envs.demos import Demonstration
+from agentgym_rl.types import Message
 
 
 class Agent:
-    """Turns an environment's text into prompts and a model's replies into actions."""
+    """Turns an environment's text into prompts and a model's replies into actions.
+
+    One object serves all episodes at once, so what an episode needs to remember is local to `play`.
+    Agents of your own are subclasses; most replace `play` alone.
+    """
 
     def __init__(self, config: AgentConfig, spec: EnvSpec) -> None:
+        self.config = config
         self._format = make_format(config.format, spec)
         self._preamble = (
             f"{spec.instructions.strip()}\n\n{self._format.instructions()}\n\n"
@@ -29,3 +41,45 @@ class Agent:
     def write(self, action: str) -> str:
         """Return the reply with which a demonstration takes `action`."""
         return self._format.write(action)
+
+    async def play(self, desk: Desk) -> None:
+        """Work on a task until the desk says that it is over, or there is nothing more to try."""
+        await Play(self.config, desk, first_prompt=self.first_prompt, parse=self.parse).to_end()
+
+    def demonstrate(self, demo: Demonstration) -> tuple[Message, ...]:
+        """Return the conversation in which this agent would have acted like the expert.
+
+        With planning, the plans are the actions that the expert went on to take.
+        """
+        planning, messages = self.config.planning, list[Message]()
+        for index, (observation, action) in enumerate(
+            zip(demo.observations, demo.actions, strict=True)
+        ):
+            shown = observation if index else self.first_prompt(observation)
+            if planning.enabled and (index % planning.every == 0 if planning.every else index == 0):
+                plan = plan_of(demo.actions[index:])
+                messages += [Message("user", f"{shown}\n\n{PLAN}"), Message("assistant", plan)]
+                shown = GO_ON
+            messages += [Message("user", shown), Message("assistant", self.write(action))]
+        return tuple(messages)
+
+
+def make_agent(config: AgentConfig, spec: EnvSpec) -> Agent:
+    """Return the agent that the recipe asks for."""
+    if config.type == "standard":
+        return Agent(config, spec)
+    module, colon, name = config.type.partition(":")
+    if not colon:
+        raise ValueError(
+            f'agent.type={config.type!r} is neither "standard" nor of the form "module:Class"'
+        )
+    try:
+        found: object = getattr(importlib.import_module(module), name)  # the name is the user's
+    except (ImportError, AttributeError) as error:
+        raise ValueError(
+            f"agent.type={config.type!r}: {error}; check the spelling, and that the module is "
+            "installed or on PYTHONPATH"
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Agent)):
+        raise ValueError(f"agent.type={config.type!r} is not a subclass of Agent: {found!r}")
+    return found(config, spec)

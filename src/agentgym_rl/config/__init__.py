@@ -1,5 +1,6 @@
 """Frozen configuration: TOML recipes and dotted overrides, parsed once."""
 
+from agentgym_rl.config.agent import AgentConfig, KindWeightsConfig
 from agentgym_rl.config.algorithms import (
     AgentEvolConfig,
     CreditConfig,
@@ -29,7 +30,6 @@ from agentgym_rl.config.rounds import (
 )
 from agentgym_rl.config.run import EngineConfig, RoundsConfig, RunConfig
 from agentgym_rl.config.sections import (
-    AgentConfig,
     EnvConfig,
     EvalConfig,
     LoraConfig,
@@ -54,6 +54,7 @@ __all__ = [
     "GRPOConfig",
     "GiGPOConfig",
     "KLConfig",
+    "KindWeightsConfig",
     "LinearRoundsConfig",
     "LoraConfig",
     "ModelConfig",

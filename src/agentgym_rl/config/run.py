@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from agentgym_rl.config.agent import AgentConfig
 from agentgym_rl.config.algorithms import (
     AgentEvolConfig,
     CreditConfig,
@@ -29,7 +30,6 @@ from agentgym_rl.config.rounds import (
     StepRoundsConfig,
 )
 from agentgym_rl.config.sections import (
-    AgentConfig,
     CheckpointConfig,
     EnvConfig,
     EvalConfig,

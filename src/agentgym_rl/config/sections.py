@@ -1,5 +1,5 @@
-"""The sections of a recipe, one model each; `run.py` puts them together. Those of algorithms and
-of the horizon have files of their own.
+"""The sections of a recipe, one model each; `run.py` puts them together. Those of the agent,
+of algorithms and of the horizon have files of their own.
 
 Defaults are the recommended settings. 0 stands for "no limit" where a docstring says so,
 because TOML has no null.
@@ -113,19 +113,6 @@ class LoraConfig(BaseConfig):
     head."""
 
 
-class AgentConfig(BaseConfig):
-    """How the model's replies become actions."""
-
-    format: Literal["react", "direct", "tags", "function_call", "code"] = "react"
-    """`react`: a thought, then a line with an action; `direct`: the reply is the action; `tags`:
-    `<think>`, then the environment's tags or `<action>`; `function_call`: a tool call in JSON;
-    `code`: a thought, then a fenced block."""
-
-    include_instructions: bool = True
-    """Put the environment's instructions before the first observation. A model made from nothing
-    cannot read them, and is faster without."""
-
-
 class NativeEngineConfig(BaseConfig):
     """Generation in this process, with the learner's own weights."""
 
@@ -199,7 +186,8 @@ class RolloutConfig(BaseConfig):
     """Limit on one reply."""
 
     max_tokens: int = Field(default=4096, ge=16)
-    """Limit on one episode, prompt and observations included."""
+    """Limit on one context, prompt and observations included. Without `agent.memory` a full context
+    ends the attempt."""
 
     max_seconds: float = Field(default=600.0, gt=0)
     """Wall-clock limit on one episode, after which it counts as failed."""

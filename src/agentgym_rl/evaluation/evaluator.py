@@ -12,7 +12,8 @@ from agentgym_rl.errors import ConfigError
 from agentgym_rl.evaluation.attempts import score_attempts
 from agentgym_rl.evaluation.report import EvalReport, score_groups
 from agentgym_rl.rollout.collect import collect
-from agentgym_rl.rollout.episode import Actors, Limits
+from agentgym_rl.rollout.episode import Actors
+from agentgym_rl.rollout.limits import Limits
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.types import Episode, Group, Task
 

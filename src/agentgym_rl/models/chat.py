@@ -89,6 +89,29 @@ class ChatRenderer:
             ids.pop()
         return str(self._tokenizer.decode(ids, skip_special_tokens=False))
 
+    def num_tokens_before(self, token_ids: Sequence[int], end: int) -> int:
+        """Return how many of a reply's first tokens lie before character `end` of its text.
+
+        A token across the border, or one that holds a part of a character, lies after it; and so
+        does the last token in any case. Found by decoding beginnings: nothing is encoded.
+        """
+        if not end:
+            return 0
+        text = self.decode_reply(token_ids)
+        low, high = 0, len(token_ids) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if len(self.decode_reply(token_ids[:middle])) <= end:
+                low = middle
+            else:
+                high = middle - 1
+        while low and not self._is_beginning(token_ids[:low], text[:end]):
+            low -= 1
+        return low
+
+    def _is_beginning(self, token_ids: Sequence[int], text: str) -> bool:
+        return text.startswith(self.decode_reply(token_ids))
+
     def _prompt_with_system(self, system: str, text: str) -> list[int]:
         if self._around_system is None:
             return self.prompt(f"{system.strip()}\n\n{text.strip()}")

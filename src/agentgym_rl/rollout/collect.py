@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from agentgym_rl.rollout.episode import Actors, EpisodeRequest, Limits, run_episode
+from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
+from agentgym_rl.rollout.limits import Limits
 from agentgym_rl.types import Episode, Group, Task
 
 

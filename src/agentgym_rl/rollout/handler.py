@@ -1,4 +1,4 @@
-"""RolloutHandler: the exact record of one episode, token by token.
+"""RolloutHandler: the exact record of one context of an episode, token by token.
 
 It owns the token ids and everything that is aligned to them. Tokens are only ever appended, as
 they were prompted or sampled; nothing is decoded and encoded again.
@@ -7,12 +7,15 @@ they were prompted or sampled; nothing is decoded and encoded again.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agentgym_rl.types import Completion, Message, Sample, Segment, SegmentKind, StopReason
 
 
 class RolloutHandler:
-    """Collects one episode: prompt, then replies and observations in turn, then the end.
+    """Collects one context: prompt, then replies and observations in turn, then the end.
+
+    An episode whose agent never edits its context has one; each edit begins another.
 
     Example: a prompt of two tokens, a reply of two, an observation of one
         token_ids      [5, 8, 31, 2, 9]
@@ -22,7 +25,8 @@ class RolloutHandler:
         sequence_ids   [0, 0,  0, 0, 0]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, attempt: int = 0) -> None:
+        self.attempt = attempt
         self.token_ids: list[int] = []
         self.loss_mask: list[int] = []
         self.logprobs: list[float] = []
@@ -32,6 +36,7 @@ class RolloutHandler:
         self.status: StopReason | None = None
         """Why the episode ended; None while it runs."""
         self._num_rounds = 0
+        self._round_index = 0
         self._version = 0
 
     def __len__(self) -> int:
@@ -39,7 +44,7 @@ class RolloutHandler:
 
     @property
     def num_rounds(self) -> int:
-        """Replies so far."""
+        """Replies with an action so far."""
         return self._num_rounds
 
     @property
@@ -67,18 +72,39 @@ class RolloutHandler:
         self._append(token_ids, SegmentKind.PROMPT)
         self.messages.append(Message("user", text))
 
-    def append_reply(self, completion: Completion, text: str, *, is_learned: bool = True) -> None:
-        """Append what the policy sampled; a new round begins."""
+    def append_reply(
+        self,
+        completion: Completion,
+        text: str,
+        *,
+        kind: SegmentKind = SegmentKind.ACTION,
+        is_learned: bool = True,
+        round_index: int | None = None,
+    ) -> None:
+        """Append what the policy sampled, here or, not `is_learned`, in an earlier context.
+
+        Without `round_index` every action begins a new round.
+        """
         assert self._expects_reply(), "a reply follows a prompt or an observation"
+        self._round_index = self._num_rounds if round_index is None else round_index
         self._append(
-            completion.token_ids,
-            SegmentKind.ACTION,
-            loss_mask=int(is_learned),
-            logprobs=completion.logprobs,
+            completion.token_ids, kind, loss_mask=int(is_learned), logprobs=completion.logprobs
         )
         self.messages.append(Message("assistant", text))
-        self._num_rounds += 1
+        self._num_rounds += kind is SegmentKind.ACTION
         self._version = completion.version
+
+    def split_reply(self, num_tokens: int) -> None:
+        """Make the first `num_tokens` tokens of the latest reply, an action, its thought."""
+        last = self.segments[-1]
+        border = last.start + num_tokens
+        assert last.kind is SegmentKind.ACTION, "only a reply with an action has a thought"
+        assert border < last.end, "at least one token is the action"
+        if num_tokens:
+            self.segments[-1:] = [
+                replace(last, kind=SegmentKind.THOUGHT, end=border),
+                replace(last, start=border),
+            ]
 
     def append_observation(self, token_ids: Sequence[int], text: str) -> None:
         """Append the environment's answer as the policy is going to see it."""
@@ -87,10 +113,15 @@ class RolloutHandler:
         self.messages.append(Message("user", text))
 
     def add_reward(self, reward: float) -> None:
-        """Put the reward of the latest round on its last action token."""
-        last = self.segments[-1]
-        assert last.kind is SegmentKind.ACTION, "a reward belongs to the reply just appended"
-        self.token_rewards[last.end - 1] += reward
+        """Put a reward on the last token of the latest reply, with which the context ends."""
+        assert self.segments and self.segments[-1].kind.is_reply, (
+            "a reward belongs to the reply just appended"
+        )
+        self.token_rewards[-1] += reward
+
+    def drop_rewards(self) -> None:
+        """Forget what was earned."""
+        self.token_rewards = [0.0] * len(self)
 
     def finish(self, reason: StopReason) -> None:
         """End the episode. Once."""
@@ -100,7 +131,7 @@ class RolloutHandler:
     def sample(self) -> Sample:
         """Return the training sequence; it ends with the last token that the policy sampled."""
         end = max(
-            (segment.end for segment in self.segments if segment.kind is SegmentKind.ACTION),
+            (segment.end for segment in self.segments if segment.kind.is_reply),
             default=0,
         )
         return Sample(
@@ -110,10 +141,11 @@ class RolloutHandler:
             rewards=tuple(self.token_rewards[:end]),
             segments=tuple(segment for segment in self.segments if segment.end <= end),
             version=self._version,
+            attempt=self.attempt,
         )
 
     def _expects_reply(self) -> bool:
-        return bool(self.segments) and self.segments[-1].kind is not SegmentKind.ACTION
+        return bool(self.segments) and not self.segments[-1].kind.is_reply
 
     def _append(
         self,
@@ -129,7 +161,6 @@ class RolloutHandler:
         self.loss_mask.extend([loss_mask] * len(token_ids))
         self.logprobs.extend([0.0] * len(token_ids) if logprobs is None else logprobs)
         self.token_rewards.extend([0.0] * len(token_ids))
-        # A reply opens round n; the observation that answers it is of the same round.
-        round_index = self._num_rounds - (kind is SegmentKind.OBSERVATION)
-        self.segments.append(Segment(kind, start, len(self), round_index))
+        # An observation is of the round whose reply it answers.
+        self.segments.append(Segment(kind, start, len(self), self._round_index))
         assert len(self.token_ids) == len(self.logprobs), "one log-probability a token"

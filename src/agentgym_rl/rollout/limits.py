@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from agentgym_rl.config import RunConfig
 from agentgym_rl.models.loading import Policy
-from agentgym_rl.rollout.episode import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What an episode may use."""
+
+    max_rounds: int
+    """Of one attempt of the agent."""
+    max_tokens_per_round: int
+    """Of one reply."""
+    max_tokens: int
+    """Of one context."""
+    max_seconds: float
+    max_invalid_actions: int = 0
+    """Invalid actions in a row that end the attempt; 0 for no limit."""
+    max_attempts: int = 1
+    """How often an episode is started that the infrastructure fails."""
 
 
 def episode_limits(config: RunConfig, policy: Policy, *, max_rounds: int) -> Limits:

@@ -28,6 +28,7 @@ _ROUND = pa.struct(
         ("observation", pa.string()),
         ("reward", pa.float64()),
         ("valid_action", pa.bool_()),
+        ("attempt", pa.int32()),
     ]
 )
 _SEGMENT = pa.struct(
@@ -41,6 +42,7 @@ _SAMPLE = pa.struct(
         ("rewards", pa.list_(pa.float32())),
         ("segments", pa.list_(_SEGMENT)),
         ("version", pa.int32()),
+        ("attempt", pa.int32()),
     ]
 )
 SCHEMA = pa.schema(
@@ -129,6 +131,7 @@ def _sample(item: Mapping[str, Any]) -> Sample:  # Any: as above
             for s in item["segments"]
         ),
         version=item["version"],
+        attempt=item.get("attempt", 0),  # parts written before agents had several lack it
     )
 
 
@@ -160,6 +163,7 @@ def _row(episode: Episode, *, group: int, phase: str, step: int) -> dict[str, ob
                 "observation": r.observation,
                 "reward": r.reward,
                 "valid_action": r.valid_action,
+                "attempt": r.attempt,
             }
             for r in episode.rounds
         ],
@@ -179,6 +183,7 @@ def _row(episode: Episode, *, group: int, phase: str, step: int) -> dict[str, ob
                     for g in s.segments
                 ],
                 "version": s.version,
+                "attempt": s.attempt,
             }
             for s in episode.samples
         ],

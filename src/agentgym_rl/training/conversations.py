@@ -36,16 +36,9 @@ class Conversation:
 
 
 def from_demonstration(demo: Demonstration, agent: Agent) -> Conversation:
-    """Return the conversation in which an agent of this format would have acted like the expert."""
-    messages: list[Message] = []
-    for index, (observation, action) in enumerate(
-        zip(demo.observations, demo.actions, strict=True)
-    ):
-        shown = agent.first_prompt(observation) if index == 0 else observation
-        messages += [Message("user", shown), Message("assistant", agent.write(action))]
-    return Conversation(
-        demo.task.id, tuple(messages), tuple(m.role == "assistant" for m in messages)
-    )
+    """Return the conversation in which this agent would have acted like the expert."""
+    messages = agent.demonstrate(demo)
+    return Conversation(demo.task.id, messages, tuple(m.role == "assistant" for m in messages))
 
 
 def from_episode(episode: Episode) -> Conversation:

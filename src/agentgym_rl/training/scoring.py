@@ -18,7 +18,7 @@ from agentgym_rl.training.algorithms.base import (
     Scores,
 )
 from agentgym_rl.training.passes import split_by_tokens
-from agentgym_rl.types import Episode, Group, Sample
+from agentgym_rl.types import Episode, Group, Sample, SegmentKind
 
 PerToken = Callable[[Sequence[Sample]], Tensor]
 """From packed samples to one number for each action token."""
@@ -98,8 +98,10 @@ class _Cut:
 
 def _ids_after(episode: Episode, policy: Policy) -> tuple[int, ...]:
     """Return all tokens up to where a limit cut the episode, the last observation included."""
-    if episode.stop_reason not in CUT_BY_LENGTH:
+    if episode.stop_reason not in CUT_BY_LENGTH or not episode.rounds:
         return ()
+    if episode.samples[-1].segments[-1].kind is not SegmentKind.ACTION:
+        return ()  # a plan or a summary filled the context: nothing answers it
     ids = list(episode.samples[-1].token_ids)
     ids += policy.renderer.turn(episode.rounds[-1].observation, reply_ids=ids)
     return tuple(ids) if len(ids) < policy.max_context else ()

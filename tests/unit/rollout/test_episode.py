@@ -11,7 +11,8 @@ import pytest
 from agentgym_rl.envs.client.http import HttpEnvSource
 from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.errors import EngineError
-from agentgym_rl.rollout.episode import EpisodeRequest, Limits, run_episode
+from agentgym_rl.rollout.episode import EpisodeRequest, run_episode
+from agentgym_rl.rollout.limits import Limits
 from agentgym_rl.types import Episode, SegmentKind, StepResult, StopReason, Task
 from env_servers import server_process
 from fake_engines import (

@@ -1,5 +1,9 @@
 """An episode as estimators see it: rewards, rounds and values of its action tokens alone.
 
+"Action tokens" are all that the policy sampled: thoughts, plans, reflections and summaries too.
+Samples of an episode follow one another in time, and no token is sampled in two, so that one after
+another they are the episode, whatever edits of the context lie between.
+
 Shape legend: A action tokens of an episode, all its samples one after another.
 """
 
@@ -15,6 +19,11 @@ from torch import Tensor
 from agentgym_rl.training.algorithms.base import ScoredEpisode, ScoredSample
 from agentgym_rl.training.algorithms.kl import Estimator, divergence
 from agentgym_rl.types import Episode, Sample
+
+
+State = tuple[int, str | None]
+"""The attempt, and what the agent saw last; None at the beginning, which a group shares. Attempts
+are apart, because what can still be earned differs with the attempts that are left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +42,8 @@ class EpisodeTokens:
     """float64; the reward of a round is on its last action token."""
     rounds_A: Tensor
     """The round of each token, from 0 without gaps."""
-    states: tuple[str | None, ...]
-    """What the agent saw right before each round; None for the first, which a group shares."""
+    states: tuple[State, ...]
+    """Where the agent stood before each round."""
     values_A: Tensor | None = None
     final_value: float = 0.0
 
@@ -55,10 +64,19 @@ def episode_tokens(scored: ScoredEpisode, *, penalty: KLPenalty | None = None) -
     return EpisodeTokens(
         rewards_A=rewards_A,
         rounds_A=_numbered(rounds),
-        states=(None, *(round_.observation for round_ in scored.episode.rounds[:-1])),
+        states=tuple(_state(scored.episode, index) for index in dict.fromkeys(rounds)),
         values_A=torch.tensor(values, dtype=torch.float64) if values else None,
         final_value=scored.final_value,
     )
+
+
+def _state(episode: Episode, round_index: int) -> State:
+    """Return where the agent stood before a round, which a full context may have kept it from."""
+    before = episode.rounds[round_index - 1] if round_index else None
+    own = episode.rounds[round_index] if round_index < len(episode.rounds) else before
+    attempt = own.attempt if own is not None else 0
+    is_first = before is None or before.attempt != attempt
+    return attempt, None if is_first else before.observation
 
 
 def actions_of(sample: Sample, entries: tuple[float, ...]) -> list[float]:

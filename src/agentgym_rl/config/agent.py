@@ -1,0 +1,102 @@
+"""The sections of a recipe about the agent: formats, planning, reflection, memory, what is learned.
+
+Each part is off by default; they go together in any combination.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from agentgym_rl.config.base import BaseConfig
+
+
+class PlanningConfig(BaseConfig):
+    """A plan that the policy writes before its first action, and keeps in sight."""
+
+    enabled: bool = False
+    """Ask for a plan before the first action."""
+
+    every: int = Field(default=0, ge=0)
+    """Ask for a new one after so many rounds; 0 only at the start."""
+
+    on_stall: int = Field(default=0, ge=0)
+    """Ask for a new one after so many rounds in a row that earned nothing and whose action was
+    invalid or led to an observation seen before; 0 never."""
+
+    @model_validator(mode="after")
+    def _check_enabled(self) -> PlanningConfig:
+        if not self.enabled and (self.every or self.on_stall):
+            raise ValueError(
+                f"every={self.every} and on_stall={self.on_stall} are about plans, and there are "
+                "none: set agent.planning.enabled=true"
+            )
+        return self
+
+
+class ReflectionConfig(BaseConfig):
+    """After a failed attempt a written reflection, then a fresh attempt that has it in sight
+    (arXiv:2303.11366)."""
+
+    attempts: int = Field(default=1, ge=1)
+    """Most attempts at a task in one episode; 1 for no reflection. Each has the whole horizon."""
+
+    credit: Literal["improvement", "episode"] = "improvement"
+    """What returns to go see at a reflection: what later attempts earn beyond the one before it, or
+    all that the last attempt earns."""
+
+
+class MemoryConfig(BaseConfig):
+    """What stays in the context."""
+
+    type: Literal["full", "window", "summary"] = "full"
+    """`full`: everything, and a full context ends the attempt; `window`: the task and the latest
+    rounds; `summary`: those and a summary of the others, which the policy writes."""
+
+    rounds: int = Field(default=8, ge=1)
+    """Most rounds in a context. When it is reached, or the tokens run out, the newer half stays."""
+
+
+class KindWeightsConfig(BaseConfig):
+    """Weight of each kind of token in the loss; 0 gives tokens of the kind no gradient."""
+
+    thought: float = Field(default=1.0, ge=0)
+    """What a reply says before its action."""
+
+    action: float = Field(default=1.0, ge=0)
+    """Actions, and replies in which a thought cannot be told apart."""
+
+    plan: float = Field(default=1.0, ge=0)
+    """Plans."""
+
+    reflection: float = Field(default=1.0, ge=0)
+    """Reflections."""
+
+    summary: float = Field(default=1.0, ge=0)
+    """Summaries."""
+
+
+class AgentConfig(BaseConfig):
+    """What the model is shown and asked for, and how its replies become actions."""
+
+    type: str = "standard"
+    """`standard`, or "module:Class" for an agent of your own (docs/agents.md)."""
+
+    format: Literal["react", "direct", "tags", "function_call", "code"] = "react"
+    """`react`: a thought, then a line with an action; `direct`: the reply is the action; `tags`:
+    `<think>`, then the environment's tags or `<action>`; `function_call`: a tool call in JSON;
+    `code`: a thought, then a fenced block."""
+
+    include_instructions: bool = True
+    """Put the environment's instructions before the first observation. A model made from nothing
+    cannot read them, and is faster without."""
+
+    past_thoughts: Literal["keep", "strip"] = "keep"
+    """Whether thoughts stay in the context after their round. Chat templates of thinking models
+    strip them; each round is then a sample of its own."""
+
+    planning: PlanningConfig = PlanningConfig()
+    reflection: ReflectionConfig = ReflectionConfig()
+    memory: MemoryConfig = MemoryConfig()
+    train: KindWeightsConfig = KindWeightsConfig()
