@@ -56,6 +56,7 @@ class FakeSession(EngineSession):
         self.number = number
         self.num_replies = 0
         self.context: list[int] = []
+        self.sampled: list[int] = []
         self.params: list[SamplingParams] = []
         self.is_closed = False
 
@@ -66,6 +67,7 @@ class FakeSession(EngineSession):
         ids = fake_renderer().reply(await self._engine.reply(self))
         cut = tuple(ids[: params.max_tokens])
         self.context.extend(cut)
+        self.sampled.extend(cut)
         self.num_replies += 1
         return Completion(cut, (LOGPROB,) * len(cut), len(cut) == len(ids), self._engine.version)
 

@@ -21,6 +21,7 @@ from agentgym_rl.config import (
     CreditConfig,
     DPOConfig,
     EnvConfig,
+    KindWeightsConfig,
     KLConfig,
     LoraConfig,
     PolicyLossConfig,
@@ -215,6 +216,7 @@ def supervised_config(config: RunConfig) -> RunConfig:
                 }
             ),
             "rollout": config.rollout.model_copy(update={"max_refills": 0}),
+            "agent": config.agent.model_copy(update={"train": KindWeightsConfig()}),
             "credit": CreditConfig(),
             "policy_loss": PolicyLossConfig(),
             "kl": KLConfig(),

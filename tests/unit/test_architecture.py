@@ -44,7 +44,8 @@ LAYERS = (
 
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
-MAX_CONFIG_LEAVES = 150
+MAX_CONFIG_LEAVES = 165
+"""15 more than the architecture first set, for the parts of an agent and their weights."""
 MAX_PUBLIC_NAMES = 40
 MAX_HELP_S = 1.0
 

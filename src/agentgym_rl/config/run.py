@@ -136,6 +136,12 @@ class RunConfig(BaseConfig):
             )
 
     def _check_offline(self, algorithm: SFTConfig | DPOConfig) -> None:
+        weights = self.agent.train.model_dump(exclude_defaults=True)
+        if weights:
+            raise ValueError(
+                f"agent.train has {weights}, but algorithm.type={algorithm.type} learns from text, "
+                "in which kinds of tokens are not told apart; leave agent.train out"
+            )
         if self.warm_start.steps and isinstance(algorithm, SFTConfig):
             raise ValueError(
                 f"warm_start.steps={self.warm_start.steps} is supervised learning before another "

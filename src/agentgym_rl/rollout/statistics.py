@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
-from agentgym_rl.types import Episode, Group, StopReason
+from agentgym_rl.types import Episode, Group, SegmentKind, StopReason
 
 
 def rollout_metrics(groups: Sequence[Group], *, max_rounds: int) -> dict[str, float]:
@@ -33,12 +34,28 @@ def rollout_metrics(groups: Sequence[Group], *, max_rounds: int) -> dict[str, fl
         "rollout/sequence_length_mean": _mean(
             [len(s.token_ids) for e in completed for s in e.samples]
         ),
+        **_metrics_of_kinds(completed),
     }
 
 
 def has_spread(group: Group) -> bool:
     """Return whether the completed episodes of a group differ in reward."""
     return len({episode.reward for episode in group.completed}) > 1
+
+
+def _metrics_of_kinds(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Return tokens an episode and shares of the kinds; nothing where there are only actions."""
+    counts = Counter[SegmentKind]()
+    for sample in (sample for episode in episodes for sample in episode.samples):
+        for segment in sample.segments:
+            counts[segment.kind] += sum(sample.loss_mask[segment.start : segment.end])
+    counts = +counts
+    if counts.keys() <= {SegmentKind.ACTION}:
+        return {}
+    total = counts.total()
+    lengths = {f"rollout/tokens_{kind}": num / len(episodes) for kind, num in counts.items()}
+    shares = {f"rollout/share_{kind}": num / total for kind, num in counts.items()}
+    return lengths | shares
 
 
 def _num_action_tokens(episode: Episode) -> int:

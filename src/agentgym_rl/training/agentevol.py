@@ -26,6 +26,7 @@ from agentgym_rl.training.algorithms.kl import drift
 from agentgym_rl.training.collection import Collected
 from agentgym_rl.training.conversation_files import to_json_line
 from agentgym_rl.training.conversations import Conversation, from_episode
+from agentgym_rl.training.kinds import kind_weights
 from agentgym_rl.training.learner import Learner
 from agentgym_rl.training.scoring import Scorers, score_samples
 from agentgym_rl.training.sft import fitting_samples, negative_logprob, supervised_sample
@@ -184,7 +185,8 @@ def newest_per_task(episodes: Sequence[Episode], max_per_task: int) -> list[Epis
 
 
 def _new_learner(policy: Policy, config: RunConfig) -> Learner:
-    return Learner(policy, config.training, temperature=1.0)
+    weights = kind_weights(config.agent.train)
+    return Learner(policy, config.training, temperature=1.0, kind_weights=weights)
 
 
 def _write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:

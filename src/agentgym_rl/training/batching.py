@@ -16,6 +16,7 @@ from agentgym_rl.models.forward import ActionLogprobs
 from agentgym_rl.training.algorithms.aggregation import Weights
 from agentgym_rl.training.algorithms.base import TokenBatch, TrainingSample
 from agentgym_rl.training.algorithms.episode_tokens import actions_of
+from agentgym_rl.training.kinds import KindWeights, kinds_of_actions, per_token
 
 
 def token_batch(
@@ -53,11 +54,23 @@ def token_batch(
     )
 
 
-def mean_loss(loss_A: Tensor, batch: Sequence[TrainingSample], weights: Weights) -> Tensor:
-    """Return the pass's share of the update's loss."""
+def mean_loss(
+    loss_A: Tensor,
+    batch: Sequence[TrainingSample],
+    weights: Weights,
+    kind_weights: KindWeights | None = None,
+) -> Tensor:
+    """Return the pass's share of the update's loss.
+
+    Kinds weigh the losses of their tokens and not what these are divided by: the gradient is the
+    sum over kinds of the weight times the gradient that the kind has with weight 1.
+    """
     weights_A = on_device(
         _repeated(weights.samples, batch), device=loss_A.device, dtype=loss_A.dtype
     )
+    if kind_weights:
+        kinds = (kind for item in batch for kind in kinds_of_actions(item.sample))
+        weights_A = weights_A * per_token([kind_weights[kind] for kind in kinds], loss_A)
     return (loss_A * weights_A).sum() / weights.divisor
 
 

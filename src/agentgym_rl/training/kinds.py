@@ -5,14 +5,24 @@ Shape legend: A action tokens of a pass.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from torch import Tensor
 
 from agentgym_rl.config import KindWeightsConfig
+from agentgym_rl.models.device import on_device
 from agentgym_rl.types import Sample, SegmentKind
 
 KindWeights = dict[SegmentKind, float]
+
+
+class HasSample(Protocol):
+    """A sample with anything else."""
+
+    @property
+    def sample(self) -> Sample: ...
 
 
 def kind_weights(config: KindWeightsConfig) -> KindWeights:
@@ -29,10 +39,35 @@ def kinds_of_actions(sample: Sample) -> Iterator[SegmentKind]:
         yield from [segment.kind] * sum(sample.loss_mask[segment.start : segment.end])
 
 
-def sums_by_kind(values_A: Tensor, kinds: Sequence[SegmentKind]) -> dict[SegmentKind, Tensor]:
-    """Return the sum over the tokens of each kind; nothing where there are only actions."""
-    found = sorted(set(kinds))
-    if found in ([], [SegmentKind.ACTION]):
-        return {}
-    marks = values_A.new_tensor([found.index(kind) for kind in kinds])
-    return {kind: values_A[marks == place].sum() for place, kind in enumerate(found)}
+def entropy_sums(entropies_A: Tensor, batch: Sequence[HasSample]) -> dict[str, Tensor]:
+    """Return the sum of entropies over the tokens of each kind, by the metric's name."""
+    kinds = _kinds(batch)
+    return {
+        _entropy(kind): (
+            entropies_A * per_token([float(own is kind) for own in kinds], entropies_A)
+        ).sum()
+        for kind in dict.fromkeys(kinds)
+    }
+
+
+def mean_by_kind(totals: dict[str, float], batch: Sequence[HasSample]) -> dict[str, float]:
+    """Take the sums by kind out of `totals` and return them as means.
+
+    Where all tokens are actions there are none: the mean over all tokens says the same.
+    """
+    counts = Counter(_kinds(batch))
+    means = {_entropy(kind): totals.pop(_entropy(kind)) / num for kind, num in counts.items()}
+    return {} if counts.keys() == {SegmentKind.ACTION} else means
+
+
+def per_token(numbers: Sequence[float], like: Tensor) -> Tensor:
+    """Return one number a token where, and of the type that, another tensor is."""
+    return on_device(numbers, device=like.device, dtype=like.dtype)
+
+
+def _kinds(batch: Sequence[HasSample]) -> list[SegmentKind]:
+    return [kind for item in batch for kind in kinds_of_actions(item.sample)]
+
+
+def _entropy(kind: SegmentKind) -> str:
+    return f"train/entropy_{kind}"

@@ -33,6 +33,7 @@ from agentgym_rl.training.algorithms.base import (
 )
 from agentgym_rl.training.algorithms.kl import drift
 from agentgym_rl.training.batching import mean_loss, token_batch
+from agentgym_rl.training.kinds import KindWeights, entropy_sums, mean_by_kind
 from agentgym_rl.training.optimizer import MasterAdamW, learning_rate
 from agentgym_rl.training.passes import split_by_tokens
 from agentgym_rl.training.reference import Reference
@@ -64,6 +65,7 @@ class Learner:
         temperature: float,
         needs: Needs | None = None,
         aggregation: Aggregation | None = None,
+        kind_weights: KindWeights | None = None,
         num_updates: int = 0,
     ) -> None:
         """`num_updates` are those of the whole run, which a falling learning rate must know."""
@@ -71,6 +73,7 @@ class Learner:
         self._temperature = temperature
         self._needs = needs or Needs()
         self._aggregation = aggregation or Aggregation()
+        self._kind_weights = kind_weights or {}
         self._num_updates, self._num_updates_in_all = 0, num_updates
         self._optimizer = MasterAdamW(self._model.parameters(), weight_decay=config.weight_decay)
         self._reference, self._critic, self._critic_optimizer = None, None, None
@@ -123,7 +126,8 @@ class Learner:
         # Read once: every reading waits for a GPU to be done.
         totals = dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True))
         total_loss = totals.pop("train/loss") / weights.divisor
-        metrics = {name: value / num_tokens for name, value in totals.items()}
+        by_kind = mean_by_kind(totals, samples)
+        metrics = {name: value / num_tokens for name, value in totals.items()} | by_kind
         metrics |= self._step(updates_policy=updates_policy)
         self._speed.add(samples, started=started)
         return {"train/loss": total_loss} | metrics
@@ -183,7 +187,7 @@ class Learner:
         now, values_A = self._forward([item.sample for item in batch])
         tokens = token_batch(batch, now, values_A)
         result = loss(tokens)
-        mean_loss(result.loss_A, batch, weights).backward()
+        mean_loss(result.loss_A, batch, weights, self._kind_weights).backward()
         self._optimizer.collect_gradients()
         if self._critic_optimizer is not None:
             self._critic_optimizer.collect_gradients()
@@ -196,7 +200,13 @@ class Learner:
             **result.metrics,
         }
         sums = {name: value_A.detach().double().sum() for name, value_A in reported.items()}
-        weighted = mean_loss(result.loss_A.detach().double(), batch, replace(weights, divisor=1.0))
+        sums |= entropy_sums(now.entropies_A.detach().double(), batch)
+        weighted = mean_loss(
+            result.loss_A.detach().double(),
+            batch,
+            replace(weights, divisor=1.0),
+            self._kind_weights,
+        )
         return {"train/loss": weighted} | sums
 
     def _forward(self, samples: Sequence[Sample]) -> tuple[ActionLogprobs, Tensor | None]:

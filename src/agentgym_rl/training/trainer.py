@@ -23,6 +23,7 @@ from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.training.algorithms.make import make_algorithm
 from agentgym_rl.training.checkpoint import restore_learner, save_checkpoint
 from agentgym_rl.training.collection import Collected, StepCollector
+from agentgym_rl.training.kinds import kind_weights
 from agentgym_rl.training.learner import Learner
 from agentgym_rl.training.rounds import make_scheduler
 from agentgym_rl.types import Episode, Task
@@ -142,6 +143,7 @@ class RLTrainer(OnlineTrainer):
             temperature=config.rollout.temperature,
             needs=self._algorithm.needs,
             aggregation=self._algorithm.aggregation,
+            kind_weights=kind_weights(config.agent.train),
             num_updates=config.num_updates,
         )
         super().__init__(
@@ -184,8 +186,15 @@ class RLTrainer(OnlineTrainer):
 
 
 def mean_report(reports: Sequence[Metrics]) -> Metrics:
-    """Return the means over updates, and the sum of those that were skipped."""
-    metrics = {name: sum(report[name] for report in reports) / len(reports) for name in reports[0]}
+    """Return the means over updates, and the sum of those that were skipped.
+
+    What only some updates have (a kind of token may not occur in all) is a mean over these.
+    """
+    values: dict[str, list[float]] = {}
+    for report in reports:
+        for name, value in report.items():
+            values.setdefault(name, []).append(value)
+    metrics = {name: sum(found) / len(found) for name, found in values.items()}
     metrics["train/updates_skipped"] *= len(reports)
     return metrics
 

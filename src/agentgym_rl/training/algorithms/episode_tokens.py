@@ -20,7 +20,6 @@ from agentgym_rl.training.algorithms.base import ScoredEpisode, ScoredSample
 from agentgym_rl.training.algorithms.kl import Estimator, divergence
 from agentgym_rl.types import Episode, Sample
 
-
 State = tuple[int, str | None]
 """The attempt, and what the agent saw last; None at the beginning, which a group shares. Attempts
 are apart, because what can still be earned differs with the attempts that are left."""
@@ -75,8 +74,9 @@ def _state(episode: Episode, round_index: int) -> State:
     before = episode.rounds[round_index - 1] if round_index else None
     own = episode.rounds[round_index] if round_index < len(episode.rounds) else before
     attempt = own.attempt if own is not None else 0
-    is_first = before is None or before.attempt != attempt
-    return attempt, None if is_first else before.observation
+    if before is None or before.attempt != attempt:
+        return attempt, None
+    return attempt, before.observation
 
 
 def actions_of(sample: Sample, entries: tuple[float, ...]) -> list[float]:
