@@ -7,6 +7,7 @@ every session's context is a sample (up to what was shown after its last reply).
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Sequence
 
@@ -20,7 +21,15 @@ from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
 from agentgym_rl.training.algorithms.base import ScoredEpisode, ScoredSample
 from agentgym_rl.training.algorithms.episode_tokens import episode_tokens
-from agentgym_rl.types import Completion, Episode, SamplingParams, SegmentKind, StopReason, Task
+from agentgym_rl.types import (
+    Completion,
+    Episode,
+    Sample,
+    SamplingParams,
+    SegmentKind,
+    StopReason,
+    Task,
+)
 from fake_engines import LOGPROB, FakeEngine, FakeSession, KeyedEngine, fake_renderer, make_limits
 from fakes import CountingEnv
 
@@ -105,7 +114,7 @@ def check_exact(episode: Episode, engine: FakeEngine, *, max_tokens: int) -> Non
     assert len(tokens.states) == int(tokens.rounds_A[-1]) + 1
 
 
-def check_segments(sample) -> None:
+def check_segments(sample: Sample) -> None:
     segments = sample.segments
     assert segments[0].kind is SegmentKind.PROMPT and segments[0].start == 0
     assert segments[-1].end == len(sample.token_ids)
@@ -119,9 +128,9 @@ def check_segments(sample) -> None:
 @pytest.mark.parametrize(
     ("format_", "planning", "attempts", "memory", "past"), COMBINATIONS, ids=str
 )
-def test_tokens_are_exact(format_, planning, attempts, memory, past):
-    import asyncio
-
+def test_tokens_are_exact(
+    format_: str, planning: dict[str, object], attempts: int, memory: dict[str, object], past: str
+):
     config = agent_config(format_, planning, attempts, memory, past)
 
     @quick

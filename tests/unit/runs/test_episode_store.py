@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from agentgym_rl.runs.episodes import SCHEMA, write_episodes
+from agentgym_rl.runs.episodes import SCHEMA, read_episodes, write_episodes
 from agentgym_rl.types import (
     Episode,
     Message,
@@ -125,3 +126,12 @@ def as_lists(sample: Sample) -> dict[str, object]:
     return {
         key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()
     }
+
+
+def test_parts_without_attempts_are_read_as_of_the_first(tmp_path: Path):
+    path = write_episodes(tmp_path, [[SOLVED]], phase="train", step=1)
+    (row,) = pq.read_table(path).to_pylist()
+    for item in (*row["rounds"], *row["samples"]):
+        del item["attempt"]
+    pq.write_table(pa.Table.from_pylist([row]), path)
+    assert read_episodes(path) == [SOLVED]

@@ -13,6 +13,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -37,6 +38,7 @@ from agentgym_rl.training.algorithms.ppo import PPO
 from agentgym_rl.training.algorithms.reinforce_pp import ReinforcePP
 from agentgym_rl.training.algorithms.rloo import RLOO
 from agentgym_rl.training.batching import mean_loss, token_batch
+from agentgym_rl.types import Sample
 from tiny_mdp import State, TinyMDP, Trajectory, actions_in
 
 MDP, OTHER = TinyMDP(), TinyMDP(seed=1)
@@ -85,6 +87,7 @@ def mean_gradient(
     critic: Critic | None = None,
     bootstrap: Critic | None = None,
     ends_with_observation: bool = False,
+    in_two_samples: bool = False,
 ) -> Tensor:
     """Return the mean over all batches of what gradient ascent follows (minus the loss's)."""
     table = mdp.log_table()
@@ -98,6 +101,8 @@ def mean_gradient(
         )
         for trajectory in mdp.trajectories
     }
+    if in_two_samples:
+        scored = {key: split_into_two(item) for key, item in scored.items()}
     total = torch.zeros((), dtype=torch.float64)
     for probability, batch in mdp.batches(size):
         items = algorithm.advantages([[scored[id(trajectory)] for trajectory in batch]]).groups[0]
@@ -111,6 +116,42 @@ def mean_gradient(
         loss = mean_loss(algorithm.loss(tokens).loss_A, items, algorithm.aggregation.weights(items))
         total = total + probability * loss
     return -torch.autograd.grad(total, mdp.logits)[0]
+
+
+def split_into_two(scored: ScoredEpisode) -> ScoredEpisode:
+    """The episode as an agent leaves it that begins a new context, with the same content, after
+    the first round: what was sampled before is repeated there, and not learned from again."""
+    (item,) = scored.samples
+    sample = item.sample
+    replies = [s for s in sample.segments if s.kind.is_reply]
+    if len(replies) == 1:
+        return scored
+    end = replies[0].end
+    first = Sample(
+        sample.token_ids[:end],
+        sample.loss_mask[:end],
+        sample.logprobs[:end],
+        sample.rewards[:end],
+        tuple(s for s in sample.segments if s.end <= end),
+        sample.version,
+    )
+    blank = (0,) * end
+    second = replace(
+        sample,
+        loss_mask=blank + sample.loss_mask[end:],
+        logprobs=blank + sample.logprobs[end:],
+        rewards=blank + sample.rewards[end:],
+    )
+    number = first.num_action_tokens
+
+    def parts(entries: tuple[float, ...] | None) -> tuple[tuple[float, ...] | None, ...]:
+        return (entries[:number], entries[number:]) if entries is not None else (None, None)
+
+    columns = (parts(item.scores.ref_logprobs), parts(item.scores.values))
+    scores = [Scores(None, ref, values) for ref, values in zip(*columns, strict=True)]
+    episode = replace(scored.episode, samples=(first, second))
+    samples = (ScoredSample(first, scores[0]), ScoredSample(second, scores[1]))
+    return replace(scored, episode=episode, samples=samples)
 
 
 def assert_same(found: Tensor, expected: Tensor) -> None:
@@ -399,3 +440,24 @@ def test_a_divergence_in_the_loss_has_the_gradient_it_is_said_to_have(estimator:
         first, second = (own, ref) if estimator == "k2" else (ref, own)
         total = total - BETA * met * (first.exp() * (first - second)).sum()
     assert_same(found * CONSTANT, torch.autograd.grad(total, MDP.logits)[0])
+
+
+@pytest.mark.parametrize("aggregation", ["token_mean", "episode_mean", "constant"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda s: GRPO(GRPOConfig(), s),
+        lambda s: GRPO(GRPOConfig(level="round"), s),
+        lambda s: RLOO(RLOOConfig(level="round"), s),
+        lambda s: GiGPO(GiGPOConfig(), s),
+        lambda s: ReinforcePP(ReinforcePPConfig(), s),
+        lambda s: PPO(PPOConfig(gae_lambda=0.6), s),
+    ],
+    ids=["grpo", "grpo-round", "rloo-round", "gigpo", "reinforce++", "ppo"],
+)
+def test_an_episode_in_two_samples_has_the_gradient_of_one(
+    make: Callable[[SharedSettings], Algorithm], aggregation: str
+):
+    algorithm = make(shared(0.7, aggregation, coef=0.1, place="reward", estimator="k1"))
+    whole = mean_gradient(algorithm, 2, critic=wrong)
+    assert_same(mean_gradient(algorithm, 2, critic=wrong, in_two_samples=True), whole)
