@@ -26,7 +26,6 @@ from agentgym_rl.agents.requests import (
     SUMMARIZE,
     joined,
 )
-from agentgym_rl.agents.thoughts import action_start
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.types import SegmentKind, StepResult
 
@@ -86,7 +85,7 @@ class Play:
         desk = self._desk
         reply = await desk.ask()
         parsed = self._parse(reply.text)
-        reply = desk.split(reply, action_start(reply.text, parsed.action))
+        reply = desk.split(reply, parsed.action_start or 0)
         result = await desk.act(parsed.action, complaint=parsed.complaint)
         self._rounds.append(Exchange(self._observation, reply))
         self._num_shown += 1

@@ -9,7 +9,6 @@ import pytest
 
 from agentgym_rl.agents.agent import Agent, make_agent
 from agentgym_rl.agents.requests import GO_ON, LEARNED, LEFT_OUT, PLAN, REFLECT, SUMMARIZE
-from agentgym_rl.agents.thoughts import action_start
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.envs.demos import demonstrate
@@ -177,22 +176,6 @@ async def test_thoughts_are_told_from_actions_and_stripped_where_asked():
         first.token_ids[said_then.start : said_then.end]
         == second.token_ids[shown.start : shown.end]
     )
-
-
-@pytest.mark.parametrize(
-    ("reply", "action", "rest"),
-    [
-        ("Thought: look\nAction: look", "look", "Action: look"),
-        ("look", "look", "look"),
-        ("<think>look</think>\n\nlook", "look", "look"),
-        ("<think>look</think>\nlook", "<think>look</think>\nlook", "look"),
-        ("I try\n```python\nlook()\n```", "look()", "```python\nlook()\n```"),
-        ("no action", None, "no action"),
-        ("<search>x</search>", "search[x]", "<search>x</search>"),
-    ],
-)
-def test_where_an_action_begins(reply: str, action: str | None, rest: str):
-    assert reply[action_start(reply, action) :] == rest
 
 
 def test_tokens_before_a_character_end_before_it():

@@ -33,7 +33,7 @@ from agentgym_rl.types import (
 from fake_engines import LOGPROB, FakeEngine, FakeSession, KeyedEngine, fake_renderer, make_limits
 from fakes import CountingEnv
 
-FORMATS = ("direct", "react")
+FORMATS = ("direct", "react", "tags", "function_call", "code")
 PLANNING = ({"enabled": False}, {"enabled": True}, {"enabled": True, "every": 2, "on_stall": 2})
 ATTEMPTS = (1, 3)
 MEMORY = (
@@ -51,6 +51,9 @@ WORDS = (
     "Thought: hm\nAction: add 1",
     "Thought: é日本🙂\nAction: add 2",
     "<think>one\ntwo</think>\n\nAction: add 1",
+    "<think>hm 🙂</think><action>add 1</action>",
+    'So: <tool_call>{"name": "act", "arguments": {"action": "add 2"}}</tool_call>',
+    "I add.\n```\nadd 1\n```",
     "nonsense",
     "",
 )
@@ -134,10 +137,10 @@ def test_tokens_are_exact(
     config = agent_config(format_, planning, attempts, memory, past)
 
     @quick
-    @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), st.integers(90, 700))
+    @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), st.integers(120, 900))
     def check(words: list[str], max_tokens: int) -> None:
         engine = CuttingEngine(words)
-        limits = {"max_rounds": 6, "max_tokens": max_tokens, "max_tokens_per_round": 24}
+        limits = {"max_rounds": 6, "max_tokens": max_tokens, "max_tokens_per_round": 48}
         episode = asyncio.run(play(config, engine, **limits))
         check_exact(episode, engine, max_tokens=max_tokens)
 
