@@ -114,6 +114,10 @@ class Play:
         self._rounds_since_plan = self._num_stalled = 0
 
     async def _reflect(self) -> None:
+        """Ask for a reflection, in as much of the attempt as leaves room for one."""
+        room, has_memory = self._desk.room(REFLECT), self._config.memory.type != "full"
+        if has_memory and self._num_shown and room < self._desk.max_reply_tokens:
+            self._show(self._num_shown - 1, request=REFLECT)
         self._desk.tell(REFLECT)
         reply = await self._desk.ask(SegmentKind.REFLECTION)
         self._reflections.append(Exchange(LEARNED, reply))
@@ -139,16 +143,19 @@ class Play:
         num_replies = 1 + is_summarizing + is_planning
         return self._desk.room(*requests) >= num_replies * self._desk.max_reply_tokens
 
-    def _show(self, num_rounds: int) -> None:
+    def _show(self, num_rounds: int, *, request: str = "") -> None:
         """Begin a context with the latest rounds, or, where they leave no room, with fewer."""
         if self._config.memory.type != "full":
-            while num_rounds and self._room_with(num_rounds) < self._desk.max_reply_tokens:
+            limit = self._desk.max_reply_tokens
+            while num_rounds and self._room_with(num_rounds, request) < limit:
                 num_rounds -= 1
         self._desk.begin(*self._context(num_rounds))
         self._num_shown = num_rounds
 
-    def _room_with(self, num_rounds: int) -> int:
-        return self._desk.room_in(*self._context(num_rounds))
+    def _room_with(self, num_rounds: int, request: str) -> int:
+        *pieces, text = self._context(num_rounds)
+        assert isinstance(text, str), "a context ends with a text"
+        return self._desk.room_in(*pieces, joined(text, request))
 
     def _context(self, num_rounds: int) -> list[Piece]:
         """Return the task, what is carried along, and the latest rounds."""

@@ -213,3 +213,29 @@ def test_agents_that_do_not_exist_are_refused_with_the_remedy():
     ):
         with pytest.raises(ValueError, match=complaint):
             make_agent(AgentConfig(type=name), TroubleEnv.spec)
+
+
+async def test_memory_makes_room_for_a_reflection_too():
+    renderer = fake_renderer()
+    reply, observation = renderer.reply("bad"), "No such action: bad"
+    request = len(renderer.turn(f"{observation}\n\n{REFLECT}", reply_ids=reply))
+    prompt = len(renderer.prompt(f"{GOAL}\n\n{LEFT_OUT}"))
+    for type_, attempts in (("full", 1), ("window", 2)):
+        config = {
+            "format": "direct",
+            "include_instructions": False,
+            "reflection": {"attempts": 2},
+            "memory": {"type": type_, "rounds": 50},
+        }
+        engine = ScriptedEngine(["bad"])
+        source = LocalEnvSource(CountingEnv)
+        agent = Agent(AgentConfig.model_validate(config), await source.spec())
+        actors = Actors(source, engine, agent, renderer)
+        limits = make_limits(
+            max_rounds=12, max_tokens_per_round=16, max_tokens=prompt + request + 60
+        )
+        episode = await run_episode(
+            EpisodeRequest(Task("counting", "train", 4), 0, (0,)), actors, limits
+        )
+        assert len({round_.attempt for round_ in episode.rounds}) == attempts
+        assert all(len(s.token_ids) <= limits.max_tokens for s in episode.samples)

@@ -1,0 +1,63 @@
+"""Training runs of agents with all parts at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agentgym_rl.config import RunConfig, dump_config
+from agentgym_rl.experiment import train
+from agentgym_rl.runs.episodes import read_episodes
+from agentgym_rl.runs.folder import RunFolder
+
+pytestmark = pytest.mark.slow
+
+RUN: dict[str, object] = {
+    "env": {"name": "fakes:CountingEnv", "split": "train", "eval_split": "train"},
+    "model": {
+        "device": "cpu",
+        "tiny": {"vocab_size": 320, "hidden_size": 32, "num_layers": 1, "num_heads": 2,
+                 "num_kv_heads": 1, "intermediate_size": 64, "max_context": 1024},
+    },
+    "agent": {
+        "format": "react",
+        "include_instructions": False,
+        "past_thoughts": "strip",
+        "planning": {"enabled": True, "every": 2},
+        "reflection": {"attempts": 2},
+        "memory": {"type": "summary", "rounds": 2},
+        "train": {"summary": 0.0, "plan": 0.5},
+    },
+    "rollout": {"max_tokens_per_round": 24, "max_tokens": 900},
+    "rounds": {"type": "fixed", "rounds": 4},
+    "training": {"steps": 2, "tasks_per_step": 2},
+    "warm_start": {"steps": 20, "num_demos": 8},
+    "eval": {"tasks": 2, "every": 0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algorithm": {"type": "grpo", "group_size": 4, "level": "round"}},
+        {"algorithm": {"type": "gigpo", "group_size": 4}},
+        {"algorithm": {"type": "ppo", "group_size": 2}, "credit": {"truncated": "bootstrap"}},
+        {"algorithm": {"type": "agentevol", "group_size": 2}},
+    ],
+    ids=["grpo", "gigpo", "ppo", "agentevol"],
+)
+async def test_all_parts_train_together(changes: dict[str, object], tmp_path: Path):
+    config = RunConfig.model_validate(RUN | changes)
+    run = RunFolder(tmp_path / "run")
+    run.create(dump_config(config))
+    await train(config, run)
+    lines = list(run.read_metrics())
+    assert len(lines) == 2
+    assert all(line["rollout/tokens_plan"] > 0 for line in lines)
+    # Before its first update the learner agrees with the engine in every context.
+    if "train/logprob_diff" in lines[0]:
+        assert lines[0]["train/logprob_diff"] < 1e-4
+    episodes = read_episodes(run.episodes / "train-000001.parquet")
+    assert any(len(episode.samples) > 1 for episode in episodes)
+    assert any(sample.attempt == 1 for episode in episodes for sample in episode.samples)
