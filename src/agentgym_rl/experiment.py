@@ -42,6 +42,7 @@ from agentgym_rl.evaluation.evaluator import Evaluator, check_attempts
 from agentgym_rl.evaluation.horizons import save_horizons
 from agentgym_rl.evaluation.report import EvalReport, load_report
 from agentgym_rl.models.compilation import enable_compilation
+from agentgym_rl.models.device import choose_device
 from agentgym_rl.models.forward import enable_checkpointing
 from agentgym_rl.models.loading import ADAPTER, TINY, Policy, load_policy, load_pretrained
 from agentgym_rl.models.lora import add_lora, load_adapter
@@ -248,6 +249,7 @@ class _Experiment:
     async def train(self) -> None:
         """Go on from the newest checkpoint to the last step."""
         config, tasks = self._config, await self._tasks(self._config.env.split)
+        choose_device(config.model.device)  # a device that is missing is better found out now
         eval_tasks = await self._tasks(config.env.eval_split) if config.eval.tasks else []
         eval_tasks = evaluation_tasks(eval_tasks, config.eval.tasks, seed=config.seed)
         policy, demos = await self._policy(tasks)
@@ -400,6 +402,12 @@ class _Experiment:
         for demo in demos:
             conversations.append(from_demonstration(demo, self._agent))
             self._progress.on_step({"step": len(conversations)})
+        if len(conversations) < num_demos:
+            logger.warning(
+                "the expert gave %d demonstrations; %d were asked for",
+                len(conversations),
+                num_demos,
+            )
         if not conversations:
             raise ConfigError(
                 f"{self._spec.name} has no expert that solves a task within "

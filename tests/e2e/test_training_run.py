@@ -368,6 +368,13 @@ def test_a_mistake_is_one_line_that_names_it(
     assert refused(train(*arguments), *map(fill_in, told))
 
 
+def test_a_run_cannot_go_back_to_fewer_steps(whole_run: Path):
+    before = visible_files(whole_run)
+    outcome = train("--run-dir", whole_run, "--resume", "training.steps=1")
+    assert refused(outcome, "training.steps=1, but the run", "give a larger number")
+    assert visible_files(whole_run) == before
+
+
 def test_a_folder_that_holds_a_run_is_not_used_for_another(recipe: Path, whole_run: Path):
     before = visible_files(whole_run)
     outcome = train(recipe, "--run-dir", whole_run)

@@ -54,7 +54,9 @@ def train(
     words = [recipe, *(overrides or [])] if recipe else list(overrides or [])
     named = [word for word in words if "=" not in word]
     if len(named) > 1:
-        raise typer.BadParameter(f"one recipe at a time, got {', '.join(named)}")
+        raise typer.BadParameter(
+            f"one recipe at a time, got {', '.join(named)}; a setting is written key=value"
+        )
     run_training(
         named[0] if named else None,
         [word for word in words if "=" in word],

@@ -87,7 +87,8 @@ class TrainingDisplay(Progress):
     def on_report(self, report: EvalReport) -> None:
         self._reports.append(report)
         self._print(
-            f"held-out success after step {report.step}: {report.overall.success_rate:.1%} "
+            f"success on {report.split} tasks after step {report.step}: "
+            f"{report.overall.success_rate:.1%} "
             f"[{report.overall.success_low:.1%}, {report.overall.success_high:.1%}]"
         )
 
@@ -158,7 +159,7 @@ def sparkline(values: Sequence[float]) -> str:
 
 
 def closing_table(before: EvalReport, after: EvalReport) -> Table:
-    """Return held-out success before and after training, by category, with 95% intervals."""
+    """Return success before and after training, by category, with 95% intervals."""
     table = Table(
         title=f"{after.env}, {after.split} tasks: success rate [95% interval]", title_justify="left"
     )

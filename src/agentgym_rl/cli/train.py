@@ -19,7 +19,7 @@ from agentgym_rl.config import (
     read_table,
 )
 from agentgym_rl.errors import ConfigError, RunError
-from agentgym_rl.runs.folder import RunFolder, write_atomically
+from agentgym_rl.runs.folder import RunFolder, step_of, write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -105,9 +105,12 @@ def _resumed(
         raise ConfigError("--resume needs --run-dir, the folder of the run to go on with")
     run = RunFolder(run_dir)
     if not run.exists:
-        raise RunError(
-            f"{run_dir} holds no run (no config.toml); leave --resume out to start one there"
+        remedy = (
+            "put its config.toml back, or choose another --run-dir"
+            if run.is_begun
+            else "leave --resume out to start one there"
         )
+        raise RunError(f"{run_dir} holds no run (no config.toml); {remedy}")
     saved = parse_config(read_table(run.config_file), source=str(run.config_file))
     if recipe is not None:
         config = parse_config(read_table(find_recipe(recipe)), overrides, source=recipe)
@@ -118,8 +121,14 @@ def _resumed(
     if changed:
         raise ConfigError(
             f"changed against the run in {run_dir}: {', '.join(changed)}; a run goes on with the "
-            f"settings it began with (only {', '.join(_MAY_CHANGE)} may change): start a "
-            "new run instead"
+            f"settings it began with (only {_may_change()} may change): start a new run instead"
+        )
+    checkpoint = run.latest_checkpoint()
+    num_done = step_of(checkpoint.name) if checkpoint is not None else 0
+    if config.training.steps < num_done:
+        raise ConfigError(
+            f"training.steps={config.training.steps}, but the run in {run_dir} has done "
+            f"{num_done} steps; give a larger number, or start a new run"
         )
     if "training.steps" in differing and config.training.lr_schedule != "constant":
         logger.warning(
@@ -131,6 +140,10 @@ def _resumed(
             config.training.steps,
         )
     return config, run
+
+
+def _may_change() -> str:
+    return ", ".join(key + "*" * key.endswith(".") for key in _MAY_CHANGE)
 
 
 def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:

@@ -45,7 +45,7 @@ def draw_learning_curve(
             color=_EVAL,
             marker="o",
             capsize=3,
-            label="held-out tasks (95% interval)",
+            label=f"{reports[0].split} tasks (95% interval)",
         )
     axes.set(xlabel="training step", ylabel="success rate", ylim=(0, 1.08), title=title)
     axes.legend(loc="lower right")

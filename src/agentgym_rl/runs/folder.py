@@ -8,6 +8,7 @@
     eval/                reports
     warm_start/          the supervised run before, a run folder of its own
     iterations/step-N/   what each iteration of AgentEvol learned from, and its model
+    data.sha256          a name of the demonstrations of SFT or AgentEvol
     iterations/base.pt   the weights that they begin with, where each one restarts
     reference_scores.pt  of preference learning: what the first weights say of the pairs
 
@@ -43,6 +44,7 @@ class RunFolder:
         self.eval = path / "eval"
         self.warm_start = path / "warm_start"
         self.iterations = path / "iterations"
+        self.data_fingerprint = path / "data.sha256"
         self.base_weights = self.iterations / "base.pt"
         self.reference_scores = path / "reference_scores.pt"
 
@@ -54,15 +56,13 @@ class RunFolder:
     def is_begun(self) -> bool:
         """Whether there is anything to lose; a run that failed at its start left its recipe."""
         traces = (self.metrics_file, self.warm_start, self.checkpoints, self.eval, self.model)
-        return self.exists and any(trace.exists() for trace in traces)
+        return any(trace.exists() for trace in traces)
 
     def create(self, config_text: str) -> None:
         """Make the folder of a new run; refuses one that holds a run already."""
         if self.is_begun:
-            raise RunError(
-                f"{self.path} holds a run already: add --resume to go on with it, or choose "
-                "another --run-dir"
-            )
+            remedy = "add --resume to go on with it, or" if self.exists else "without config.toml;"
+            raise RunError(f"{self.path} holds a run already: {remedy} choose another --run-dir")
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.config_file, config_text)
 

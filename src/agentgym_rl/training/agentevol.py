@@ -26,6 +26,7 @@ from agentgym_rl.training.algorithms.kl import drift
 from agentgym_rl.training.collection import Collected
 from agentgym_rl.training.conversation_files import to_json_line
 from agentgym_rl.training.conversations import Conversation, from_episode
+from agentgym_rl.training.fixed_data import hold_to_data
 from agentgym_rl.training.kinds import kind_weights
 from agentgym_rl.training.learner import Learner
 from agentgym_rl.training.scoring import Scorers, score_samples
@@ -68,6 +69,8 @@ class AgentEvolTrainer(OnlineTrainer):
         limit = config.rollout.max_tokens
         self._demos = fitting_samples(demos, policy, max_tokens=limit) if demos else []
         self._num_left_out = len(demos) - len(self._demos)
+        if demos:
+            hold_to_data(run, [item.sample for _, item in self._demos])
         super().__init__(
             config,
             policy,

@@ -47,6 +47,6 @@ def restore_learner(run: RunFolder, learner: Learner) -> int:
         return int(json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["step"])
     except Exception as error:
         raise RunError(
-            f"the checkpoint {checkpoint} is damaged ({type(error).__name__}: {error}); point "
+            f"the checkpoint {checkpoint} is damaged ({type(error).__name__}); point "
             f"{run.checkpoints / 'latest'} at an older one, or start a new run"
         ) from error

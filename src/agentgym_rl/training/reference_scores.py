@@ -6,7 +6,6 @@ model is held, and a resumed run, whose weights have moved on, reads what the fi
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 
 import torch
@@ -15,6 +14,7 @@ from torch import Tensor
 from agentgym_rl.errors import RunError
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.training.algorithms.base import ScoredSample
+from agentgym_rl.training.fixed_data import fingerprint
 from agentgym_rl.types import Sample
 
 
@@ -33,7 +33,7 @@ def reference_logprobs(
     parts = [torch.tensor(item.scores.logprobs) for item in score(samples)]
     writing = run.reference_scores.with_name(f".{run.reference_scores.name}.writing")
     writing.parent.mkdir(parents=True, exist_ok=True)
-    torch.save({"samples": _fingerprint(samples), "logprobs": parts}, writing)
+    torch.save({"samples": fingerprint(samples), "logprobs": parts}, writing)
     writing.replace(run.reference_scores)
     return parts
 
@@ -48,17 +48,9 @@ def _read(run: RunFolder, samples: Sequence[Sample]) -> list[Tensor]:
             f"the reference's scores in {file} cannot be read ({type(error).__name__}: {error}), "
             "and the weights that made them are gone: start a new run"
         ) from error
-    if written_for != _fingerprint(samples):
+    if written_for != fingerprint(samples):
         raise RunError(
             f"the data is not what the run in {run.path} began with, and {file.name} holds the "
             "reference's scores of that; put the old data back, or start a new run"
         )
     return parts
-
-
-def _fingerprint(samples: Sequence[Sample]) -> str:
-    """Return a name of the tokens that are scored, in order."""
-    digest = hashlib.sha256()
-    for sample in samples:
-        digest.update(repr((sample.token_ids, sample.loss_mask)).encode())
-    return digest.hexdigest()

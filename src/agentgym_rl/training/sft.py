@@ -11,6 +11,7 @@ from agentgym_rl.models.loading import Policy
 from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.algorithms.base import TokenBatch, TokenLoss, TrainingSample
 from agentgym_rl.training.conversations import Conversation, to_sample
+from agentgym_rl.training.fixed_data import hold_to_data
 from agentgym_rl.training.learner import Learner
 from agentgym_rl.training.offline import OfflineTrainer
 from agentgym_rl.training.trainer import Evaluate, Listeners
@@ -36,6 +37,7 @@ class SFTTrainer(OfflineTrainer[TrainingSample]):
         fitting = fitting_samples(conversations, policy, max_tokens=config.rollout.max_tokens)
         samples = [sample for _, sample in fitting]
         self._num_left_out = len(conversations) - len(samples)
+        hold_to_data(run, [item.sample for item in samples])
         learner = Learner(policy, config.training, temperature=1.0, num_updates=config.num_updates)
         super().__init__(
             config,

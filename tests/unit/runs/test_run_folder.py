@@ -60,6 +60,13 @@ def test_create_makes_the_folder_and_refuses_one_that_holds_a_run(run: RunFolder
     assert run.config_file.read_text() == "seed = 0\n"
 
 
+def test_create_refuses_what_is_left_of_a_run_that_lost_its_recipe(run: RunFolder):
+    run.append_metrics({"step": 1})
+    run.config_file.unlink()
+    with pytest.raises(RunError, match=r"holds a run already: without config.toml; choose"):
+        run.create("seed = 1\n")
+
+
 def test_create_takes_the_folder_of_a_run_that_failed_at_its_start(run: RunFolder):
     assert run.exists and not run.is_begun
     run.create("seed = 1\n")
