@@ -1,6 +1,6 @@
 """`agentgym bench learning`: the same task learned in several ways, over several seeds.
 
-A study is a TOML file (`benchmarks/studies/`) that names recipes with overrides. Every variant is
+A study is a TOML file (`study_files.py`) that names recipes with overrides. Every variant is
 run once a seed by `agentgym train`; then held-out success before and after, and curves over
 training steps and over generated tokens, are put together from the run folders. What is finished
 is not run again, and what was interrupted goes on.
@@ -12,9 +12,8 @@ import argparse
 import os
 import subprocess
 import sys
-import tomllib
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -23,39 +22,11 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.console import Console
+from study_files import Study, Variant, check_runs, read_study
 
-from agentgym_rl.errors import ConfigError, RunError
+from agentgym_rl.errors import RunError
 from agentgym_rl.evaluation.report import EvalReport, load_report
 from agentgym_rl.runs.folder import RunFolder, step_of
-
-FOLDER = Path(__file__).parent / "studies"
-START = "{start}"
-"""In an override: the run, of the same seed, that the variant names with `start`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """One way to learn."""
-
-    name: str
-    recipe: str
-    overrides: tuple[str, ...] = ()
-    start: str = ""
-    """The variant whose run is needed first."""
-
-    def folder(self, out: Path, seed: int) -> Path:
-        return out / f"{self.name.lower().replace(' ', '-')}-seed{seed}"
-
-
-@dataclass(frozen=True, slots=True)
-class Study:
-    """Variants that are compared."""
-
-    title: str
-    variants: tuple[Variant, ...]
-
-    def variant(self, name: str) -> Variant:
-        return next(variant for variant in self.variants if variant.name == name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,31 +43,11 @@ class Curve:
         return [report.overall.success_rate for report in self.reports]
 
 
-def read_study(name: str, extra: Sequence[str] = ()) -> Study:
-    """Return the study in a file, or the one of that name among ours.
-
-    `extra` overrides come last, for every variant.
-    """
-    path = Path(name) if name.endswith(".toml") else FOLDER / f"{name}.toml"
-    if not path.is_file():
-        ours = ", ".join(sorted(file.stem for file in FOLDER.glob("*.toml")))
-        raise ConfigError(f"no study {name!r}; give a TOML file, or one of: {ours}")
-    table = tomllib.loads(path.read_text(encoding="utf-8"))
-    shared = tuple(table.get("overrides", ()))
-    variants = tuple(
-        Variant(
-            name=entry["name"],
-            recipe=entry["recipe"],
-            overrides=(*shared, *entry.get("overrides", ()), *extra),
-            start=entry.get("start", ""),
-        )
-        for entry in table["variants"]
-    )
-    return Study(table["title"], variants)
-
-
 def run_study(study: Study, out: Path, seeds: Sequence[int], *, jobs: int) -> None:
-    """Run what is not finished, `jobs` runs at a time."""
+    """Run what is not finished, `jobs` runs at a time.
+
+    After a failure no other run begins; those under way go on to their end.
+    """
     done: dict[tuple[str, int], Future[None]] = {}
 
     def run(variant: Variant, seed: int) -> None:
@@ -104,13 +55,14 @@ def run_study(study: Study, out: Path, seeds: Sequence[int], *, jobs: int) -> No
             done[variant.start, seed].result()
         _train(study, variant, out, seed)
 
-    # A variant that waits for another's run holds a place, so those that wait come last.
-    ordered = sorted(study.variants, key=lambda variant: bool(variant.start))
     with ThreadPoolExecutor(jobs) as pool:
-        for variant in ordered:
+        # A variant that waits for another's run holds a place, so those that wait come last.
+        for variant in study.in_order():
             for seed in seeds:
                 done[variant.name, seed] = pool.submit(run, variant, seed)
-        for future in done.values():
+        finished, _ = wait(done.values(), return_when=FIRST_EXCEPTION)
+        pool.shutdown(wait=False, cancel_futures=True)
+        for future in finished:
             future.result()
 
 
@@ -118,14 +70,12 @@ def _train(study: Study, variant: Variant, out: Path, seed: int) -> None:
     folder = RunFolder(variant.folder(out, seed))
     if folder.model.exists():
         return
-    overrides = [f"seed={seed}", *variant.overrides]
-    if variant.start:
-        start = study.variant(variant.start).folder(out, seed).resolve()
-        overrides = [override.replace(START, str(start)) for override in overrides]
     command = [sys.executable, "-c", "from agentgym_rl.cli.main import main; main()", "train"]
     command += ["--run-dir", str(folder.path)]
-    # Before its first checkpoint a run has nothing to go on from that is worth it.
-    command += ["--resume"] if folder.latest_checkpoint() else [variant.recipe, *overrides]
+    if folder.latest_checkpoint():
+        command.append("--resume")
+    else:  # Before its first checkpoint a run has nothing to go on from that is worth it.
+        command += [variant.recipe, *study.overrides_of(variant, out, seed)]
     log = out / f"{folder.path.name}.log"
     with log.open("a") as output:
         # One thread each: a tiny model gains little from a second, and runs share the machine.
@@ -137,7 +87,15 @@ def _train(study: Study, variant: Variant, out: Path, seed: int) -> None:
             check=False,
         )
     if result.returncode:
-        raise RunError(f"{' '.join(command)} ended with {result.returncode}; see {log}")
+        raise RunError(
+            f"variant {variant.name!r}, seed {seed} ended with {result.returncode}: "
+            f"{_last_line(log)} (all of it: {log}); the same command goes on with what is left"
+        )
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "nothing was said")
 
 
 def read_curve(run: RunFolder) -> Curve:
@@ -201,17 +159,37 @@ def _draw_runs(
     axes.plot(mean_x, mean_y, color=color, linewidth=2, marker="o", markersize=4, label=name)
 
 
+def _whole_from(least: int) -> Callable[[str], int]:
+    """Return what argparse reads a number with that is `least` or more."""
+
+    def read(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            number = least - 1
+        if number < least:
+            raise argparse.ArgumentTypeError(f"a whole number of {least} or more, got {text!r}")
+        return number
+
+    return read
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench learning", description="Compare runs.")
     parser.add_argument("study", help="a TOML file, or the name of one in benchmarks/studies")
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")
+    parser.add_argument("--seeds", type=_whole_from(0), nargs="+", default=[0, 1, 2])
+    parser.add_argument(
+        "--jobs", type=_whole_from(1), default=os.cpu_count() or 1, help="runs at a time"
+    )
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides for every variant"
     )
     chosen = parser.parse_args(arguments)
+    if len(set(chosen.seeds)) < len(chosen.seeds):
+        parser.error(f"--seeds: each once, got {' '.join(map(str, chosen.seeds))}")
     study, out = read_study(chosen.study, chosen.set), chosen.out
+    check_runs(study, out, chosen.seeds)
     out.mkdir(parents=True, exist_ok=True)
     run_study(study, out, chosen.seeds, jobs=chosen.jobs)
     curves = {
