@@ -45,7 +45,8 @@ def find_recipe(recipe: str) -> Path:
         return path
     if path.suffix == ".toml" or path.is_absolute():
         raise ConfigError(f"no recipe file {recipe!r}")
-    hint, listed = did_you_mean(recipe, recipes), _listed(recipes, near=recipe)
+    hint = "" if recipe.endswith("/") else did_you_mean(recipe, recipes)
+    listed = _listed(recipes, near=recipe)
     raise ConfigError(f"no recipe {recipe!r}{hint}; there are: {listed}")
 
 
@@ -76,7 +77,7 @@ def without_idle(table: TomlTable, algorithm: object) -> tuple[TomlTable, list[s
 
 def _read(path: Path, extending: Sequence[Path]) -> TomlTable:
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Windows puts a mark first
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     base = table.pop("extends", None)

@@ -59,6 +59,11 @@ def test_every_file_is_a_recipe():
     assert {file.resolve() for file in packaged_recipes().values()} == files
 
 
+def test_a_byte_order_mark_does_not_matter(tmp_path: Path):
+    file = write(tmp_path, "mine.toml", "\ufeffseed = 12\nextends = 'quickstart'\n")
+    assert load_config(str(file)) == load_config("quickstart", ["seed=12"])
+
+
 def test_there_is_a_quickstart():
     assert "quickstart" in packaged_recipes()
     assert load_config("quickstart", ["seed=12"]).seed == 12
@@ -77,6 +82,8 @@ def test_a_missing_recipe_is_named_with_the_known_ones(tmp_path: Path):
         load_config("quickstrat")
     with pytest.raises(ConfigError, match=r"no recipe 'nothing like it'; there are: .*quickstart"):
         load_config("nothing like it")
+    with pytest.raises(ConfigError, match=r"no recipe 'paper/'; there are: paper/babyai-"):
+        load_config("paper/")
     missing = tmp_path / "missing.toml"
     with pytest.raises(ConfigError, match=r"no recipe file '.*missing.toml'"):
         load_config(str(missing))
