@@ -1,8 +1,8 @@
 """Files of conversations: what is read, what is written, and what a mistake is told.
 
 One line of a file: {"task": "babyai/400", "messages": [{"role": "user", "content": "..."},
-{"role": "assistant", "content": "...", "loss": true}, ...]}. `loss` is optional; an assistant
-message is learned from unless it is false. A system message may come first.
+{"role": "assistant", "content": "...", "loss": true}, ...]}. `task` and `loss` are optional; an
+assistant message is learned from unless `loss` is false. A system message may come first.
 
 AgentGym's files are read as well: a JSON list (or lines) of {"item_id": "babyai_400",
 "conversations": [{"from": "human", "loss": null, "value": "..."}, {"from": "gpt", ...}]}.
@@ -38,11 +38,14 @@ _ROLES = {"human": "user", "gpt": "assistant"}
 
 
 def to_json_line(conversation: Conversation) -> str:
-    """Return the line of a conversations file."""
+    """Return the line of a conversations file.
+
+    An empty reply is written as one not to learn from, as files need it.
+    """
     pairs = zip(conversation.messages, conversation.is_learned, strict=True)
     messages = [
         {"role": m.role, "content": m.content}
-        | ({"loss": learned} if m.role == "assistant" else {})
+        | ({"loss": learned and not _is_blank(m)} if m.role == "assistant" else {})
         for m, learned in pairs
     ]
     return json.dumps({"task": conversation.task, "messages": messages}, ensure_ascii=False)
@@ -50,19 +53,24 @@ def to_json_line(conversation: Conversation) -> str:
 
 def read_conversations(path: Path) -> Iterator[Conversation]:
     """Yield the conversations of a file; a bad one is an error that names file and line."""
-    for origin, row in read_rows(path):
+    for origin, row in read_rows(path, what="demonstrations"):
         try:
-            yield replace(parse_conversation(row), origin=origin)
+            conversation = replace(parse_conversation(row), origin=origin)
+            _refuse_empty_replies(conversation)
+            yield conversation
         except ValueError as error:
             raise ConfigError(f"{origin}: {error}") from error
 
 
-def read_rows(path: Path) -> Iterator[tuple[str, object]]:
-    """Yield the values of a JSON list, or of JSON lines, each with its file and line."""
+def read_rows(path: Path, *, what: str) -> Iterator[tuple[str, object]]:
+    """Yield the values of a JSON list, or of JSON lines, each with its file and line.
+
+    `what` they are is for the error where the file cannot be read.
+    """
     try:
         text = path.read_text(encoding="utf-8-sig")  # Windows puts a mark before the first line
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read demonstrations from {str(path)!r}: {error}") from error
+        raise ConfigError(f"cannot read {what} from {str(path)!r}: {error}") from error
     if text.lstrip().startswith("["):
         yield from _list_items(path, text)
         return
@@ -81,7 +89,8 @@ def parse_conversation(row: object) -> Conversation:
         raise ValueError(f"a conversation is an object, got {_kind(row)}")
     keys = _AGENTGYM if _AGENTGYM.messages in row and _OURS.messages not in row else _OURS
     task = row.get(keys.task)
-    if not isinstance(task, str | int | None) or isinstance(task, bool):
+    is_number = isinstance(task, int) and not isinstance(task, bool)
+    if not isinstance(task, str | None) and not (is_number and keys is _AGENTGYM):
         raise ValueError(f"`{keys.task}` is text, got {_kind(task)}")
     items = row.get(keys.messages)
     if not isinstance(items, list) or not items:
@@ -129,6 +138,20 @@ def _conversation(task: str, said: list[tuple[Message, bool]]) -> Conversation:
             "a conversation ends with an assistant message, and one at least is learned from"
         )
     return Conversation(task, messages, learned)
+
+
+def _refuse_empty_replies(conversation: Conversation) -> None:
+    pairs = zip(conversation.messages, conversation.is_learned, strict=True)
+    for index, (message, learned) in enumerate(pairs):
+        if learned and _is_blank(message):
+            raise ValueError(
+                f"message {index} is an empty reply, which would teach the agent to say nothing; "
+                'give it "loss": false, or remove the conversation'
+            )
+
+
+def _is_blank(message: Message) -> bool:
+    return not message.content.strip()
 
 
 def _list_items(path: Path, text: str) -> Iterator[tuple[str, object]]:

@@ -28,6 +28,7 @@ logger = logging.getLogger(__name__)
 
 _Tokens: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """What is compared of an episode: its tokens, and which of them the agent said."""
+_SOURCES = "the folder of a run that collected episodes, or a file of pairs in JSON lines"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +56,17 @@ def load_pairs(config: DPOConfig, policy: Policy, *, max_tokens: int) -> PairSet
     Those that are too long or teach nothing are left out, each with a warning, and counted.
     """
     path, limit = Path(config.data), min(max_tokens, policy.max_context)
+    if not path.exists():
+        raise ConfigError(f"algorithm.data={config.data} does not exist; it takes {_SOURCES}")
     found = stored_pairs(path, config, policy) if path.is_dir() else read_pairs(path, policy)
     pairs: dict[tuple[_Tokens, _Tokens], Pair] = {}
-    num_found = 0
+    num_found, num_long = 0, 0
     for pair in found:
         num_found += 1
         tokens = (_tokens(pair.chosen), _tokens(pair.rejected))
         length = max(len(pair.chosen.token_ids), len(pair.rejected.token_ids))
         if length > limit:
+            num_long += 1
             reason = f"{length} tokens are more than {limit}"
         elif tokens[0] == tokens[1]:
             reason = "its two episodes are the same"
@@ -73,17 +77,19 @@ def load_pairs(config: DPOConfig, policy: Policy, *, max_tokens: int) -> PairSet
             continue
         logger.warning("%s: pair left out: %s", pair.origin, reason)
     if not pairs:
+        if not num_found:
+            raise ConfigError(_why_no_pairs(path, config))
         raise ConfigError(
-            f"none of {num_found} pairs of {config.data} can be used: pairs need two episodes of a "
-            f"task whose rewards differ by algorithm.min_margin={config.min_margin} or more, of "
-            f"at most {limit} tokens each"
+            f"none of {num_found} pairs of {config.data} can be used: {num_long} are longer than "
+            f"{limit} tokens (rollout.max_tokens, or the model's context), {num_found - num_long} "
+            "have two episodes that are the same"
         )
     return PairSet(list(pairs.values()), num_found - len(pairs))
 
 
 def read_pairs(path: Path, policy: Policy) -> Iterator[Pair]:
     """Yield the pairs of a file; a bad one is an error that names file and line."""
-    for origin, row in read_rows(path):
+    for origin, row in read_rows(path, what="pairs"):
         try:
             if not isinstance(row, dict):
                 raise ValueError(f"a pair is an object, got {type(row).__name__}")
@@ -152,8 +158,7 @@ def _training_episodes(folder: Path) -> Iterator[Episode]:
     parts = sorted(RunFolder(folder).episodes.glob("train-*.parquet"))
     if not parts:
         raise ConfigError(
-            f"algorithm.data={folder} has no episodes/train-*.parquet; it takes the folder of a "
-            "run that collected episodes, or a file of pairs in JSON lines"
+            f"algorithm.data={folder} has no episodes/train-*.parquet; it takes {_SOURCES}"
         )
     for part in parts:
         for row, episode in enumerate(read_episodes(part), start=1):
@@ -181,6 +186,17 @@ def _complaint(episode: Episode, reward: float) -> str:
             f"of which {sample.num_action_tokens} are of actions, {len(sample.segments)} segments"
         )
     return "" if episode.messages else "the episode has no messages"
+
+
+def _why_no_pairs(path: Path, config: DPOConfig) -> str:
+    """Return what is missing where nothing at all could be paired."""
+    if not path.is_dir():
+        return f"{path} is empty; every line is a pair with `chosen` and `rejected`"
+    return (
+        f"the episodes of {path} make no pair: no task has two whose rewards differ by "
+        f"algorithm.min_margin={config.min_margin} or more; lower it, or collect more episodes a "
+        "task (algorithm.group_size of that run)"
+    )
 
 
 def _side(row: dict[str, object], key: str) -> Conversation:

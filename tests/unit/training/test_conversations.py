@@ -42,7 +42,8 @@ def make_conversation(*texts: str, learned: tuple[bool, ...] | None = None) -> C
 
 def conversations() -> st.SearchStrategy[Conversation]:
     texts = st.lists(st.one_of(st.text(max_size=8), st.sampled_from(LINE_ENDS)), max_size=4)
-    turn = st.tuples(texts.map("".join), texts.map("".join), st.booleans())
+    text = texts.map("".join)
+    turn = st.tuples(text, text, st.booleans()).map(lambda t: (*t[:2], t[2] and bool(t[1].strip())))
 
     def build(turns: list[tuple[str, str, bool]], last: str) -> Conversation:
         # The last reply is learned from, because one has to be.
@@ -50,7 +51,7 @@ def conversations() -> st.SearchStrategy[Conversation]:
         flags = (*(learns for _, _, learns in turns), True)
         return make_conversation(*pairs, "and now?", last, learned=flags)
 
-    return st.builds(build, st.lists(turn, max_size=3), texts.map("".join))
+    return st.builds(build, st.lists(turn, max_size=3), text.filter(str.strip))
 
 
 def read(tmp_path: Path, *lines: str) -> list[Conversation]:
@@ -73,6 +74,16 @@ def test_a_file_reads_back_as_it_was_written(tmp_path_factory: pytest.TempPathFa
 def test_messages_may_hold_any_line_end(tmp_path: Path):
     conversation = make_conversation("|".join(LINE_ENDS), "|".join(LINE_ENDS))
     assert read(tmp_path, to_json_line(conversation), GOOD)[0] == conversation
+
+
+def test_an_empty_reply_is_kept_but_not_learned_from(tmp_path: Path):
+    (read_back,) = read(tmp_path, to_json_line(make_conversation("Go.", "", "Well?", "add 1")))
+    assert read_back == make_conversation("Go.", "", "Well?", "add 1", learned=(False, True))
+
+
+def test_agentgym_may_number_its_items(tmp_path: Path):
+    (item,) = read(tmp_path, json.dumps({**agentgym_item("", "a", "b", "c", "d"), "item_id": 4}))
+    assert item.task == "4"
 
 
 def test_a_reply_is_learned_from_unless_its_line_says_otherwise(tmp_path: Path):
@@ -117,6 +128,8 @@ def test_empty_lines_are_skipped(tmp_path: Path):
         ('{"messages": [{"role": "user", "content": null}]}', "`content` is text, got nothing"),
         (GOOD.replace('"Go."', '"\\ud800"'), "message 0 has half a character"),
         (GOOD.replace('"counting/4"', "[4]"), "`task` is text, got list"),
+        (GOOD.replace('"counting/4"', "4"), "`task` is text, got int"),
+        (GOOD.replace('"add 1"', '" \\n"'), "message 1 is an empty reply, which would teach"),
         (GOOD.replace('"add 1"', '"add 1", "loss": 0'), "message 1: `loss` is true or false"),
         ('{"messages": [{"role": "user", "content": "a"}]}', "ends with an assistant message"),
         (GOOD.replace('"add 1"', '"add 1", "loss": false'), "one at least is learned from"),

@@ -256,8 +256,16 @@ def test_pairs_beyond_the_context_are_counted_and_named(
         found = load_pairs(DPOConfig(data=str(tmp_path)), policy, max_tokens=100)
     assert (len(found.pairs), found.num_left_out) == (1, 1)
     assert "counting/6: pair left out" in caplog.text
-    with pytest.raises(ConfigError, match="none of 2 pairs"):
+    with pytest.raises(ConfigError, match=r"none of 2 pairs .* 2 are longer than 10 tokens"):
         load_pairs(DPOConfig(data=str(tmp_path)), policy, max_tokens=10)
+
+
+def test_episodes_that_make_no_pair_are_told_with_the_margin(tmp_path: Path):
+    policy = small_policy("qwen3")
+    episodes = [make_episode(r, "add 1", renderer=policy.renderer) for r in (1.0, 0.0)]
+    config = DPOConfig(data=str(write_run(tmp_path, *episodes)), min_margin=1.5)
+    with pytest.raises(ConfigError, match=r"make no pair: .*algorithm\.min_margin=1\.5 .*lower it"):
+        load_pairs(config, policy, max_tokens=512)
 
 
 def test_a_reward_that_is_no_number_is_an_error_that_names_its_row(tmp_path: Path):
@@ -336,8 +344,26 @@ def test_pairs_that_teach_nothing_are_left_out_named_and_counted(
     assert "pairs.jsonl, line 2: pair left out: its two episodes are the same" in caplog.text
     assert f"line 3: pair left out: it is that of {path}, line 1 once more" in caplog.text
     path.write_text(json.dumps(same))
-    with pytest.raises(ConfigError, match="none of 1 pairs"):
+    with pytest.raises(ConfigError, match=r"none of 1 pairs .* 1 have two episodes that are the"):
         load_pairs(DPOConfig(data=str(path)), policy, max_tokens=512)
+
+
+def test_an_empty_file_and_a_missing_one_are_told_as_pairs(tmp_path: Path):
+    policy, path = small_policy("qwen3"), tmp_path / "pairs.jsonl"
+    with pytest.raises(ConfigError, match=r"pairs\.jsonl does not exist; it takes the folder of a"):
+        load_pairs(DPOConfig(data=str(path)), policy, max_tokens=512)
+    path.write_text("\n")
+    with pytest.raises(ConfigError, match=r"pairs\.jsonl is empty; every line is a pair with"):
+        load_pairs(DPOConfig(data=str(path)), policy, max_tokens=512)
+    path.write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(ConfigError, match="cannot read pairs from"):
+        load_pairs(DPOConfig(data=str(path)), policy, max_tokens=512)
+
+
+def test_an_empty_reply_may_be_rejected(tmp_path: Path):
+    policy, path = small_policy("qwen3"), tmp_path / "pairs.jsonl"
+    path.write_text(json.dumps({"chosen": side("Go.", "add 1"), "rejected": side("Go.", "")}))
+    assert len(load_pairs(DPOConfig(data=str(path)), policy, max_tokens=512).pairs) == 1
 
 
 def test_pairs_with_other_system_messages_are_of_other_tasks(tmp_path: Path):
