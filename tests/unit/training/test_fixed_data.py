@@ -42,5 +42,5 @@ def test_a_run_that_goes_on_takes_the_same_data(run: RunFolder):
 @pytest.mark.parametrize("changed", [[OTHER, ONE], [ONE], [ONE, ONE]])
 def test_a_run_that_goes_on_refuses_other_data(run: RunFolder, changed: list[Sample]):
     hold_to_data(run, [ONE, OTHER])
-    with pytest.raises(RunError, match="not what the run in .* began with"):
+    with pytest.raises(RunError, match=r"not what the run in .* began with"):
         hold_to_data(with_checkpoint(run), changed)
