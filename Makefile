@@ -17,8 +17,9 @@ $(STAMP): pyproject.toml constraints.txt scripts/setup.sh
 train: setup
 	$(BIN)/agentgym train
 
+# Two processes of one thread each: the tests wait for servers and runs as often as they compute.
 test: check
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 # What a pull request must pass before the tests: format, lint, types.
 check: setup
