@@ -8,6 +8,17 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(1, str(Path(__file__).parents[1]))  # `examples`, as from the command line
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_to_serializable(report: object) -> None:
+    """Make captured text fit for UTF-8, in which reports travel between the tests' processes."""
+    if isinstance(report, pytest.TestReport | pytest.CollectReport):
+        report.sections = [
+            (name, text.encode("utf-8", "replace").decode("utf-8"))
+            for name, text in report.sections
+        ]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
