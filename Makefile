@@ -17,9 +17,10 @@ $(STAMP): pyproject.toml constraints.txt scripts/setup.sh
 train: setup
 	$(BIN)/agentgym train
 
-# Two processes of one thread each: the tests wait for servers and runs as often as they compute.
+# Two processes of one thread each: tests wait for servers and runs as often as they compute. Files
+# in their order, because the longest ones come first.
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # What a pull request must pass before the tests: format, lint, types.
 check: setup
