@@ -25,8 +25,8 @@ from rich.console import Console
 from study_files import Study, Variant, check_runs, read_study
 
 from agentgym_rl.errors import RunError
-from agentgym_rl.evaluation.report import EvalReport, load_report
-from agentgym_rl.runs.folder import RunFolder, step_of
+from agentgym_rl.evaluation.report import EvalReport, read_reports
+from agentgym_rl.runs.folder import RunFolder
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +100,7 @@ def _last_line(log: Path) -> str:
 
 def read_curve(run: RunFolder) -> Curve:
     """Return the evaluations of a run in order."""
-    files = sorted(run.eval.glob("step-*.json"), key=lambda file: step_of(file.stem))
-    reports = [load_report(file) for file in files]
-    metrics = run.read_metrics()
+    reports, metrics = read_reports(run), run.read_metrics()
     tokens = [
         sum(line.get("rollout/tokens", 0.0) for line in metrics if line["step"] <= report.step)
         for report in reports

@@ -40,7 +40,7 @@ from agentgym_rl.envs.demos import collect_demonstrations
 from agentgym_rl.errors import ConfigError, did_you_mean
 from agentgym_rl.evaluation.evaluator import Evaluator, check_attempts
 from agentgym_rl.evaluation.horizons import save_horizons
-from agentgym_rl.evaluation.report import EvalReport, load_report
+from agentgym_rl.evaluation.report import EvalReport
 from agentgym_rl.models.compilation import enable_compilation
 from agentgym_rl.models.device import choose_device
 from agentgym_rl.models.forward import enable_checkpointing
@@ -49,7 +49,7 @@ from agentgym_rl.models.lora import add_lora, load_adapter
 from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.tasks import EpochSampler, evaluation_tasks, select_tasks
-from agentgym_rl.runs.folder import Metrics, RunFolder, step_of
+from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.agentevol import AgentEvolTrainer
 from agentgym_rl.training.conversation_files import read_conversations
 from agentgym_rl.training.conversations import Conversation, from_demonstration, texts_of
@@ -189,12 +189,6 @@ def _openenv_options(options: Mapping[str, object]) -> OpenEnvOptions:
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"env.options.{first['loc'][0]}: {first['msg']}") from None
-
-
-def read_reports(run: RunFolder) -> list[EvalReport]:
-    """Return the evaluations of a run in the order of their steps."""
-    files = sorted(run.eval.glob("step-*.json"), key=lambda file: step_of(file.stem))
-    return [load_report(file) for file in files]
 
 
 def supervised_config(config: RunConfig) -> RunConfig:

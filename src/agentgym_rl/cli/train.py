@@ -84,7 +84,7 @@ def _close(console: Console, run: RunFolder, *, seconds: float) -> None:
     """Print what came of the run and draw its curve."""
     from agentgym_rl.cli.progress import closing_table  # as above: torch
     from agentgym_rl.evaluation.curve import draw_learning_curve
-    from agentgym_rl.experiment import read_reports
+    from agentgym_rl.evaluation.report import read_reports
 
     reports, metrics = read_reports(run), run.read_metrics()
     if len(reports) > 1:

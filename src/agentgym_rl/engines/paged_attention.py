@@ -29,6 +29,7 @@ from transformers import AttentionInterface
 
 from agentgym_rl.engines.paged_pass import PagedPass
 from agentgym_rl.engines.pages import PAGE_SIZE, SCRAP_PAGE
+from agentgym_rl.models.attention import refuse_softcap
 
 PAGED_ATTENTION = "agentgym_paged"
 
@@ -146,10 +147,7 @@ def _paged_attention(
 ) -> tuple[Tensor, None]:
     """Answer transformers' attention interface: (1, H, T, D) in, (1, T, H, D) out."""
     assert attention_mask is None, "a pass says what its tokens see, not a mask"
-    if softcap is not None:
-        raise ValueError(
-            f"{type(module).__name__} caps attention logits, which is not supported yet"
-        )
+    refuse_softcap(module, softcap)
     layer = module.layer_idx
     assert isinstance(layer, Tensor), "the model's copy for generation numbers with tensors"
     out_THD = attend_pages(query[0], key[0], value[0], layer, scaling, sliding_window or 0)

@@ -11,7 +11,7 @@ from typing import Any
 
 from agentgym_rl.evaluation.attempts import AttemptScores, load_attempt_scores
 from agentgym_rl.evaluation.metrics import bootstrap_interval, wilson_interval
-from agentgym_rl.runs.folder import write_atomically
+from agentgym_rl.runs.folder import RunFolder, step_of, write_atomically
 from agentgym_rl.types import Episode, Group
 
 
@@ -85,6 +85,12 @@ def report_from_json(data: dict[str, Any]) -> EvalReport:  # Any: JSON has no st
     if data.get("several") is not None:
         data["several"] = load_attempt_scores(data["several"])
     return EvalReport(**data)
+
+
+def read_reports(run: RunFolder) -> list[EvalReport]:
+    """Return the evaluations of a run in the order of their steps."""
+    files = sorted(run.eval.glob("step-*.json"), key=lambda file: step_of(file.stem))
+    return [load_report(file) for file in files]
 
 
 def score(episodes: Sequence[Episode]) -> Score:

@@ -190,6 +190,14 @@ def causal_mask(
     return mask if window is None else mask & (key_positions > query_positions - window)
 
 
+def refuse_softcap(module: nn.Module, softcap: float | None) -> None:
+    """Raise for a model whose attention no kernel here computes as it is meant."""
+    if softcap is not None:
+        raise ValueError(
+            f"{type(module).__name__} caps attention logits, which is not supported yet"
+        )
+
+
 def _packed_attention(  # noqa: PLR0913 - the signature is transformers'
     module: nn.Module,
     query: Tensor,
@@ -205,10 +213,7 @@ def _packed_attention(  # noqa: PLR0913 - the signature is transformers'
 ) -> tuple[Tensor, None]:
     """Answer transformers' attention interface: (1, H, T, D) in, (1, T, H, D) out."""
     assert attention_mask is None, "packed batches carry a layout, not a mask"
-    if softcap is not None:
-        raise ValueError(
-            f"{type(module).__name__} caps attention logits, which is not supported yet"
-        )
+    refuse_softcap(module, softcap)
     tokens = query[0], key[0], value[0]
     if isinstance(layout, PackedSequences):
         # Without the layer's number, which would make each layer another program to a compiler.
