@@ -137,25 +137,25 @@ async def test_a_hung_call_keeps_its_place():
 
 
 async def test_idle_episodes_are_reaped_and_used_ones_are_not():
-    with server_thread("fakes:TroubleEnv", limits=ServerLimits(lease_s=1.0)) as url:
+    with server_thread("fakes:TroubleEnv", limits=ServerLimits(lease_s=2)) as url:
         async with raw_client(url) as api:
             idle, used = await api.start(), await api.start()
-            for _ in range(7):
-                await asyncio.sleep(0.25)
+            for _ in range(8):
+                await asyncio.sleep(0.4)
                 status, _ = await api("GET", f"{used}/observation")
                 assert status == 200
             status, body = await api("GET", f"{idle}/observation")
             assert (status, body["error"]["type"]) == (410, "gone")
-            assert "no call for 1 s" in body["error"]["message"]
+            assert "no call for 2 s" in body["error"]["message"]
             _, health = await api("GET", "/health")
             assert (health["num_episodes"], health["num_reaped"]) == (1, 1)
 
 
 async def test_a_call_longer_than_the_lease_is_not_reaped():
-    with server_thread("fakes:TroubleEnv", limits=ServerLimits(lease_s=0.2)) as url:
+    with server_thread("fakes:TroubleEnv", limits=ServerLimits(lease_s=1)) as url:
         async with raw_client(url) as api:
             path = await api.start()
-            status, _ = await api("POST", f"{path}/step", {"round": 0, "action": "sleep 0.8"})
+            status, _ = await api("POST", f"{path}/step", {"round": 0, "action": "sleep 2.5"})
             assert status == 200
 
 
