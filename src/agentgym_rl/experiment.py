@@ -392,15 +392,18 @@ class _Experiment:
             options=config.env.options,
         )
         self._progress.begin("demonstrations", num_demos)
-        conversations: list[Conversation] = []
+        conversations, num_found = list[Conversation](), 0
         for demo in demos:
-            conversations.append(from_demonstration(demo, self._agent))
-            self._progress.on_step({"step": len(conversations)})
-        if len(conversations) < num_demos:
+            try:
+                conversations += from_demonstration(demo, self._agent)
+            except ValueError as error:
+                logger.warning("%s: the demonstration is left out: %s", demo.task.id, error)
+                continue
+            num_found += 1
+            self._progress.on_step({"step": num_found})
+        if num_found < num_demos:
             logger.warning(
-                "the expert gave %d demonstrations; %d were asked for",
-                len(conversations),
-                num_demos,
+                "the expert gave %d demonstrations; %d were asked for", num_found, num_demos
             )
         if not conversations:
             raise ConfigError(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import importlib
 
 from agentgym_rl.agents.desk import Desk
+from agentgym_rl.agents.expert_desk import DemonstratedContext, ExpertDesk, run_at_once
 from agentgym_rl.agents.formats import ParsedReply, make_format
 from agentgym_rl.agents.play import Play
-from agentgym_rl.agents.requests import GO_ON, PLAN, plan_of
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.demos import Demonstration
-from agentgym_rl.types import Message
 
 
 class Agent:
@@ -46,22 +45,15 @@ class Agent:
         """Work on a task until the desk says that it is over, or there is nothing more to try."""
         await Play(self.config, desk, first_prompt=self.first_prompt, parse=self.parse).to_end()
 
-    def demonstrate(self, demo: Demonstration) -> tuple[Message, ...]:
-        """Return the conversation in which this agent would have acted like the expert.
+    def demonstrate(self, demo: Demonstration) -> tuple[DemonstratedContext, ...]:
+        """Return the contexts in which this agent would have acted like the expert.
 
-        With planning, the plans are the actions that the expert went on to take.
+        Plans are the actions that the expert went on to take, summaries those that it had taken.
+        Raises ValueError where the agent does not do what it is shown.
         """
-        planning, messages = self.config.planning, list[Message]()
-        for index, (observation, action) in enumerate(
-            zip(demo.observations, demo.actions, strict=True)
-        ):
-            shown = observation if index else self.first_prompt(observation)
-            if planning.enabled and (index % planning.every == 0 if planning.every else index == 0):
-                plan = plan_of(demo.actions[index:])
-                messages += [Message("user", f"{shown}\n\n{PLAN}"), Message("assistant", plan)]
-                shown = GO_ON
-            messages += [Message("user", shown), Message("assistant", self.write(action))]
-        return tuple(messages)
+        desk = ExpertDesk(demo, self.write)
+        run_at_once(self.play(desk))
+        return desk.contexts()
 
 
 def make_agent(config: AgentConfig, spec: EnvSpec) -> Agent:

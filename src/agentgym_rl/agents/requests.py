@@ -18,12 +18,17 @@ LEARNED = "You have tried this task before, without success. What did you learn?
 LEFT_OUT = "(Earlier rounds are left out here.)"
 
 _MAX_STEPS = 5
-"""Of a demonstrated plan: it has to fit into a reply."""
+"""Of a demonstrated plan or summary: it has to fit into a reply."""
 
 
 def plan_of(actions: Sequence[str]) -> str:
     """Return the plan of one who is going to take these actions: "1. go forward\\n2. ..."."""
     return "\n".join(f"{place}. {action}" for place, action in enumerate(actions[:_MAX_STEPS], 1))
+
+
+def summary_of(actions: Sequence[str]) -> str:
+    """Return the summary of one who took these actions, the latest of them."""
+    return "Done: " + "; ".join(actions[-_MAX_STEPS:])
 
 
 def joined(*texts: str) -> str:

@@ -112,7 +112,11 @@ def write_demonstrations(
     demos = collect_demonstrations(
         env, cls.tasks(split), num_demos=number, max_rounds=4 * cls.spec.max_rounds
     )
-    lines = [to_json_line(from_demonstration(demo, agent)) + "\n" for demo in demos]
+    lines = [
+        to_json_line(conversation) + "\n"
+        for demo in demos
+        for conversation in from_demonstration(demo, agent)
+    ]
     if not lines:
         raise EnvError(f"{env} has no expert that solves a task of split {split!r}")
     output.write_text("".join(lines), encoding="utf-8")

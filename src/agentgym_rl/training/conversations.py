@@ -35,10 +35,15 @@ class Conversation:
         return self.messages[: 2 if self.messages[0].role == "system" else 1]
 
 
-def from_demonstration(demo: Demonstration, agent: Agent) -> Conversation:
-    """Return the conversation in which this agent would have acted like the expert."""
-    messages = agent.demonstrate(demo)
-    return Conversation(demo.task.id, messages, tuple(m.role == "assistant" for m in messages))
+def from_demonstration(demo: Demonstration, agent: Agent) -> list[Conversation]:
+    """Return what this agent would have been shown and said in the expert's place.
+
+    It is one conversation for each context that the agent begins.
+    """
+    return [
+        Conversation(demo.task.id, context.messages, context.is_learned)
+        for context in agent.demonstrate(demo)
+    ]
 
 
 def from_episode(episode: Episode) -> Conversation:

@@ -197,7 +197,8 @@ def test_demonstrations_of_a_planning_agent_plan_what_the_expert_does():
     )
     demo = demonstrate(CountingEnv(), Task("counting", "train", 4), max_rounds=9)
     assert demo is not None
-    messages = Agent(config, CountingEnv.spec).demonstrate(demo)
+    (context,) = Agent(config, CountingEnv.spec).demonstrate(demo)
+    messages = context.messages
     lines = [f"{place}. {action}" for place, action in enumerate(demo.actions, 1)]
     assert messages[0].content == f"{GOAL}\n\n{PLAN}"
     assert messages[1].content.splitlines() == lines[:5]

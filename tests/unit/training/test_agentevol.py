@@ -82,7 +82,12 @@ def make_config(**changes: object) -> RunConfig:
 async def run_iterations(config: RunConfig, run: RunFolder, *, num_demos: int) -> None:
     agent, policy = Agent(AGENT, CountingEnv.spec), small_policy("qwen3")
     shown = [demonstrate(CountingEnv(), task, max_rounds=5) for task in TASKS[:num_demos]]
-    demos = [from_demonstration(demo, agent) for demo in shown if demo is not None]
+    demos = [
+        conversation
+        for demo in shown
+        if demo is not None
+        for conversation in from_demonstration(demo, agent)
+    ]
     run.create("")
     engine = NativeEngine(policy, config.engine)
     try:

@@ -317,7 +317,7 @@ def test_a_demonstration_becomes_what_the_agent_would_have_said():
     assert demo == Demonstration(
         Task("counting", "train", 4), ("Goal: 5. Count: 0.", "Count: 3."), ("add 3", "add 2")
     )
-    conversation = from_demonstration(demo, agent)
+    (conversation,) = from_demonstration(demo, agent)
     assert conversation.task == "counting/4"
     assert conversation.is_learned == (False, True, False, True)
     assert [message.content for message in conversation.messages] == [
