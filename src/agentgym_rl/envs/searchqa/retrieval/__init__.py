@@ -1,0 +1,1 @@
+"""Search engines over a corpus of passages: in this process, built once on disk, or over HTTP."""
