@@ -1,0 +1,94 @@
+"""Sentence embeddings with any encoder of transformers, in the way of E5: a prefix for what a text
+is, the mean over its tokens, length 1. The one place of deep search that uses torch.
+"""
+
+# Shape suffixes: B texts, T tokens, D dimensions of a vector.
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentgym_rl.errors import EnvError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+_BATCH_TEXTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderSettings:
+    """Which model turns texts into vectors, and how. An index and its queries need the same."""
+
+    model: str
+    """A hub name or a directory."""
+    query_prefix: str = "query: "
+    passage_prefix: str = "passage: "
+    max_tokens: int = 256
+
+
+class Encoder:
+    """A loaded model, on the GPU where there is one. Threads wait for each other.
+
+    Raises EnvError for a model that cannot be loaded.
+    """
+
+    def __init__(self, settings: EncoderSettings) -> None:
+        # Late: torch is heavy, and only dense retrieval needs it.
+        import torch
+        from transformers import AutoModel, AutoTokenizer
+
+        self.settings = settings
+        self._device = "cuda" if torch.cuda.is_available() else "cpu"
+        dtype = torch.float16 if self._device == "cuda" else torch.float32
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(settings.model)
+            model = AutoModel.from_pretrained(settings.model, dtype=dtype)
+        except (OSError, ValueError) as error:
+            raise EnvError(f"cannot load the encoder {settings.model!r}: {error}") from error
+        self._tokenizer = cast("PreTrainedTokenizerBase", tokenizer)
+        self._model = model.to(self._device).eval()
+        self.num_dimensions = int(self._model.config.hidden_size)
+        self._lock = threading.Lock()
+
+    def encode_queries(self, queries: Sequence[str]) -> NDArray[np.float32]:
+        """Return one vector of length 1 for each query, in order."""
+        return self._encode([self.settings.query_prefix + query for query in queries])
+
+    def encode_passages(self, contents: Sequence[str]) -> NDArray[np.float32]:
+        """Return one vector of length 1 for each passage, in order."""
+        return self._encode([self.settings.passage_prefix + text for text in contents])
+
+    def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        # Texts of like length share a batch, so that little of it is padding.
+        order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
+        vectors_BD = np.empty((len(texts), self.num_dimensions), dtype=np.float32)
+        with self._lock:
+            for start in range(0, len(texts), _BATCH_TEXTS):
+                places = order[start : start + _BATCH_TEXTS]
+                vectors_BD[places] = self._encode_batch([texts[place] for place in places])
+        return vectors_BD
+
+    def _encode_batch(self, texts: list[str]) -> NDArray[np.float32]:
+        import torch  # late, as above
+
+        tokens = self._tokenizer(
+            texts,
+            padding=True,
+            truncation=True,
+            max_length=self.settings.max_tokens,
+            return_tensors="pt",
+        ).to(self._device)
+        with torch.inference_mode():
+            hidden_BTD = self._model(**tokens).last_hidden_state.float()
+            mask_BT1 = tokens["attention_mask"].unsqueeze(-1)
+            sum_BD = (hidden_BTD * mask_BT1).sum(dim=1)
+            mean_BD = sum_BD / mask_BT1.sum(dim=1).clamp(min=1)
+            unit_BD = torch.nn.functional.normalize(mean_BD, dim=-1)
+        return unit_BD.cpu().numpy()

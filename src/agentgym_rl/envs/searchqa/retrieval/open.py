@@ -1,0 +1,105 @@
+"""Opens a search engine by its options, building the index at first use where there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from agentgym_rl.envs.searchqa.cache_folder import cache_folder
+from agentgym_rl.envs.searchqa.retrieval.base import Retriever
+from agentgym_rl.envs.searchqa.retrieval.bm25 import Bm25Retriever
+from agentgym_rl.envs.searchqa.retrieval.build import build_index
+from agentgym_rl.envs.searchqa.retrieval.cache import CachedRetriever
+from agentgym_rl.envs.searchqa.retrieval.corpus import Corpus, open_corpus
+from agentgym_rl.envs.searchqa.retrieval.folder import FORMAT, IndexFolder
+from agentgym_rl.envs.searchqa.retrieval.hybrid import HybridRetriever
+from agentgym_rl.envs.searchqa.retrieval.progress import progress_bar
+from agentgym_rl.envs.searchqa.retrieval.remote import RemoteAddress, RemoteRetriever
+from agentgym_rl.errors import ConfigError, did_you_mean
+
+Backend = Literal["bm25", "dense", "hybrid", "remote"]
+_BUILD_WAIT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieverOptions:
+    """Which search engine, over what. Raises ConfigError for options that do not go together.
+
+    With neither `index` nor `corpus` nor `url` it is BM25 over the embedded corpus.
+    """
+
+    backend: Backend = "bm25"
+    index: str | None = None
+    """A folder that `agentgym index` made."""
+    corpus: str | None = None
+    """A .jsonl, .jsonl.gz or .parquet file, indexed (BM25) in the cache folder at first use."""
+    url: str | None = None
+    """The server of the back end "remote"."""
+    token: str | None = None
+    """Bearer token of that server."""
+    timeout_s: float = 30.0
+    """Deadline of a call to that server, its retries included."""
+
+    def __post_init__(self) -> None:
+        known = get_args(Backend)
+        if self.backend not in known:
+            hint = did_you_mean(self.backend, known)
+            raise ConfigError(f"no back end {self.backend!r}{hint}; there are {', '.join(known)}")
+        if (self.backend == "remote") != (self.url is not None):
+            raise ConfigError('backend="remote" and a url go together: give both or neither')
+        if sum(place is not None for place in (self.index, self.corpus, self.url)) > 1:
+            raise ConfigError("give one of index, corpus and url")
+        if self.backend in ("dense", "hybrid") and self.index is None:
+            raise ConfigError(
+                f"backend={self.backend!r} needs the index of a corpus with vectors: make it with "
+                "`agentgym index CORPUS -o FOLDER --dense MODEL` and give index=FOLDER"
+            )
+        if not self.timeout_s > 0:
+            raise ConfigError(f"timeout_s must be above 0, got {self.timeout_s}")
+
+
+def open_retriever(spec: RetrieverOptions) -> Retriever:
+    """Return the search engine, which remembers its last searches.
+
+    Raises EnvError or ValueError where it cannot be opened, with the remedy.
+    """
+    if spec.url is not None:
+        address = RemoteAddress(spec.url, token=spec.token, timeout_s=spec.timeout_s)
+        return CachedRetriever(RemoteRetriever(address))
+    if spec.index is not None:
+        folder = IndexFolder(Path(spec.index).expanduser())
+        if folder.read_meta() is None:
+            raise ValueError(
+                f"there is no finished index in {folder.root}: `agentgym index CORPUS -o "
+                f"{folder.root}` makes one, and goes on with one that was interrupted"
+            )
+    else:
+        folder = index_in_cache(_corpus(spec))
+    return CachedRetriever(_local(spec.backend, folder))
+
+
+def index_in_cache(corpus: Corpus) -> IndexFolder:
+    """Return the index of a corpus in the cache folder, built now if it is not there."""
+    folder = IndexFolder(cache_folder() / f"index-{corpus.fingerprint}-v{FORMAT}")
+    if folder.read_meta() is None:
+        with progress_bar(f"indexing {corpus.name} (once)") as report:
+            build_index(corpus, folder.root, wait_s=_BUILD_WAIT_S, report=report)
+    return folder
+
+
+def _corpus(spec: RetrieverOptions) -> Corpus:
+    if spec.corpus is None:
+        raise ConfigError("give index=FOLDER, corpus=FILE or url=ADDRESS")
+    return open_corpus(Path(spec.corpus).expanduser())
+
+
+def _local(backend: Backend, folder: IndexFolder) -> Retriever:
+    words = Bm25Retriever(folder.words)
+    if backend == "bm25":
+        return words
+    # Late: FAISS is an optional extra.
+    from agentgym_rl.envs.searchqa.retrieval.dense import DenseRetriever
+
+    dense = DenseRetriever(folder.dense, words)
+    return dense if backend == "dense" else HybridRetriever((words, dense))

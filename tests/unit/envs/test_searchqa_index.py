@@ -1,0 +1,251 @@
+"""Building and searching an index of words: formats, odd queries, ties, kill -9 and resume."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from agentgym_rl.envs.searchqa.passages import Passage
+from agentgym_rl.envs.searchqa.retrieval.bm25 import Bm25Retriever
+from agentgym_rl.envs.searchqa.retrieval.build import build_index
+from agentgym_rl.envs.searchqa.retrieval.corpus import open_corpus
+from agentgym_rl.envs.searchqa.retrieval.folder import IndexFolder
+from agentgym_rl.envs.searchqa.retrieval.open import RetrieverOptions, open_retriever
+from agentgym_rl.errors import ConfigError, EnvError
+
+PASSAGES = (
+    Passage("f1", "Stalker", "Stalker is a 1979 film directed by Andrei Tarkovsky."),
+    Passage("f2", "Solaris", "Solaris is a 1972 film directed by Andrei Tarkovsky."),
+    Passage("f3", "Tarkovsky", "A short piece that names no film."),
+    Passage("c1", "Reykjavík", "The capital of Iceland; running water is hot.\nSecond line."),
+    Passage("e", "", "A text without a title about penguins."),
+)
+
+
+def write_corpus(path: Path, passages: Sequence[Passage] = PASSAGES) -> Path:
+    rows = [json.dumps({"id": p.id, "contents": p.contents}) for p in passages]
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def retriever(tmp_path_factory: pytest.TempPathFactory) -> Bm25Retriever:
+    folder = tmp_path_factory.mktemp("index")
+    build_index(open_corpus(write_corpus(folder / "corpus.jsonl")), folder / "index")
+    return Bm25Retriever(IndexFolder(folder / "index").words)
+
+
+def ids(retriever: Bm25Retriever, query: str, topk: int = 3) -> list[str]:
+    return [hit.passage.id for hit in retriever.search([query], topk)[0]]
+
+
+def test_it_finds_by_stems_and_without_accents(retriever: Bm25Retriever):
+    assert ids(retriever, "reykjavik ran", 1) == ["c1"]
+    assert ids(retriever, "RUNS", 1) == ["c1"]
+    assert ids(retriever, "film directors Stalker", 1) == ["f1"]
+
+
+def test_a_word_in_the_title_counts_more(retriever: Bm25Retriever):
+    assert ids(retriever, "Tarkovsky")[0] == "f3"
+
+
+def test_passages_come_back_as_they_were(retriever: Bm25Retriever):
+    assert [retriever.get(p.id) for p in PASSAGES] == list(PASSAGES)
+    assert retriever.get("F1") is None and retriever.get("") is None
+    assert retriever.at_row(3) == PASSAGES[3]
+    with pytest.raises(EnvError, match="no row 99"):
+        retriever.at_row(99)
+    assert len(retriever) == 5
+
+
+@pytest.mark.parametrize("topk", [1, 2, 100, 10**12])
+def test_topk_is_obeyed(retriever: Bm25Retriever, topk: int):
+    hits = retriever.search(["film", "penguins", "film"], topk)
+    assert [len(found) for found in hits] == [min(topk, 3), 1, min(topk, 3)]
+    assert [hit.score for hit in hits[0]] == sorted((h.score for h in hits[0]), reverse=True)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("", " ", "\0", '"', "a:b", "AND OR NOT", "(((", "]^~*?", "id:f1 +x -y", "\ud800", "日本"),
+        *("film:" * 20_000, "x" * 100_000, " ".join(f"w{n}" for n in range(15_000))),
+    ],
+    ids=lambda query: ascii(query[:12]),
+)
+def test_any_text_is_a_query(retriever: Bm25Retriever, query: str):
+    assert len(retriever.search([query], 3)) == 1
+    assert retriever.get(query) is None
+
+
+def test_equal_scores_are_ordered_by_row(tmp_path: Path):
+    same = [Passage(f"p{n}", "Same", "the same words") for n in range(200)]
+    corpus = open_corpus(write_corpus(tmp_path / "c.jsonl", same))
+    build_index(corpus, tmp_path / "index", commit_every=30)
+    found = Bm25Retriever(tmp_path / "index" / "words").search(["same words"], 5)[0]
+    assert [hit.passage.id for hit in found] == ["p0", "p1", "p2", "p3", "p4"]
+
+
+def test_threads_read_at_once(retriever: Bm25Retriever):
+    expected = retriever.search(["film Tarkovsky"], 3)
+    failures: list[object] = []
+
+    def read() -> None:
+        for _ in range(200):
+            if retriever.search(["film Tarkovsky"], 3) != expected:
+                failures.append("differs")
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+@pytest.mark.parametrize("start", [0, 1, 4, 5, 9])
+def test_every_format_reads_the_same(tmp_path: Path, start: int):
+    plain = write_corpus(tmp_path / "c.jsonl")
+    spaced = tmp_path / "spaced.jsonl"
+    spaced.write_text("\n\n" + plain.read_text().replace("\n", "\n  \n"))
+    with gzip.open(tmp_path / "c.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.write(plain.read_text())
+    columns = {name: [getattr(p, name) for p in PASSAGES] for name in ("id", "title", "text")}
+    pq.write_table(pa.table(columns), tmp_path / "c.parquet", row_group_size=2)
+    for name in ("c.jsonl", "spaced.jsonl", "c.jsonl.gz", "c.parquet"):
+        assert list(open_corpus(tmp_path / name).read(start)) == list(PASSAGES[start:]), name
+
+
+def test_bad_corpora_are_refused_in_words(tmp_path: Path):
+    def build(name: str, text: str) -> None:
+        (tmp_path / name).write_text(text)
+        build_index(open_corpus(tmp_path / name), tmp_path / f"{name}-index")
+
+    with pytest.raises(ValueError, match=r"row 1 of a\.jsonl"):
+        build("a.jsonl", '{"id": "1", "text": "x"}\n{"id": ')
+    with pytest.raises(ValueError, match="list is not an object"):
+        build("b.jsonl", "[1]\n")
+    with pytest.raises(ValueError, match="'x2' is there more than once"):
+        build("c.jsonl", "".join(f'{{"id": "x{n % 4}", "text": "t"}}\n' for n in (0, 1, 2, 3, 6)))
+    with pytest.raises(ValueError, match="no passages"):
+        build("d.jsonl", "\n")
+    with pytest.raises(ValueError, match=r"give a \.jsonl"):
+        build("e.csv", "x")
+    with pytest.raises(ValueError, match="no corpus file"):
+        open_corpus(tmp_path / "missing.jsonl")
+
+
+def test_a_folder_of_another_corpus_is_refused(tmp_path: Path):
+    first = open_corpus(write_corpus(tmp_path / "a.jsonl"))
+    second = open_corpus(write_corpus(tmp_path / "b.jsonl", PASSAGES[:2]))
+    build_index(first, tmp_path / "index")
+    assert build_index(first, tmp_path / "index").num_passages == 5
+    with pytest.raises(ValueError, match=r"another corpus \(a\.jsonl, 5"):
+        build_index(second, tmp_path / "index")
+
+
+_BUILD = """
+import sys, time
+from pathlib import Path
+from agentgym_rl.envs.searchqa.retrieval.build import build_index
+from agentgym_rl.envs.searchqa.retrieval.corpus import open_corpus
+def report(done, expected):
+    print(done, flush=True)
+    time.sleep(float(sys.argv[3]))
+build_index(open_corpus(Path(sys.argv[1])), Path(sys.argv[2]), wait_s=30, commit_every=500,
+            report=report)
+"""
+
+
+def start_build(corpus: Path, index: Path, pause_s: float) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _BUILD, str(corpus), str(index), str(pause_s)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_killed_build_goes_on(tmp_path: Path):
+    many = [Passage(f"p{n}", f"Title {n}", f"word{n} and number{n % 7}") for n in range(6200)]
+    corpus, index = write_corpus(tmp_path / "c.jsonl", many), tmp_path / "index"
+    for seen in ("2000", "4000"):
+        with start_build(corpus, index, pause_s=0.2) as process:
+            assert process.stdout is not None
+            while process.stdout.readline().strip() != seen:
+                assert process.poll() is None
+            os.kill(process.pid, signal.SIGKILL)
+    assert IndexFolder(index).read_meta() is None
+    with pytest.raises(ValueError, match="no finished index"):
+        open_retriever(RetrieverOptions(index=str(index)))
+    reports: list[int] = []
+    meta = build_index(
+        open_corpus(corpus), index, report=lambda done, expected: reports.append(done)
+    )
+    assert meta.num_passages == 6200 and reports[0] >= 4000
+    retriever = Bm25Retriever(IndexFolder(index).words)
+    assert len(retriever) == 6200
+    for n in (0, 499, 500, 2000, 4100, 6199):
+        assert ids(retriever, f"word{n}") == [f"p{n}"] and retriever.at_row(n) == many[n]
+    assert not (index / "ids.u64").exists() and not (index / "building.json").exists()
+
+
+def test_two_builders_make_one_index(tmp_path: Path):
+    many = [Passage(f"p{n}", f"Title {n}", f"word{n}") for n in range(3000)]
+    corpus, index = write_corpus(tmp_path / "c.jsonl", many), tmp_path / "index"
+    processes = [start_build(corpus, index, pause_s=0.1) for _ in range(2)]
+    outputs = [process.communicate(timeout=60)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert sorted(len(output.split()) for output in outputs) == [0, 4]
+    assert len(Bm25Retriever(IndexFolder(index).words)) == 3000
+
+
+def test_a_builder_does_not_wait_unless_told(tmp_path: Path):
+    corpus = open_corpus(write_corpus(tmp_path / "c.jsonl"))
+    started = time.monotonic()
+    with (
+        IndexFolder(tmp_path / "index").locked(),
+        pytest.raises(ValueError, match="another process builds"),
+    ):
+        build_index(corpus, tmp_path / "index")
+    assert time.monotonic() - started < 5
+
+
+def test_a_corpus_is_indexed_in_the_cache_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AGENTGYM_CACHE", str(tmp_path / "cache"))
+    corpus = write_corpus(tmp_path / "c.jsonl")
+    for _ in range(2):
+        with open_retriever(RetrieverOptions(corpus=str(corpus))) as retriever:
+            assert retriever.search(["penguins"], 1)[0][0].passage.id == "e"
+    assert len(list((tmp_path / "cache" / "searchqa").iterdir())) == 1
+
+
+def test_an_index_of_another_version_is_refused(tmp_path: Path):
+    build_index(open_corpus(write_corpus(tmp_path / "c.jsonl")), tmp_path / "index")
+    meta = tmp_path / "index" / "index.json"
+    meta.write_text(json.dumps({**json.loads(meta.read_text()), "format": 99}))
+    with pytest.raises(ValueError, match="format 99"):
+        open_retriever(RetrieverOptions(index=str(tmp_path / "index")))
+
+
+def test_options_that_do_not_go_together_are_refused():
+    with pytest.raises(ConfigError, match="did you mean 'bm25'"):
+        RetrieverOptions(backend="bm26")  # pyrefly: ignore
+    for options in (
+        {"backend": "remote"},
+        {"url": "http://x"},
+        {"index": "a", "corpus": "b"},
+        {"backend": "dense"},
+        {"backend": "hybrid", "corpus": "b"},
+        {"timeout_s": 0.0},
+    ):
+        with pytest.raises(ConfigError):
+            RetrieverOptions(**options)
