@@ -28,7 +28,8 @@ REPOSITORY = Path(__file__).parents[2]
 SOURCE = REPOSITORY / "src" / PACKAGE
 
 LAYERS = (
-    ("cli", "ui"),
+    ("cli",),
+    ("ui",),
     ("experiment",),
     ("distributed", "evaluation"),
     ("training",),
@@ -161,6 +162,8 @@ def test_the_light_parts_start_without_torch():
         "envs.client.agentgym",
         "envs.client.openenv",
         "envs.server.app",
+        "ui.server",
+        "cli.ui",
         "cli.main",
     )
     program = (

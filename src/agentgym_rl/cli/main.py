@@ -220,6 +220,24 @@ def bench(
 
 
 @app.command()
+def ui(
+    runs: Annotated[Path, typer.Argument(help="Folder that holds run folders.")] = Path("runs"),
+    port: Annotated[int, typer.Option(help="Port; 0 picks a free one.", min=0, max=65535)] = 8420,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    opens_browser: Annotated[
+        bool, typer.Option("--open/--no-open", help="Whether to open a browser.")
+    ] = True,
+    is_public: Annotated[
+        bool, typer.Option("--public", help="Allow an address that other machines reach.")
+    ] = False,
+) -> None:
+    """Look at runs in the browser: curves, episodes, tokens; play an environment."""
+    from agentgym_rl.cli.ui import run_ui  # start-up time
+
+    run_ui(runs, host=host, port=port, opens_browser=opens_browser, is_public=is_public)
+
+
+@app.command()
 def doctor() -> None:
     """Tell what this machine has, what is missing, and how to get it."""
     from agentgym_rl.cli.doctor import diagnose  # start-up time

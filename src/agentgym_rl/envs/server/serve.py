@@ -89,7 +89,7 @@ class EnvServer(uvicorn.Server):
                 timeout_graceful_shutdown=_GRACE_S,
             )
         )
-        self._socket = _bind(address.host, address.port)
+        self._socket = bind(address.host, address.port)
         self._on_ready = on_ready
         self._draining: asyncio.Task[None] | None = None
         host = f"[{address.host}]" if ":" in address.host else address.host
@@ -142,7 +142,8 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises ValueError where there is none to have."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)

@@ -1,0 +1,25 @@
+"""`agentgym ui`."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+
+from agentgym_rl.errors import ConfigError
+
+
+def run_ui(runs: Path, *, host: str, port: int, opens_browser: bool, is_public: bool) -> None:
+    """Serve the web UI until interrupted."""
+    try:
+        from agentgym_rl.ui.server import UiServer  # an optional extra
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"the web UI needs {error.name!r}: pip install 'agentgym-rl[ui]'"
+        ) from error
+
+    def tell(url: str) -> None:
+        print(f"runs of {runs} at {url} (Ctrl-C stops)", flush=True)
+        if opens_browser:
+            webbrowser.open(url)
+
+    UiServer(runs, host=host, port=port, is_public=is_public, on_ready=tell).run()

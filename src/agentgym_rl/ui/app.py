@@ -1,0 +1,87 @@
+"""The application behind `agentgym ui`: a JSON API over run folders, and the page that uses it.
+
+Run folders are only ever read. Routes are plain functions, which the framework calls on threads;
+what they know of runs is in `RunReader`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+
+from agentgym_rl.errors import AgentGymError
+from agentgym_rl.ui.answers import ApiError, refusal
+from agentgym_rl.ui.gate import Gate
+from agentgym_rl.ui.reader import RunReader
+from agentgym_rl.ui.routes_runs import run_routes
+
+logger = logging.getLogger(__name__)
+
+STATIC = Path(__file__).parent / "static"
+
+
+def make_app(root: Path, *, names: Sequence[str] = ()) -> ASGIApp:
+    """Return the application over the runs below `root`; `names` are those of this machine."""
+    # No pages about the API: they would load scripts from elsewhere.
+    app = FastAPI(title="agentgym ui", docs_url=None, redoc_url=None, openapi_url=None)
+    app.include_router(run_routes(RunReader(root)))
+    app.add_api_route("/vendor/plotly.min.js", _plotly, methods=["GET"], response_model=None)
+    app.add_exception_handler(ApiError, _refused)
+    app.add_exception_handler(AgentGymError, _failed)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _broken)
+    app.mount("/", StaticFiles(directory=STATIC, html=True))
+    return Gate(app, names=names)
+
+
+def plotly_file() -> Path | None:
+    """Return plotly.js out of the installed package, which need not be imported for it."""
+    spec = find_spec("plotly")
+    if spec is None or spec.origin is None:
+        return None
+    file = Path(spec.origin).parent / "package_data" / "plotly.min.js"
+    return file if file.is_file() else None
+
+
+def _plotly() -> Response:
+    file = plotly_file()
+    if file is None:
+        return refusal(404, "plotly is not installed: pip install 'agentgym-rl[ui]'")
+    return FileResponse(
+        file, media_type="text/javascript", headers={"cache-control": "max-age=86400"}
+    )
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError), "what it is registered for"
+    return refusal(error.status, error.message)
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    return refusal(409, str(error))
+
+
+def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError), "what it is registered for"
+    first = error.errors()[0]
+    return refusal(400, f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}")
+
+
+def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException), "what it is registered for"
+    return refusal(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
+
+
+def _broken(request: Request, error: Exception) -> Response:
+    logger.error("%s failed", request.url.path, exc_info=error)
+    return refusal(500, f"{type(error).__name__}: {error}")

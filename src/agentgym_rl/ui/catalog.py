@@ -1,0 +1,175 @@
+"""The runs below a folder: which there are, where their files lie, and how each one stands.
+
+A run is a folder with config.toml or metrics.jsonl, or with the episodes of `agentgym eval`; its id
+is its path relative to the runs folder ("." for the runs folder itself). Nothing is written, and
+nothing outside the runs folder is read: an id or a link that leads out of it is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.ui.answers import ApiError
+from agentgym_rl.ui.series import MetricSeries
+
+_INNER = frozenset({"episodes", "checkpoints", "model", "tokenizer", "eval", "engine"})
+"""Folders of a run that hold no runs."""
+_MAX_DEPTH = 6
+_MAX_FOLDERS = 20_000
+"""Of a search: a runs folder that is somebody's home must not hold up the page."""
+_MAX_CONFIG_BYTES = 2_000_000
+_REMEMBERED_S = 2.0
+"""How long a search of the runs folder is good for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The recipe of a run as far as it can be read."""
+
+    text: str = ""
+    table: dict[str, object] | None = None
+    problem: str | None = None
+
+    def get(self, section: str, key: str) -> object:
+        """Return a setting; None where there is none."""
+        inner = (self.table or {}).get(section)
+        return inner.get(key) if isinstance(inner, dict) else None
+
+    def word(self, section: str, key: str) -> str | None:
+        """Return a setting that is a text."""
+        value = self.get(section, key)
+        return value if isinstance(value, str) else None
+
+
+class RunCatalog:
+    """Finds runs and opens their files. Thread-safe."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.resolve()
+        self._lock = threading.Lock()
+        self._found: tuple[float, list[str], str | None] = (-1e9, [], None)
+        self._series: dict[str, MetricSeries] = {}
+        self._configs: dict[str, tuple[object, Config]] = {}
+
+    def find(self) -> tuple[list[str], str | None]:
+        """Return the ids of all runs, sorted, and what is wrong with the search, if anything."""
+        with self._lock:
+            found_at, ids, problem = self._found
+            if time.monotonic() - found_at > _REMEMBERED_S:
+                ids, problem = _search(self.root)
+                self._found = (time.monotonic(), ids, problem)
+            return ids, problem
+
+    def folder(self, run: str) -> RunFolder:
+        """Return the folder of a run; refuses whatever is none."""
+        if "\0" in run or not run:
+            raise ApiError(400, f"{run!r} is no name of a run")
+        parts = PurePosixPath(run).parts
+        if run.startswith(("/", "~")) or ".." in parts:
+            raise ApiError(400, f"{run!r} is no path below the runs folder")
+        path = self.inside(self.root / run)
+        try:
+            is_there = is_run(path)
+        except OSError as error:
+            raise ApiError(404, f"run {run!r} cannot be read: {error.strerror}") from None
+        if not is_there:
+            raise ApiError(404, f"there is no run {run!r} below the runs folder")
+        return RunFolder(path)
+
+    def inside(self, path: Path) -> Path:
+        """Return where a path leads to; refuses one that leads out of the runs folder."""
+        try:
+            real = path.resolve()
+        except (OSError, RuntimeError, ValueError):
+            raise ApiError(404, f"{path.name!r} cannot be read") from None
+        if not real.is_relative_to(self.root):
+            raise ApiError(403, f"{path.name!r} leads out of the runs folder, so it is not read")
+        return real
+
+    def series(self, run: str) -> MetricSeries:
+        """Return the metrics of a run, remembered between requests."""
+        file = self.inside(self.folder(run).metrics_file)
+        with self._lock:
+            return self._series.setdefault(str(file), MetricSeries(file))
+
+    def config(self, run: str) -> Config:
+        """Return the recipe of a run, with what is wrong with it."""
+        file = self.inside(self.folder(run).config_file)
+        try:
+            stat = file.stat()
+        except OSError as error:
+            return Config(problem=f"config.toml cannot be read: {error.strerror}")
+        state = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        known = self._configs.get(str(file))
+        if known is None or known[0] != state:
+            known = self._configs[str(file)] = (state, _read_config(file))
+        return known[1]
+
+    def episodes(self, run: str) -> Path:
+        """Return the folder with the parts: that of a run, or of `agentgym eval`."""
+        folder = self.folder(run)
+        episodes = self.inside(folder.episodes)
+        return episodes if episodes.is_dir() else folder.path
+
+
+def is_run(path: Path) -> bool:
+    """Return whether a folder holds a run."""
+    if (path / "config.toml").is_file() or (path / "metrics.jsonl").is_file():
+        return True
+    return path.is_dir() and any(path.glob("eval-*.parquet"))
+
+
+def _search(root: Path) -> tuple[list[str], str | None]:
+    ids: list[str] = []
+    num_folders = 0
+    for folder in _folders(root):
+        num_folders += 1
+        if num_folders > _MAX_FOLDERS:
+            return sorted(ids), f"only the first {_MAX_FOLDERS} folders were searched for runs"
+        try:
+            if is_run(folder):
+                ids.append(folder.relative_to(root).as_posix())
+        except OSError:
+            continue
+    return sorted(ids), None
+
+
+def _folders(root: Path) -> Iterator[Path]:
+    """Yield the folders that may hold runs, widest first. Links are not followed."""
+    level = [root]
+    for _ in range(_MAX_DEPTH):
+        yield from level
+        level = [inner for folder in level for inner in _inner_folders(folder)]
+
+
+def _inner_folders(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(
+                Path(entry.path)
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False)
+                and entry.name not in _INNER
+                and not entry.name.startswith(".")
+            )
+    except OSError:
+        return []
+
+
+def _read_config(file: Path) -> Config:
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(_MAX_CONFIG_BYTES).decode("utf-8", "replace")
+    except OSError as error:
+        return Config(problem=f"config.toml cannot be read: {error.strerror}")
+    try:
+        return Config(text, tomllib.loads(text))
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        return Config(text, problem=f"config.toml is no TOML: {error}")

@@ -1,0 +1,100 @@
+"""What a list of episodes can be narrowed to, as SQL over the index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agentgym_rl.types import StopReason
+
+Outcome = Literal["success", "failure", "failed"]
+Sort = Literal["step", "reward", "num_rounds", "num_tokens", "seconds"]
+Order = Literal["asc", "desc"]
+
+_FAILURES = ", ".join(f"'{reason}'" for reason in StopReason if reason.is_failure)
+_OUTCOMES: dict[Outcome, str] = {
+    "success": "success",
+    "failure": f"NOT success AND stop_reason NOT IN ({_FAILURES})",
+    "failed": f"stop_reason IN ({_FAILURES})",
+}
+HAS_TEXT = (
+    "key IN (SELECT key FROM mentions WHERE text_key IN "
+    "(SELECT text_key FROM texts WHERE contains(text, ?)))"
+)
+
+
+MAX_ROWS = 1000
+"""Of one page."""
+
+Word = Annotated[str, Field(max_length=1000)]
+Number = Annotated[int, Field(ge=-(2**31), lt=2**31)]
+
+
+class EpisodeFilter(BaseModel):
+    """Conditions that all must hold; None: any."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    phase: Word | None = None
+    step_min: Number | None = None
+    step_max: Number | None = None
+    env: Word | None = None
+    category: Word | None = None
+    outcome: Outcome | None = None
+    stop_reason: Word | None = None
+    rounds_min: Number | None = None
+    rounds_max: Number | None = None
+    group: Number | None = None
+    task_index: int | None = Field(None, ge=-(2**63), lt=2**63)
+    text: Word | None = None
+    """Letters of either case do not matter."""
+
+
+class EpisodePage(EpisodeFilter):
+    """One page of what a filter leaves of a run."""
+
+    run: Word
+    sort: Sort = "step"
+    order: Order = "desc"
+    limit: int = Field(50, ge=0, le=MAX_ROWS)
+    offset: int = Field(0, ge=0, lt=2**31)
+
+
+@dataclass(slots=True)
+class Where:
+    """A condition in SQL with its parameters."""
+
+    terms: list[str] = field(default_factory=list)
+    parameters: list[object] = field(default_factory=list)
+
+    @property
+    def sql(self) -> str:
+        return " AND ".join(self.terms) or "TRUE"
+
+    def add(self, term: str, *parameters: object) -> None:
+        self.terms.append(term)
+        self.parameters.extend(parameters)
+
+
+def condition(wanted: EpisodeFilter) -> Where:
+    """Return the filter in SQL; what users write is in the parameters alone."""
+    where = Where()
+    for column in ("phase", "env", "category", "stop_reason", "group", "task_index"):
+        value = getattr(wanted, column)  # the names of columns are those of the fields
+        if value is not None:
+            where.add(f'"{column}" = ?', value)
+    for column, low, high in (
+        ("step", wanted.step_min, wanted.step_max),
+        ("num_rounds", wanted.rounds_min, wanted.rounds_max),
+    ):
+        if low is not None:
+            where.add(f"{column} >= ?", low)
+        if high is not None:
+            where.add(f"{column} <= ?", high)
+    if wanted.outcome is not None:
+        where.add(f"({_OUTCOMES[wanted.outcome]})")
+    if wanted.text:
+        where.add(HAS_TEXT, wanted.text.lower())
+    return where

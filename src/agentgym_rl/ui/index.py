@@ -1,0 +1,173 @@
+"""The index of a run's episodes: three tables in memory that lists, filters and searches ask.
+
+    episodes   one row an episode: what lists show and filters compare
+    texts      the distinct texts of each part, in lower case
+    mentions   which episode has which text
+
+Reading a thousand parts takes seconds, so a request waits for at most `budget_s`; the rest is read
+in the background, and answers tell how many parts they rest on. Parts that appear, change or go
+while a run goes on are followed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from agentgym_rl.ui.part_columns import EPISODES, MENTIONS, TEXTS, PartColumns, part_columns
+from agentgym_rl.ui.parts import BROKEN, PartFile, list_parts
+
+logger = logging.getLogger(__name__)
+
+_BATCH = 32
+"""Parts that are read and put into the tables together."""
+_FRESH_S = 0.5
+"""How long a listing of the folder is good for."""
+_TABLES = {"episodes": EPISODES, "texts": TEXTS, "mentions": MENTIONS}
+
+
+@dataclass(frozen=True, slots=True)
+class IndexState:
+    """How much of the folder an answer rests on."""
+
+    parts: int
+    parts_read: int
+    problem: str | None
+
+    def to_json(self) -> dict[str, object]:
+        return {"parts": self.parts, "parts_read": self.parts_read, "problem": self.problem}
+
+
+class EpisodeIndex:
+    """The episodes of one folder. Thread-safe; `ask` while parts are being read is fine."""
+
+    def __init__(self, folder: Path, *, num_threads: int = 2) -> None:
+        self._folder = folder
+        self._base = duckdb.connect(":memory:", config={"threads": num_threads})
+        self._base.execute("SET enable_external_access = false")
+        for name, schema in _TABLES.items():
+            self._base.register("nothing", schema.empty_table())
+            self._base.execute(f"CREATE TABLE {name} AS SELECT * FROM nothing")
+            self._base.unregister("nothing")
+        self._pool = ThreadPoolExecutor(num_threads, thread_name_prefix="episode-parts")
+        self._working = threading.Lock()
+        self._reader: threading.Thread | None = None
+        self._known: dict[PartFile, int] = {}
+        self._broken: dict[PartFile, str] = {}
+        self._stems: dict[int, str] = {}
+        self._numbers = 0
+        self._listed: tuple[float, list[PartFile]] = (-1e9, [])
+
+    def refresh(self, *, budget_s: float = 0.3) -> IndexState:
+        """Follow the folder for a while; what takes longer goes on in the background."""
+        deadline = time.monotonic() + budget_s
+        if self._working.acquire(timeout=budget_s):
+            try:
+                self._read(deadline)
+            finally:
+                self._working.release()
+        state = self.state()
+        if state.parts_read < state.parts and (self._reader is None or not self._reader.is_alive()):
+            self._reader = threading.Thread(target=self._read_all, daemon=True, name="index")
+            self._reader.start()
+        return state
+
+    def state(self) -> IndexState:
+        parts = self._listed[1]
+        broken = [self._broken[part] for part in parts if part in self._broken]
+        num_read = sum(part in self._known or part in self._broken for part in parts)
+        problem = None
+        if broken:
+            more = f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+            problem = f"{broken[0]}{more}"
+        return IndexState(len(parts), num_read, problem)
+
+    def ask(self, sql: str, parameters: Sequence[object] = ()) -> list[dict[str, object]]:
+        """Return the rows of a query, each with its columns by name."""
+        with self._base.cursor() as cursor:
+            result = cursor.execute(sql, parameters)
+            names = [column[0] for column in result.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
+
+    def stem(self, part: int) -> str:
+        """Return the name of a part by its number."""
+        return self._stems[part]
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _read_all(self) -> None:
+        with self._working:
+            self._read(time.monotonic() + 600.0)
+
+    def _read(self, deadline: float) -> None:
+        """Take in what is new, newest parts first, until the deadline."""
+        now = time.monotonic()
+        if now - self._listed[0] > _FRESH_S:
+            self._listed = (now, list_parts(self._folder))
+            self._drop_missing()
+        fresh = [
+            part
+            for part in sorted(self._listed[1], key=lambda part: part.mtime_ns, reverse=True)
+            if part not in self._known and part not in self._broken
+        ]
+        size = 4  # small at first, so that the deadline is kept where parts are large
+        while fresh and time.monotonic() < deadline:
+            batch, fresh = fresh[:size], fresh[size:]
+            self._add(batch)
+            size = _BATCH if time.monotonic() + 0.2 < deadline else 4
+
+    def _drop_missing(self) -> None:
+        present = set(self._listed[1])
+        gone = [number for part, number in self._known.items() if part not in present]
+        self._known = {part: n for part, n in self._known.items() if part in present}
+        self._broken = {part: why for part, why in self._broken.items() if part in present}
+        if gone:
+            with self._base.cursor() as cursor:
+                cursor.execute("BEGIN")
+                own = "SELECT key FROM episodes WHERE part IN (SELECT unnest(?))"
+                cursor.execute(f"DELETE FROM mentions WHERE key IN ({own})", [gone])
+                cursor.execute("DELETE FROM episodes WHERE part IN (SELECT unnest(?))", [gone])
+                cursor.execute(
+                    "DELETE FROM texts WHERE text_key NOT IN (SELECT text_key FROM mentions)"
+                )
+                cursor.execute("COMMIT")
+
+    def _add(self, batch: Sequence[PartFile]) -> None:
+        first = self._numbers
+        self._numbers += len(batch)
+        found = list(self._pool.map(self._columns, batch, range(first, first + len(batch))))
+        columns = [item for item in found if isinstance(item, PartColumns)]
+        if columns:
+            self._insert(columns)
+        for number, (part, item) in enumerate(zip(batch, found, strict=True), start=first):
+            if isinstance(item, PartColumns):
+                self._known[part] = number
+                self._stems[number] = part.stem
+            else:
+                self._broken[part] = item
+
+    def _insert(self, columns: Sequence[PartColumns]) -> None:
+        with self._base.cursor() as cursor:
+            cursor.execute("BEGIN")
+            for name in _TABLES:
+                rows = pa.concat_tables([getattr(item, name) for item in columns])
+                cursor.register("rows", rows)
+                cursor.execute(f"INSERT INTO {name} SELECT * FROM rows")
+                cursor.unregister("rows")
+            cursor.execute("COMMIT")
+
+    def _columns(self, part: PartFile, number: int) -> PartColumns | str:
+        """Return what is kept of a part, or why nothing is."""
+        try:
+            return part_columns(self._folder / part.name, number)
+        except BROKEN as error:
+            return f"{part.name} cannot be read: {str(error).splitlines()[0]}"

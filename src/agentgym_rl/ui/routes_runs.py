@@ -1,0 +1,80 @@
+"""Routes that read: runs, metrics, evaluations, episodes and their tokens."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from agentgym_rl.ui.answers import ApiError, answer
+from agentgym_rl.ui.episode_lists import facets, list_episodes
+from agentgym_rl.ui.filters import EpisodePage
+from agentgym_rl.ui.reader import RunReader
+from agentgym_rl.ui.series import columns_of, names_of
+
+Run = Annotated[str, Query(max_length=1000)]
+Number = Annotated[int | None, Query(ge=-(2**31), lt=2**31)]
+Word = Annotated[str | None, Query(max_length=1000)]
+Place = Annotated[int, Query(ge=0, lt=2**31)]
+
+
+def run_routes(reader: RunReader) -> APIRouter:
+    """Return the routes over a reader."""
+    router = APIRouter(prefix="/api", default_response_class=Response)
+    _add_runs(router, reader)
+    _add_episodes(router, reader)
+    return router
+
+
+def _add_runs(router: APIRouter, reader: RunReader) -> None:
+    catalog = reader.catalog
+
+    @router.get("/runs")
+    def runs() -> Response:
+        return answer(reader.overview.runs())
+
+    @router.get("/config")
+    def config(run: Run) -> Response:
+        found = catalog.config(run)
+        return answer({"toml": found.text, "problem": found.problem})
+
+    @router.get("/metric_names")
+    def metric_names(run: Run) -> Response:
+        series = catalog.series(run)
+        return answer({"names": names_of(series.rows()), "problem": series.problem})
+
+    @router.get("/metrics")
+    def metrics(run: Run, names: Word = None, after: Number = None) -> Response:
+        series = catalog.series(run)
+        rows = series.rows()
+        wanted = names.split(",") if names else names_of(rows)
+        if after is not None:
+            rows = [row for row in rows if (row["step"] or 0) > after]
+        return answer(columns_of(rows, wanted) | {"problem": series.problem})
+
+    @router.get("/reports")
+    def reports(run: Run) -> Response:
+        return answer(reader.reports(run))
+
+
+def _add_episodes(router: APIRouter, reader: RunReader) -> None:
+    @router.get("/facets")
+    def facets_of(run: Run) -> Response:
+        return answer(facets(reader.index(run)))
+
+    @router.get("/episodes")
+    def episodes(page: Annotated[EpisodePage, Query()]) -> Response:
+        return answer(list_episodes(reader.index(page.run), page))
+
+    @router.get("/episode")
+    def episode(run: Run, episode: Run) -> Response:
+        return answer(reader.episode(run, episode))
+
+    @router.get("/tokens")
+    def tokens(run: Run, episode: Run, sample: Place = 0) -> Response:
+        return answer(reader.tokens(run, episode, sample))
+
+    @router.get("/{rest:path}")
+    def unknown(rest: str) -> Response:
+        raise ApiError(404, f"there is no route /api/{rest}")
