@@ -11,9 +11,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from tests.ui_servers import UiClient, episode, make_run, ui_process
 
 from agentgym_rl.runs.episodes import write_episodes
+from ui_servers import UiClient, episode, make_run, ui_process
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m'\"; DROP TABLE episodes; \u202e\u0000 </textarea>"
 
