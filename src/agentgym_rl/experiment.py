@@ -36,6 +36,7 @@ from agentgym_rl.envs.client.base import EnvSource
 from agentgym_rl.envs.client.http import HttpEnvSource
 from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.envs.client.openenv import OpenEnvOptions, OpenEnvSource
+from agentgym_rl.envs.client.workers import WorkersEnvSource
 from agentgym_rl.envs.demos import collect_demonstrations
 from agentgym_rl.errors import ConfigError, did_you_mean
 from agentgym_rl.evaluation.evaluator import Evaluator, check_attempts
@@ -149,7 +150,19 @@ def make_source(config: EnvConfig) -> EnvSource:
     if not config.url:
         if config.dialect != "agentgym_rl":
             raise ConfigError(f"env.dialect={config.dialect} is of a server: set env.url as well")
+        if config.workers:
+            return WorkersEnvSource(
+                config.name,
+                num_workers=config.workers,
+                options=config.options,
+                timeout_s=config.timeout_s,
+            )
         return LocalEnvSource(config.name, options=config.options, timeout_s=config.timeout_s)
+    if config.workers:
+        raise ConfigError(
+            f"env.workers={config.workers} are of this machine, and env.url={config.url} has its "
+            "own: remove one of the two"
+        )
     token = _read_token(config.token_file) if config.token_file else None
     if config.dialect == "openenv":
         return OpenEnvSource(

@@ -31,6 +31,7 @@ _MAY_CHANGE = (
     "eval.every",
     "env.timeout_s",
     "env.url",
+    "env.workers",
     "env.token_file",
 )
 

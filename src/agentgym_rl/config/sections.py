@@ -38,6 +38,10 @@ class EnvConfig(BaseConfig):
     url: str = ""
     """Address of an environment server; empty runs the environment in this process."""
 
+    workers: int = Field(default=0, ge=0, le=256)
+    """Processes that hold the episodes, for environments that compute much; 0 uses this one. Not
+    with `url`, whose server has workers of its own."""
+
     dialect: Literal["agentgym_rl", "agentgym", "openenv"] = "agentgym_rl"
     """What the server at `url` speaks: our own protocol, AgentGym's or OpenEnv's."""
 
