@@ -20,13 +20,21 @@ from agentgym_rl.types import Task
 
 if TYPE_CHECKING:  # only `serve` needs the HTTP stack
     from agentgym_rl.envs.server.backend import ServerLimits
-    from agentgym_rl.envs.server.serve import Address
+    from agentgym_rl.envs.server.bound import Address
+
+RETRIEVER = "searchqa-retriever"
+"""The one service that is no environment: the search engine of deep search."""
 
 
 def run_server(
     env: str, address: Address, limits: ServerLimits, *, num_workers: int, options: Sequence[str]
 ) -> None:
     """Serve until interrupted."""
+    if env == RETRIEVER:
+        from agentgym_rl.cli.retrieval import serve_retriever  # only this service needs it
+
+        serve_retriever(address, _parse_options(options))
+        return
     from agentgym_rl.envs.server.serve import EnvServer  # only this command needs the HTTP stack
 
     def tell(url: str) -> None:

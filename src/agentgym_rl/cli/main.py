@@ -107,7 +107,13 @@ def eval_(
 
 @app.command()
 def serve(  # noqa: PLR0913 - an option is an argument
-    env: EnvName,
+    env: Annotated[
+        str,
+        typer.Argument(
+            help='A name from `agentgym envs`, "module:Class", or searchqa-retriever: the search '
+            "engine by itself."
+        ),
+    ],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 picks a free one.", min=0, max=65535)] = 8000,
     workers: Annotated[
@@ -123,14 +129,14 @@ def serve(  # noqa: PLR0913 - an option is an argument
         float, typer.Option(help="Seconds without a call after which an episode is closed.")
     ] = 600.0,
     options: Annotated[
-        list[str] | None, typer.Argument(help="key=value options of the environment")
+        list[str] | None, typer.Argument(help="key=value options of what is served")
     ] = None,
 ) -> None:
-    """Serve an environment over HTTP."""
+    """Serve an environment, or the search engine of deep search, over HTTP."""
     # Start-up time: no other command needs these.
     from agentgym_rl.cli.environments import run_server
     from agentgym_rl.envs.server.backend import ServerLimits
-    from agentgym_rl.envs.server.serve import Address
+    from agentgym_rl.envs.server.bound import Address
 
     run_server(
         env,
@@ -189,6 +195,34 @@ def check(
     from agentgym_rl.cli.environments import check_environment  # start-up time
 
     check_environment(env, num_tasks=tasks, call_timeout_s=call_timeout)
+
+
+@app.command()
+def index(
+    corpus: Annotated[
+        Path,
+        typer.Argument(help="Passages: .jsonl, .jsonl.gz or .parquet (docs/deep-search.md)."),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the index.")],
+    dense: Annotated[
+        str | None, typer.Option(help="Also vectors, of this encoder: a hub name or a directory.")
+    ] = None,
+    faiss: Annotated[
+        Path | None, typer.Option(help="Use the vectors of this FAISS file; --dense made them.")
+    ] = None,
+    factory: Annotated[
+        str, typer.Option(help="Kind of FAISS index: Flat, SQfp16, IVF4096,PQ64 ...")
+    ] = "Flat",
+    query_prefix: Annotated[str, typer.Option(help="What the encoder wants before a query.")] = (
+        "query: "
+    ),
+    passage_prefix: Annotated[str, typer.Option(help="And before a passage.")] = "passage: ",
+) -> None:
+    """Build the search index of a corpus, or go on with one that was interrupted."""
+    from agentgym_rl.cli.retrieval import VectorOptions, index_corpus  # start-up time
+
+    vectors = VectorOptions(dense, faiss, factory, query_prefix, passage_prefix)
+    index_corpus(corpus, output, vectors)
 
 
 @app.command()

@@ -10,7 +10,8 @@ import pytest
 
 from agentgym_rl.envs.server.app import EnvApp
 from agentgym_rl.envs.server.backend import ServerLimits
-from agentgym_rl.envs.server.serve import Address, EnvServer, is_loopback
+from agentgym_rl.envs.server.bound import Address, is_loopback
+from agentgym_rl.envs.server.serve import EnvServer
 from env_servers import RawClient, raw_client, server_process, server_thread
 from fakes import HANG_OVER
 

@@ -10,8 +10,6 @@ import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from agentgym_rl.envs.searchqa.retrieval.bm25 import open_tantivy, to_document
 from agentgym_rl.envs.searchqa.retrieval.corpus import Corpus
 from agentgym_rl.envs.searchqa.retrieval.folder import IndexFolder, IndexMeta
@@ -121,6 +119,8 @@ class _IdHashes:
 
     def find_repeated(self, corpus: Corpus) -> str | None:
         """Return an id that the corpus has more than once; None where there is none."""
+        import numpy as np  # late: opening a finished index need not wait for it
+
         hashes_N = np.fromfile(self.path, dtype=np.uint64)
         hashes_N.sort()
         repeated_N = hashes_N[1:][hashes_N[1:] == hashes_N[:-1]]

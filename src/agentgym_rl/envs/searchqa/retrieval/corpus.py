@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 import orjson
-import pyarrow.parquet as pq
 
 from agentgym_rl.envs.searchqa.passages import Passage, passage_from_row
 
@@ -62,6 +61,8 @@ class ParquetCorpus(Corpus):
     """A Parquet file with the columns that `passage_from_row` reads."""
 
     def __init__(self, path: Path) -> None:
+        import pyarrow.parquet as pq  # late: others start without it
+
         self.name = path.name
         self.fingerprint = _fingerprint(path)
         self._path = path
@@ -75,6 +76,8 @@ class ParquetCorpus(Corpus):
             )
 
     def read(self, start: int = 0) -> Iterator[Passage]:
+        import pyarrow.parquet as pq  # late, as above
+
         row = 0
         with pq.ParquetFile(self._path) as file:
             for batch in file.iter_batches(_PARQUET_ROWS, columns=self._columns):

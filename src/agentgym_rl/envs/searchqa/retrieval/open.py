@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Literal, get_args
+
+from pydantic import TypeAdapter, ValidationError
 
 from agentgym_rl.envs.searchqa.cache_folder import cache_folder
 from agentgym_rl.envs.searchqa.retrieval.base import Retriever
@@ -59,7 +62,22 @@ class RetrieverOptions:
             raise ConfigError(f"timeout_s must be above 0, got {self.timeout_s}")
 
 
-def open_retriever(spec: RetrieverOptions) -> Retriever:
+def parse_options(given: Mapping[str, object]) -> RetrieverOptions:
+    """Return options that a user wrote. Raises ConfigError for one that is wrong or unknown."""
+    known = [field.name for field in fields(RetrieverOptions)]
+    for name in given:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise ConfigError(f"no option {name!r}{hint}; there are {', '.join(known)}")
+    try:
+        return TypeAdapter(RetrieverOptions).validate_python(dict(given))
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        name = ".".join(map(str, wrong["loc"]))
+        raise ConfigError(f"option {name}={wrong['input']!r}: {wrong['msg']}") from None
+
+
+def open_retriever(spec: RetrieverOptions) -> CachedRetriever:
     """Return the search engine, which remembers its last searches.
 
     Raises EnvError or ValueError where it cannot be opened, with the remedy.

@@ -184,10 +184,10 @@ def _decode(body: bytes, num_queries: int) -> list[list[Hit]]:
     return [[_hit(item, rank) for rank, item in enumerate(items)] for items in results]
 
 
-def _hit(item: Mapping[str, object], rank: int) -> Hit:
+def _hit(item: object, rank: int) -> Hit:
     """Return one hit. Without a score its rank gives one, without an id its text does."""
-    document = item.get("document", item)
-    if not isinstance(document, Mapping):
+    document = item.get("document", item) if isinstance(item, Mapping) else None
+    if not isinstance(item, Mapping) or not isinstance(document, Mapping):
         raise ValueError("a document is not an object")
     score = item.get("score", 1.0 / (1 + rank))
     digest = hashlib.blake2b(orjson.dumps(document), digest_size=6).hexdigest()

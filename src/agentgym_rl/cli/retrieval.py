@@ -1,0 +1,74 @@
+"""`agentgym index` and `agentgym serve searchqa-retriever`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agentgym_rl.envs.searchqa.retrieval.build import build_index
+from agentgym_rl.envs.searchqa.retrieval.corpus import open_corpus
+from agentgym_rl.envs.searchqa.retrieval.open import open_retriever, parse_options
+from agentgym_rl.envs.searchqa.retrieval.progress import progress_bar
+from agentgym_rl.errors import ConfigError
+
+if TYPE_CHECKING:  # only `serve` needs the HTTP stack
+    from agentgym_rl.envs.server.bound import Address
+
+
+@dataclass(frozen=True, slots=True)
+class VectorOptions:
+    """What `agentgym index` is told about vectors."""
+
+    model: str | None
+    faiss_file: Path | None
+    factory: str
+    query_prefix: str
+    passage_prefix: str
+
+
+def index_corpus(corpus_file: Path, folder: Path, vectors: VectorOptions) -> None:
+    """Build the index of a corpus, or go on with one that was interrupted."""
+    if vectors.faiss_file is not None and vectors.model is None:
+        raise ConfigError(
+            "--faiss needs --dense MODEL: the encoder that its vectors were made with"
+        )
+    corpus = open_corpus(corpus_file)
+    with progress_bar(f"indexing {corpus.name}") as report:
+        meta = build_index(corpus, folder, report=report)
+    print(f"{meta.num_passages} passages of {corpus.name} in {folder}")
+    if vectors.model is None:
+        return
+    # Late: FAISS is an optional extra.
+    from agentgym_rl.envs.searchqa.retrieval.dense_build import add_vectors, use_vectors
+    from agentgym_rl.envs.searchqa.retrieval.encoder import EncoderSettings
+
+    settings = EncoderSettings(vectors.model, vectors.query_prefix, vectors.passage_prefix)
+    if vectors.faiss_file is not None:
+        use_vectors(folder, vectors.faiss_file, settings)
+    else:
+        with progress_bar(f"encoding {corpus.name}") as report:
+            add_vectors(corpus, folder, settings, factory=vectors.factory, report=report)
+    print(f"vectors of {vectors.model} in {folder / 'dense'}")
+
+
+def serve_retriever(address: Address, options: Mapping[str, object]) -> None:
+    """Serve `/retrieve` until interrupted. Options are those of `RetrieverOptions`, and `topk`."""
+    from agentgym_rl.envs.searchqa.retrieval.service import (  # only this needs the HTTP stack
+        DEFAULT_TOPK,
+        RetrieverServer,
+    )
+
+    given = dict(options)
+    topk = given.pop("topk", DEFAULT_TOPK)
+    if not isinstance(topk, int) or isinstance(topk, bool):
+        raise ConfigError(f"topk must be a whole number, got {topk!r}")
+    retriever = open_retriever(parse_options(given))
+
+    def tell(url: str) -> None:
+        print(f"searchqa-retriever at {url}, {len(retriever)} passages (Ctrl-C stops)", flush=True)
+        if address.is_open and not address.token:
+            print("WARNING: whoever reaches this address can use it; see --token", flush=True)
+
+    RetrieverServer(retriever, address, topk=topk, on_ready=tell).run()

@@ -1,0 +1,111 @@
+"""An ASGI application under uvicorn, on an address that is safe: what all our servers share."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+_KEEP_ALIVE_S = 75
+"""Longer than a client keeps an idle connection (client/http.py), so that only it closes one."""
+_GRACE_S = 10
+"""How long requests that are running may take to finish once the server stops."""
+_WEBSOCKET_PING_S = 20.0
+"""A peer that does not answer two of these in time has gone, and its episode with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens, and who may use it. Port 0 takes a free port.
+
+    Raises ValueError for a host that others can reach without a token, unless `is_open` says that
+    this is meant.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    token: str | None = None
+    is_open: bool = False
+
+    def __post_init__(self) -> None:
+        if self.token == "":
+            raise ValueError("the token is empty: give one, or none at all")
+        if not (is_loopback(self.host) or self.token or self.is_open):
+            raise ValueError(
+                f"host {self.host!r} can be reached from other machines, and whoever reaches it "
+                "can use it: set a token (--token), use 127.0.0.1, or say that this is meant "
+                "(--open)"
+            )
+
+
+class BoundServer(uvicorn.Server):
+    """A server whose port is taken when it is made. `run()` blocks; SIGTERM and SIGINT end it.
+
+    `on_ready` gets the address ("http://127.0.0.1:41001") once requests are answered. Raises
+    ValueError for an address that cannot be bound.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        address: Address,
+        *,
+        max_message_bytes: int,
+        on_ready: Callable[[str], None] | None = None,
+    ) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                # Above the limit on messages, so that a large one is refused in words.
+                ws_max_size=4 * max_message_bytes,
+                ws_ping_interval=_WEBSOCKET_PING_S,
+                ws_ping_timeout=_WEBSOCKET_PING_S,
+                log_config=None,  # whoever runs the server decides about logging
+                log_level="warning",
+                access_log=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=_GRACE_S,
+            )
+        )
+        self._socket = bind(address.host, address.port)
+        self._on_ready = on_ready
+        host = f"[{address.host}]" if ":" in address.host else address.host
+        self.url = f"http://{host}:{self._socket.getsockname()[1]}"
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        super().run(sockets or [self._socket])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and self._on_ready is not None:
+            self._on_ready(self.url)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # uvicorn raises the signal again after its shutdown; an end that was asked for is status 0.
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises ValueError where there is none to have."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise ValueError(f"cannot listen on {host}:{port}: {error}; try another port") from error
