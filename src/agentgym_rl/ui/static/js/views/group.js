@@ -1,0 +1,141 @@
+// Group compare: the episodes of one task side by side, round by round, and where they part.
+
+import { get } from "../api.js";
+import { empty, outcome, present } from "../components.js";
+import { fill, h, icon } from "../dom.js";
+import { count, number, signed, words } from "../format.js";
+import { go, href, integerOf } from "../route.js";
+
+/**
+ * Give every cell the number of its branch: episodes that acted the same so far share one. Returns
+ * branches[round][episode], null after the episode's end.
+ */
+export function branchesOf(episodes) {
+  const longest = Math.max(0, ...episodes.map((episode) => episode.rounds.length));
+  const known = new Map();
+  const paths = episodes.map(() => "");
+  const rows = [];
+  for (let index = 0; index < longest; index += 1) {
+    rows.push(episodes.map((episode, column) => {
+      const round = episode.rounds[index];
+      if (!round) return null;
+      paths[column] += `\u0000${round.action ?? round.reply}`;
+      if (!known.has(paths[column])) known.set(paths[column], known.size);
+      return known.get(paths[column]);
+    }));
+  }
+  return rows;
+}
+
+class GroupView {
+  constructor(root, context) {
+    this.context = context;
+    this.params = context.params;
+    this.body = h("div", { class: "group-body" });
+    fill(root, this.body);
+    const { run, phase, step, group } = this.params;
+    present(this.body, () => get("group", { run, phase, step, group }, { signal: context.signal }), (answer) => this.build(answer), { signal: context.signal, label: "Reading the group" })
+      .then(() => this.answer && this.show());
+  }
+
+  build(answer) {
+    this.answer = answer;
+    const { episodes, common_rounds: common } = answer;
+    if (!episodes.length) return empty("An empty group", "This group has no stored episodes.");
+    this.drawHead(answer);
+    const rewards = episodes.map((episode) => episode.reward).filter((reward) => reward !== null);
+    const hasSpread = new Set(rewards).size > 1;
+    const branches = branchesOf(episodes);
+    const rows = [this.headRow(episodes)];
+    branches.forEach((row, index) => {
+      if (index === common) rows.push(this.partingRow(index));
+      rows.push(this.roundRow(row, index));
+    });
+    if (common >= branches.length) rows.push(h("div", { class: "parting is-same", role: "row" }, h("span", { role: "cell" }, "All episodes took the same actions to the end.")));
+    return [
+      hasSpread ? null : h("p", { class: "notice" }, icon("info", 15), "All rewards of this group are the same: with advantages taken within the group it teaches nothing."),
+      h("div", { class: "group-scroll", tabIndex: 0, role: "region", "aria-label": "Episodes side by side" },
+        h("div", { class: "group-grid", role: "table", "aria-label": "Rounds of each episode", style: { "--columns": episodes.length } }, rows)),
+    ];
+  }
+
+  drawHead({ task, episodes, common_rounds: common }) {
+    const solved = episodes.filter((episode) => episode.success).length;
+    const name = [task?.env, task?.index ?? task?.task_index].filter((item) => item !== undefined && item !== null).join(" ") || "Group";
+    fill(this.context.slot, h("div", { class: "episode-head" },
+      h("span", { class: "episode-title clip" }, h("b", {}, name), " ", h("span", { class: "muted" }, task?.category ?? "")),
+      h("span", { class: "muted clip" }, `${this.params.phase} step ${this.params.step} · group ${this.params.group} · ${solved} of ${count(episodes.length, "episode")} succeeded · the same for ${count(common, "round")}`),
+      h("nav", { class: "episode-links", "aria-label": "Other groups" },
+        h("button", { type: "button", class: "button small", title: "Previous group ([)", onclick: () => this.turn(-1), disabled: Number(this.params.group) <= 0 }, icon("back", 13), "Previous"),
+        h("button", { type: "button", class: "button small", title: "Next group (])", onclick: () => this.turn(1) }, "Next", icon("forward", 13)))));
+  }
+
+  headRow(episodes) {
+    return h("div", { class: "group-row group-heads", role: "row" }, h("span", { class: "group-round", role: "columnheader" }, "round"),
+      episodes.map((episode) => h("div", { class: "group-head", role: "columnheader" },
+        h("a", { class: "link", href: href("replay", { run: this.params.run, episode: episode.episode }) }, `episode ${episode.sample_index}`), " ", outcome(episode),
+        h("div", { class: "faint clip", title: words(episode.stop_reason) }, `reward ${episode.reward === null ? "none" : signed(episode.reward)} · ${count(episode.num_rounds, "round")} · ${words(episode.stop_reason)}`))));
+  }
+
+  partingRow(index) {
+    return h("div", { class: "parting", role: "row" }, h("span", { role: "cell" }, index ? `Here they part, after ${count(index, "round")} in common` : "They part with the first action"));
+  }
+
+  roundRow(branches, index) {
+    return h("div", { class: "group-row", role: "row", "data-round": index + 1 },
+      h("span", { class: "group-round number", role: "rowheader" }, number(index + 1)),
+      branches.map((branch, column) => (branch === null ? h("div", { class: "group-cell is-over", role: "cell" }) : this.cell(this.answer.episodes[column], index, branch))));
+  }
+
+  cell(episode, index, branch) {
+    const round = episode.rounds[index];
+    const address = href("replay", { run: this.params.run, episode: episode.episode, round: index + 1 });
+    return h("div", { class: "group-cell", role: "cell", style: { "--branch": `var(--series-${branch % 8})` } },
+      h("a", { class: "group-action mono", href: address, title: round.reply }, round.action ?? round.reply),
+      round.reward ? h("span", { class: `group-reward ${round.reward > 0 ? "is-plus" : "is-minus"}` }, signed(round.reward)) : null,
+      round.valid_action === false ? h("span", { class: "badge badge-warn" }, "invalid") : null,
+      h("div", { class: "group-observation faint", title: round.observation }, round.observation));
+  }
+
+  /** Mark the round of the address. */
+  show() {
+    const round = integerOf(this.params.round, { fallback: 0 });
+    for (const row of this.body.querySelectorAll(".group-row[data-round]")) row.classList.toggle("is-current", Number(row.dataset.round) === round);
+    this.body.querySelector(".group-row.is-current")?.scrollIntoView({ block: "nearest" });
+  }
+
+  update(params) {
+    this.params = params;
+    if (this.answer) this.show();
+  }
+
+  step(change) {
+    const last = Math.max(0, ...this.answer.episodes.map((episode) => episode.rounds.length));
+    const round = integerOf(this.params.round, { fallback: 0 });
+    this.context.set({ round: Math.max(1, Math.min(last, round + change)) }, { replace: true });
+  }
+
+  turn(change) {
+    const group = Number(this.params.group) + change;
+    if (group >= 0) go("group", { ...this.params, group, round: "" });
+  }
+}
+
+export default {
+  title: "Group",
+  needsRun: true,
+  identity: (params) => `${params.phase}|${params.step}|${params.group}`,
+  mount(root, context) {
+    const view = new GroupView(root, context);
+    return {
+      update: (params) => view.update(params),
+      keys: [
+        { keys: ["j", "ArrowDown"], label: "Next round", run: () => view.step(1) },
+        { keys: ["k", "ArrowUp"], label: "Previous round", run: () => view.step(-1) },
+        { keys: "]", label: "Next group", run: () => view.turn(1) },
+        { keys: "[", label: "Previous group", run: () => view.turn(-1) },
+        { keys: "Escape", label: "Back", run: () => history.back() },
+      ],
+    };
+  },
+};

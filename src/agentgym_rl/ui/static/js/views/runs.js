@@ -1,0 +1,155 @@
+// Runs overview: the list of runs, and the curves of those that are ticked, laid over each other.
+
+import { get } from "../api.js";
+import { badge, failure, loading, noRuns } from "../components.js";
+import { CurveBoard, DEFAULT_METRICS } from "../curve_board.js";
+import { fill, h, setText } from "../dom.js";
+import { ago, count, percent } from "../format.js";
+import { href, joined, listOf } from "../route.js";
+import { compare, runList } from "../run_store.js";
+
+const MAX_DEFAULT_RUNS = 2;
+
+class RunsView {
+  constructor(root, context) {
+    this.context = context;
+    this.params = context.params;
+    this.root = root;
+    this.rows = new Map();
+    this.names = new Map();
+    this.board = new CurveBoard(context.set);
+    this.list = h("ul", { class: "run-rows" });
+    this.filter = h("input", { type: "search", "aria-label": "Filter runs", placeholder: "Filter runs", value: this.params.filter ?? "", oninput: () => context.set({ filter: this.filter.value }, { replace: true }) });
+    this.heading = h("span", { class: "muted" });
+    this.layout = h("div", { class: "overview" },
+      h("aside", { class: "run-list", "aria-label": "Runs" }, h("div", { class: "run-list-head" }, this.filter, this.heading), this.list),
+      this.board.node);
+    fill(root, loading("Looking for runs"));
+    this.stop = runList.subscribe(() => this.refresh());
+  }
+
+  /** The runs whose curves are shown: those of the address, or the live and the latest ones. */
+  get selected() {
+    if (this.params.sel !== undefined) return listOf(this.params.sel === "none" ? "" : this.params.sel);
+    const begun = runList.runs.filter((run) => run.steps > 0 || run.status === "live");
+    const isWarmStart = (run) => /(^|\/)warm_start$/.test(run.run);
+    const latest = begun.toSorted((a, b) => isWarmStart(a) - isWarmStart(b) || (b.status === "live") - (a.status === "live") || compare(b.updated_at, a.updated_at));
+    return latest.slice(0, MAX_DEFAULT_RUNS).map((run) => run.run);
+  }
+
+  get metrics() {
+    return this.params.metrics === undefined ? DEFAULT_METRICS : listOf(this.params.metrics);
+  }
+
+  update(params) {
+    this.params = params;
+    this.refresh();
+  }
+
+  async refresh() {
+    if (!runList.runs) {
+      if (runList.error) fill(this.root, failure(runList.error, () => runList.refresh()));
+      return;
+    }
+    if (!runList.runs.length) {
+      fill(this.root, noRuns());
+      return;
+    }
+    if (!this.layout.isConnected) fill(this.root, this.layout);
+    const selected = this.selected;
+    this.drawList(selected);
+    await this.learnNames(selected);
+    if (this.context.signal.aborted) return;
+    const known = new Set(selected.flatMap((run) => this.names.get(run)?.names ?? []));
+    this.board.show({
+      runs: selected, known: [...known].toSorted(), metrics: this.metrics, search: this.params.q ?? "",
+      smoothing: Number(this.params.smooth ?? 0.6), focus: this.params.focus ?? null, signal: this.context.signal,
+    });
+  }
+
+  /** Learn the metrics of each run, again when it went on by a step. */
+  async learnNames(selected) {
+    await Promise.all(selected.map(async (run) => {
+      const steps = runList.find(run)?.steps ?? 0;
+      if (this.names.get(run)?.steps === steps) return;
+      try {
+        const { names } = await get("metric_names", { run }, { signal: this.context.signal });
+        this.names.set(run, { names, steps });
+      } catch (error) {
+        if (error.name !== "AbortError") this.names.set(run, { names: [], steps });
+      }
+    }));
+  }
+
+  drawList(selected) {
+    const wanted = (this.params.filter ?? "").toLowerCase();
+    const runs = runList.runs.filter((run) => `${run.run} ${run.env} ${run.algorithm} ${run.model}`.toLowerCase().includes(wanted))
+      .toSorted((a, b) => compare(b.started_at, a.started_at) || compare(a.run, b.run));
+    setText(this.heading, count(runs.length, "run"));
+    const nodes = runs.map((run) => this.row(run, selected));
+    if (nodes.length !== this.list.children.length || nodes.some((node, index) => this.list.children[index] !== node)) fill(this.list, nodes);
+  }
+
+  /** Return the run's row, the same element as long as nothing in it changed. */
+  row(run, selected) {
+    const position = selected.indexOf(run.run);
+    const when = ago(run.updated_at);
+    const key = JSON.stringify([run, position, when]);
+    const known = this.rows.get(run.run);
+    if (known?.key === key) return known.node;
+    const node = known?.node ?? h("li", { class: "run-row" });
+    const hadFocus = node.contains(document.activeElement) ? document.activeElement.className : null;
+    const success = run.latest?.["rollout/success_rate"];
+    const progress = run.target_steps ? Math.min(1, run.steps / run.target_steps) : 0;
+    fill(node,
+      h("input", { type: "checkbox", class: "run-check", "aria-label": `Show the curves of ${run.run}`, checked: position >= 0, style: position >= 0 ? { "accent-color": `var(--series-${position % 8})` } : {}, onchange: (event) => this.toggle(run.run, event.target.checked) }),
+      h("div", { class: "grow" },
+        h("div", { class: "run-line" },
+          h("a", { class: "run-link clip", href: href("run", { run: run.run }), title: run.run }, run.run),
+          h("span", { class: `dot dot-${run.status}`, title: run.status }),
+          h("span", { class: "visually-hidden" }, run.status)),
+        h("div", { class: "run-facts faint" },
+          h("span", { class: "clip" }, [run.env, run.algorithm].filter(Boolean).join(" · ") || "–"),
+          success === undefined || success === null ? null : h("span", { class: "number run-success", title: "success rate of the last step" }, percent(success))),
+        h("div", { class: "run-facts faint" },
+          h("span", { class: "number" }, run.target_steps ? `${run.steps} of ${run.target_steps} steps` : count(run.steps, "step")),
+          h("span", { class: "clip" }, when)),
+        run.status === "live" ? h("div", { class: "progress", role: "progressbar", "aria-label": `Steps of ${run.run}`, "aria-valuenow": Math.round(progress * 100), "aria-valuemin": 0, "aria-valuemax": 100 }, h("span", { style: { width: `${progress * 100}%` } })) : null,
+        run.problem ? h("div", { class: "run-problem", title: run.problem }, badge("problem", "warn"), " ", h("span", { class: "clip" }, run.problem)) : null));
+    if (hadFocus) node.querySelector(`.${hadFocus.split(" ")[0]}`)?.focus();
+    this.rows.set(run.run, { key, node });
+    return node;
+  }
+
+  toggle(run, isShown) {
+    const others = this.selected.filter((item) => item !== run);
+    this.context.set({ sel: joined(isShown ? [...others, run] : others) || "none" });
+  }
+
+  move(change) {
+    const checks = [...this.list.querySelectorAll(".run-check")];
+    const index = checks.indexOf(document.activeElement);
+    checks[Math.max(0, Math.min(checks.length - 1, index < 0 ? 0 : index + change))]?.focus();
+  }
+}
+
+export default {
+  title: "Runs",
+  needsRun: false,
+  mount(root, context) {
+    const view = new RunsView(root, context);
+    return {
+      update: (params) => view.update(params),
+      keys: [
+        { keys: "j", label: "Next run (Space ticks it)", run: () => view.move(1) },
+        { keys: "k", label: "Previous run", run: () => view.move(-1) },
+        { keys: "/", label: "Search metrics", run: () => view.board.search.focus() },
+        { keys: "Escape", label: "All charts again", run: () => context.set({ focus: "" }) },
+      ],
+      dispose() {
+        view.stop();
+        view.board.dispose();
+      },
+    };
+  },
+};
