@@ -47,10 +47,9 @@ export class CurveBoard {
     this.summary = h("span", { class: "muted board-summary", role: "status" });
     this.legend = h("ul", { class: "board-legend", "aria-label": "Runs shown" });
     this.grid = h("div", { class: "board-grid" });
-    this.node = h("section", { class: "board", "aria-label": "Curves" },
-      h("div", { class: "board-tools" }, this.search,
-        h("label", { class: "row smooth" }, h("span", { class: "muted" }, "Smoothing"), this.smooth, this.smoothText), this.summary),
-      this.legend, this.grid);
+    this.tools = h("div", { class: "board-tools" }, this.search,
+      h("label", { class: "row smooth" }, h("span", { class: "muted" }, "Smoothing"), this.smooth, this.smoothText), this.summary);
+    this.node = h("section", { class: "board", "aria-label": "Curves" }, this.legend, this.grid);
   }
 
   async show(state) {
@@ -123,9 +122,10 @@ export class CurveBoard {
     const pin = iconButton("star", isPinned ? `Do not keep ${name} on the board` : `Keep ${name} on the board`, () => this.#pin(name), { className: "bare card-pin" });
     pin.setAttribute("aria-pressed", String(isPinned));
     const node = h("figure", { class: "card", "data-metric": name },
-      h("figcaption", { class: "card-head" }, h("span", { class: "card-title clip", title: name }, name), latest, pin,
-        isFocused ? iconButton("close", "All charts again", () => this.set({ focus: "" }), { className: "bare" })
-          : iconButton("expand", `Enlarge ${name}`, () => this.set({ focus: name }), { className: "bare" })),
+      h("figcaption", { class: "card-head" }, h("span", { class: "card-title clip", title: name }, h("span", { class: "faint" }, name.slice(0, name.lastIndexOf("/") + 1)), name.slice(name.lastIndexOf("/") + 1)), latest,
+        h("span", { class: "card-buttons" }, pin,
+          isFocused ? iconButton("close", "All charts again", () => this.set({ focus: "" }), { className: "bare" })
+            : iconButton("expand", `Enlarge ${name}`, () => this.set({ focus: name }), { className: "bare" }))),
       chart.node);
     const card = { node, chart, latest, isFocused };
     this.cards.set(name, card);
@@ -142,18 +142,25 @@ export class CurveBoard {
     this.set({ metrics: next.join(",") || "none" });
   }
 
+  /** Return the first and the last step of all runs shown: every chart has the same axis. */
+  #span() {
+    const steps = this.state.runs.map((run) => this.curves.get(run)?.steps ?? []).filter((list) => list.length);
+    return [Math.min(...steps.map((list) => list[0])), Math.max(...steps.map((list) => list.at(-1)))];
+  }
+
   #draw(name) {
     const card = this.cards.get(name);
     if (!card) return;
     const { runs, smoothing } = this.state;
     const series = runs.map((run, index) => ({ run, index, curves: this.curves.get(run) })).filter(({ curves }) => curves?.values[name]?.some((value) => value !== null));
     const last = series.map(({ curves }) => curves.values[name].findLast((value) => value !== null));
-    fill(card.latest, last.slice(0, 3).map((value, position) => h("b", { style: { color: `var(--series-${series[position].index % 8})` } }, metricValue(name, value))));
-    card.chart.update(() => chartOf(name, series, smoothing));
+    fill(card.latest, last.slice(0, 2).map((value, position) => h("b", { style: { color: `var(--series-${series[position].index % 8})` } }, metricValue(name, value))));
+    const span = this.#span();
+    card.chart.update(() => chartOf(name, series, { smoothing, span }));
   }
 }
 
-function chartOf(name, series, smoothing) {
+function chartOf(name, series, { smoothing, span }) {
   const traces = series.flatMap(({ run, index, curves }) => tracesOf(name, { run, index, curves, smoothing }));
   if (name === "rollout/rounds_mean") {
     for (const { run, index, curves } of series) {
@@ -163,7 +170,7 @@ function chartOf(name, series, smoothing) {
     }
   }
   const label = `${name}: ${series.map(({ run, curves }) => `${run} ${metricValue(name, curves.values[name].findLast((value) => value !== null))} after ${count(curves.steps.at(-1), "step")}`).join(", ") || "no values"}`;
-  const layout = { yaxis: { tickformat: isShare(name) ? ".0%" : "", hoverformat: isShare(name) ? ".1%" : ".4~g" }, ...stagesOf(series) };
+  const layout = { yaxis: yAxis(name, series), xaxis: stepAxis(span), ...stagesOf(series) };
   return { traces, layout, label };
 }
 
@@ -179,6 +186,24 @@ function tracesOf(name, { run, index, curves, smoothing }) {
     { x, y, name: run, mode: "lines", line: { ...line, width: 1, color: faded(lineColor(index), 0.28) }, hoverinfo: "skip" },
     { x, y: smoothed(y, smoothing), name: run, mode: "lines", line },
   ];
+}
+
+function yAxis(name, series) {
+  const values = series.flatMap(({ curves }) => curves.values[name]).filter((value) => value !== null);
+  const most = Math.max(...values);
+  const least = Math.min(...values);
+  const isFlat = values.length > 0 && most === least;
+  const formats = isShare(name) ? { tickformat: ".0%", hoverformat: ".1%" } : { tickformat: "~s", hoverformat: ".4~g" };
+  if (Math.abs(most) < 1000 && !isShare(name)) formats.tickformat = Math.abs(most) < 1e-3 && most !== 0 ? ".0e" : "";
+  return isFlat ? { ...formats, range: most === 0 ? [-0.05, 1] : [Math.min(0, most * 1.3), Math.max(0, most * 1.3)] } : { ...formats, autorange: true };
+}
+
+/** Return an axis of steps from the first to the last, with a mark on whole steps only. */
+export function stepAxis([first, last]) {
+  const length = last - first;
+  if (!Number.isFinite(length)) return {};
+  const margin = Math.max(length * 0.01, length === 0 ? 0.5 : 0);
+  return { range: [first - margin, last + margin], dtick: length <= 8 ? Math.max(1, Math.ceil(length / 6)) : null, tick0: first, nticks: 6 };
 }
 
 /** Return shapes and words for the stages of the horizon of the first run that has more than one. */

@@ -4,6 +4,7 @@ import { get } from "../api.js";
 import { empty, present } from "../components.js";
 import { fill, h, icon } from "../dom.js";
 import { duration, number, percent, words } from "../format.js";
+import { stepAxis } from "../curve_board.js";
 import { Chart, lineColor } from "../plot.js";
 import { go, href } from "../route.js";
 import { runList } from "../run_store.js";
@@ -60,7 +61,7 @@ class DiagnosisView {
     this.charts.push(chart);
     chart.update(() => ({
       traces: isPresent.map(({ name, values }, index) => ({ x: steps, y: values, name: words(name), mode: steps.length < 3 ? "lines+markers" : "lines", line: { color: lineColor(index), width: 1.7 }, connectgaps: true })),
-      layout: { yaxis: { tickformat: unit === "share" ? ".0%" : "", hoverformat: unit === "share" ? ".1%" : ".4~g", rangemode: "tozero" } },
+      layout: { xaxis: stepAxis([steps[0], steps.at(-1)]), yaxis: { tickformat: unit === "share" ? ".0%" : "", hoverformat: unit === "share" ? ".1%" : ".4~g", rangemode: "tozero" } },
       label: `${title}: ${isPresent.map(({ name, values }) => `${words(name)} ${format(values.findLast((value) => value !== null))}`).join(", ") || "no values"}`,
     }));
     return h("figure", { class: "card" },

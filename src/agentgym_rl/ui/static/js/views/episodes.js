@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { empty, field, outcome, present, segmented, select } from "../components.js";
 import { fill, h, icon, setText } from "../dom.js";
-import { count, duration, number, signed, words } from "../format.js";
+import { count, duration, number, percent, signed, words } from "../format.js";
 import { rememberList } from "../neighbours.js";
 import { go, href, integerOf } from "../route.js";
 import { runList } from "../run_store.js";
@@ -11,7 +11,7 @@ import { runList } from "../run_store.js";
 const PAGE = 50;
 const FILTERS = ["phase", "outcome", "stop_reason", "env", "category", "step_min", "step_max", "rounds_min", "rounds_max", "text"];
 const COLUMNS = [
-  ["", "outcome"], ["step", "step", "number"], ["", "phase"], ["", "task"], ["", "group", "number"], ["reward", "reward", "number"], ["num_rounds", "rounds", "number"],
+  ["", "outcome"], ["step", "step", "number"], ["", "phase"], ["", "task"], ["", "group·episode", "number"], ["reward", "reward", "number"], ["num_rounds", "rounds", "number"],
   ["num_tokens", "tokens", "number"], ["", "ended by"], ["seconds", "time", "number"],
 ];
 const OUTCOMES = [["", "any outcome"], ["success", "success"], ["failure", "no success"], ["failed", "failed (no reward)"]];
@@ -35,9 +35,9 @@ class EpisodesView {
     this.stop = runList.subscribe(() => this.watch());
   }
 
-  later(action) {
+  later(action, delay = 250) {
     clearTimeout(this.timer);
-    this.timer = setTimeout(action, 250);
+    this.timer = setTimeout(action, delay);
   }
 
   /** Change filters; the list begins at its first page again. */
@@ -114,8 +114,10 @@ class EpisodesView {
     return present(this.table, () => get("episodes", query, { signal: this.context.signal }), (answer) => this.draw(answer), this.context);
   }
 
-  draw({ total, rows }) {
-    setText(this.total, count(total, "episode"));
+  draw({ total, rows, index }) {
+    const isPartial = index && index.parts_read < index.parts;
+    setText(this.total, count(total, "episode") + (isPartial ? `, as far as read (${percent(index.parts_read / index.parts)})` : ""));
+    if (isPartial) this.later(() => this.load(), 600);
     this.drawPager(total);
     rememberList(this.params.run, rows.map((row) => row.episode));
     if (!rows.length) {
@@ -147,7 +149,7 @@ class EpisodesView {
       h("td", { class: "number" }, row.step),
       h("td", { class: "faint" }, row.phase),
       h("td", { class: "clip-cell" }, h("a", { class: "row-link", href: address, title: row.error ?? null }, `${row.env} ${row.task_index}`), row.category ? h("span", { class: "faint" }, ` ${row.category}`) : null),
-      h("td", { class: "number" }, h("a", { class: "link", href: href("group", { run: this.params.run, phase: row.phase, step: row.step, group: row.group }), "aria-label": `Compare group ${row.group} of step ${row.step}`, title: "compare the group" }, `${row.group}.${row.sample_index}`)),
+      h("td", { class: "number" }, h("a", { class: "link", href: href("group", { run: this.params.run, phase: row.phase, step: row.step, group: row.group }), "aria-label": `Compare group ${row.group} of step ${row.step}`, title: "compare the group" }, `${row.group}·${row.sample_index}`)),
       h("td", { class: "number" }, signed(row.reward)),
       h("td", { class: "number" }, row.num_rounds),
       h("td", { class: "number" }, number(row.num_tokens)),

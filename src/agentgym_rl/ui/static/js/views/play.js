@@ -13,6 +13,7 @@ class PlayView {
     this.context = context;
     this.params = context.params;
     this.body = h("div", { class: "play-body" });
+    fill(context.slot, h("h1", { class: "page-title" }, "Play"));
     fill(root, this.body);
     present(this.body, () => get("envs", {}, { signal: context.signal }), (answer) => this.build(answer.envs), { signal: context.signal, label: "Looking for environments" })
       .then(() => this.envs?.length && this.choose());

@@ -24,6 +24,7 @@ class RunsView {
     this.layout = h("div", { class: "overview" },
       h("aside", { class: "run-list", "aria-label": "Runs" }, h("div", { class: "run-list-head" }, this.filter, this.heading), this.list),
       this.board.node);
+    fill(context.slot, h("h1", { class: "page-title" }, "Runs"), h("span", { class: "grow" }), this.board.tools);
     fill(root, loading("Looking for runs"));
     this.stop = runList.subscribe(() => this.refresh());
   }
