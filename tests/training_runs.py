@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -215,11 +216,13 @@ def metrics_of(path: Path, *, without: tuple[str, ...] = ()) -> list[Metrics]:
     return [{k: v for k, v in line.items() if not k.startswith(clock)} for line in lines]
 
 
-def episodes_of(path: Path) -> list[dict[str, object]]:
+def episodes_of(path: Path) -> list[dict[str, Any]]:  # Any: Parquet knows the types
     """Return every episode of a run without how long it took."""
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, Any]] = []
     for file in sorted((path / "episodes").glob("*.parquet")):
         rows += pq.read_table(file).drop_columns("seconds").to_pylist()
+    for round_ in (round_ for row in rows for round_ in row["rounds"]):
+        del round_["generation_s"], round_["environment_s"]
     return rows
 
 

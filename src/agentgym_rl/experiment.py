@@ -260,6 +260,7 @@ class _Experiment:
         eval_tasks = await self._tasks(config.env.eval_split) if config.eval.tasks else []
         eval_tasks = evaluation_tasks(eval_tasks, config.eval.tasks, seed=config.seed)
         policy, demos = await self._policy(tasks)
+        policy.save_tokenizer(self._run.tokenizer)
         engine = create_engine(policy, config.engine, folder=self._run.path / "engine")
         actors = Actors(self._source, engine, self._agent, policy.renderer)
         try:

@@ -10,7 +10,7 @@ Everything here is frozen: a value that crosses a module border is never changed
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -212,6 +212,10 @@ class Round:
     valid_action: bool
     attempt: int = 0
     """Which of the agent's attempts at the task it is of."""
+    generation_s: float | None = field(default=None, compare=False)
+    """Seconds that the policy took to reply, in this round's plans and summaries too."""
+    environment_s: float | None = field(default=None, compare=False)
+    """Seconds that the environment took; the first round of an attempt has its reset's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,14 @@ class Policy:
         shutil.rmtree(folder, ignore_errors=True)
         writing.rename(folder)
 
+    def save_tokenizer(self, folder: Path) -> None:
+        """Write the tokenizer alone, unless it is there; the folder appears only when whole."""
+        if not folder.exists():
+            writing = folder.with_name(f".{folder.name}.writing")
+            shutil.rmtree(writing, ignore_errors=True)
+            self.tokenizer.save_pretrained(writing)
+            writing.rename(folder)
+
 
 def load_policy(
     config: ModelConfig,

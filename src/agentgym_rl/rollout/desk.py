@@ -6,6 +6,7 @@ do, each token that the policy samples is in exactly one sample with a loss.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 from agentgym_rl.agents.desk import AttemptOver, Credit, Piece, Reply
@@ -53,6 +54,8 @@ class EpisodeDesk:
         self._texts = list[str]()
         """What is shown with the next reply's request."""
         self._attempt = -1
+        self._generation_s, self._environment_s = 0.0, 0.0
+        """Of the present round."""
         self.rounds = list[Round]()
         self.messages = list[Message]()
         self.stop_reason: StopReason | None = None
@@ -97,7 +100,10 @@ class EpisodeDesk:
             self._take_rewards_back(credit)
         self._attempt += 1
         self.stop_reason = None
-        return await self._client.reset(self._task)
+        started = time.monotonic()
+        observation = await self._client.reset(self._task)
+        self._environment_s += time.monotonic() - started
+        return observation
 
     def begin(self, *pieces: Piece) -> None:
         assert len(pieces) % 2 and isinstance(pieces[-1], str), "texts and replies in turn"
@@ -149,10 +155,12 @@ class EpisodeDesk:
         self._append_text(context, text, new_ids)
         self.messages.append(Message("user", text))
         self._texts = []
+        started = time.monotonic()
         completion = await self._open_session().generate(
             [*self._unseen, *new_ids],
             SamplingParams(self._temperature, min(self._limits.max_tokens_per_round, room)),
         )
+        self._generation_s += time.monotonic() - started
         self._unseen = []
         reply = Reply(
             self._renderer.decode_reply(completion.token_ids),
@@ -171,10 +179,12 @@ class EpisodeDesk:
 
     async def act(self, action: str | None, *, complaint: str = "") -> StepResult:
         assert self._client is not None and not self.is_over, "an attempt is going on"
+        started = time.monotonic()
         if action is None:
             result = StepResult(complaint, valid_action=False)
         else:
             result = await self._client.step(action)
+        self._environment_s += time.monotonic() - started
         self._context.add_reward(result.reward)
         self.rounds.append(
             Round(
@@ -184,8 +194,11 @@ class EpisodeDesk:
                 result.reward,
                 result.valid_action,
                 self._attempt,
+                self._generation_s,
+                self._environment_s,
             )
         )
+        self._generation_s, self._environment_s = 0.0, 0.0
         self.stop_reason = self._reason_after(result)
         return result
 

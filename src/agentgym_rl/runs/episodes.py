@@ -1,4 +1,8 @@
-"""The episode store: Parquet parts in a run folder, one row an episode."""
+"""The episode store: Parquet parts in a run folder, one row an episode.
+
+Its columns are in episode_columns.py. Parts written by earlier versions, which lack some of them,
+are read as well.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from agentgym_rl.errors import RunError
+from agentgym_rl.runs.episode_columns import ScoresOf, episodes_table
 from agentgym_rl.types import (
     Episode,
     Message,
@@ -21,69 +26,56 @@ from agentgym_rl.types import (
     Task,
 )
 
-_ROUND = pa.struct(
-    [
-        ("reply", pa.string()),
-        ("action", pa.string()),
-        ("observation", pa.string()),
-        ("reward", pa.float64()),
-        ("valid_action", pa.bool_()),
-        ("attempt", pa.int32()),
-    ]
-)
-_SEGMENT = pa.struct(
-    [("kind", pa.string()), ("start", pa.int32()), ("end", pa.int32()), ("round_index", pa.int32())]
-)
-_SAMPLE = pa.struct(
-    [
-        ("token_ids", pa.list_(pa.int32())),
-        ("loss_mask", pa.list_(pa.int8())),
-        ("logprobs", pa.list_(pa.float32())),
-        ("rewards", pa.list_(pa.float32())),
-        ("segments", pa.list_(_SEGMENT)),
-        ("version", pa.int32()),
-        ("attempt", pa.int32()),
-    ]
-)
-SCHEMA = pa.schema(
-    [
-        ("phase", pa.string()),
-        ("step", pa.int32()),
-        ("env", pa.string()),
-        ("split", pa.string()),
-        ("task_index", pa.int64()),
-        ("task_seed", pa.int64()),
-        ("category", pa.string()),
-        ("level", pa.string()),
-        ("group", pa.int32()),
-        ("sample_index", pa.int32()),
-        ("stop_reason", pa.string()),
-        ("success", pa.bool_()),
-        ("reward", pa.float64()),
-        ("num_rounds", pa.int32()),
-        ("num_attempts", pa.int32()),
-        ("seconds", pa.float64()),
-        ("error", pa.string()),
-        ("messages", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
-        ("rounds", pa.list_(_ROUND)),
-        ("samples", pa.list_(_SAMPLE)),
-    ]
-)
+_ROW_GROUP = 64
+"""Episodes of a part that are read together, where one of them is asked for."""
+
+
+_DICTIONARIES = [
+    "phase",
+    "env",
+    "split",
+    "category",
+    "level",
+    "stop_reason",
+    "error",
+    "messages.list.element.role",
+    "messages.list.element.content",
+    "rounds.list.element.reply",
+    "rounds.list.element.action",
+    "rounds.list.element.observation",
+    "samples.list.element.token_ids.list.element",
+    "samples.list.element.segments.list.element.kind",
+]
+"""Columns whose values recur. Numbers of tokens do not, and take longer to write with one."""
 
 
 def write_episodes(
-    folder: Path, groups: Sequence[Sequence[Episode]], *, phase: str, step: int
+    folder: Path,
+    groups: Sequence[Sequence[Episode]],
+    *,
+    phase: str,
+    step: int,
+    scores_of: ScoresOf | None = None,
 ) -> Path:
-    """Write one part, `<phase>-<step>.parquet`; `phase` is "train" or "eval"."""
-    rows = [
-        _row(episode, group=index, phase=phase, step=step)
-        for index, group in enumerate(groups)
-        for episode in group
-    ]
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{phase}-{step:06d}.parquet"
-    temporary = path.with_name(f".{path.name}.writing")
-    pq.write_table(pa.Table.from_pylist(rows, schema=SCHEMA), temporary, compression="zstd")
+    """Write one part, `<phase>-<step>.parquet`; `phase` is "train" or "eval".
+
+    `scores_of` gives what training made of a sample. A reader sees the whole part or none.
+    """
+    table = episodes_table(groups, phase=phase, step=step, scores_of=scores_of)
+    return write_part(folder / f"{phase}-{step:06d}.parquet", table)
+
+
+def write_part(path: Path, table: pa.Table) -> Path:
+    """Write a table of episodes so that a reader sees all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary, names = path.with_name(f".{path.name}.writing"), table.column_names
+    pq.write_table(
+        table,
+        temporary,
+        compression="zstd",
+        row_group_size=_ROW_GROUP,
+        use_dictionary=[name for name in _DICTIONARIES if name.partition(".")[0] in names],
+    )
     temporary.replace(path)
     return path
 
@@ -133,58 +125,3 @@ def _sample(item: Mapping[str, Any]) -> Sample:  # Any: as above
         version=item["version"],
         attempt=item.get("attempt", 0),  # parts written before agents had several lack it
     )
-
-
-def _row(episode: Episode, *, group: int, phase: str, step: int) -> dict[str, object]:
-    task = episode.task
-    return {
-        "phase": phase,
-        "step": step,
-        "env": task.env,
-        "split": task.split,
-        "task_index": task.index,
-        "task_seed": task.seed,
-        "category": task.category,
-        "level": task.level,
-        "group": group,
-        "sample_index": episode.sample_index,
-        "stop_reason": str(episode.stop_reason),
-        "success": episode.success,
-        "reward": episode.reward,
-        "num_rounds": len(episode.rounds),
-        "num_attempts": episode.num_attempts,
-        "seconds": episode.seconds,
-        "error": episode.error,
-        "messages": [{"role": m.role, "content": m.content} for m in episode.messages],
-        "rounds": [
-            {
-                "reply": r.reply,
-                "action": r.action,
-                "observation": r.observation,
-                "reward": r.reward,
-                "valid_action": r.valid_action,
-                "attempt": r.attempt,
-            }
-            for r in episode.rounds
-        ],
-        "samples": [
-            {
-                "token_ids": s.token_ids,
-                "loss_mask": s.loss_mask,
-                "logprobs": s.logprobs,
-                "rewards": s.rewards,
-                "segments": [
-                    {
-                        "kind": str(g.kind),
-                        "start": g.start,
-                        "end": g.end,
-                        "round_index": g.round_index,
-                    }
-                    for g in s.segments
-                ],
-                "version": s.version,
-                "attempt": s.attempt,
-            }
-            for s in episode.samples
-        ],
-    }

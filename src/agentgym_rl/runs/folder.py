@@ -4,6 +4,7 @@
     metrics.jsonl        one JSON object a training step
     episodes/            Parquet parts, one row an episode
     checkpoints/step-N/  everything needed to resume; `latest` points at the newest complete one
+    tokenizer/           what token ids of episodes mean
     model/               the final model
     eval/                reports
     warm_start/          the supervised run before, a run folder of its own
@@ -40,6 +41,7 @@ class RunFolder:
         self.metrics_file = path / "metrics.jsonl"
         self.episodes = path / "episodes"
         self.checkpoints = path / "checkpoints"
+        self.tokenizer = path / "tokenizer"
         self.model = path / "model"
         self.eval = path / "eval"
         self.warm_start = path / "warm_start"

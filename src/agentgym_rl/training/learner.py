@@ -49,6 +49,8 @@ from agentgym_rl.types import Group, Sample
 logger = logging.getLogger(__name__)
 
 LossFunction = Callable[[TokenBatch], TokenLoss]
+Observer = Callable[[Sequence[TrainingSample], ActionLogprobs], None]
+"""Hears of each pass of an update what the policy computed."""
 
 
 class Learner:
@@ -105,7 +107,12 @@ class Learner:
         return scored
 
     def update(
-        self, samples: Sequence[TrainingSample], loss: LossFunction, *, updates_policy: bool = True
+        self,
+        samples: Sequence[TrainingSample],
+        loss: LossFunction,
+        *,
+        updates_policy: bool = True,
+        observe: Observer | None = None,
     ) -> dict[str, float]:
         """Make one optimiser update on the aggregated loss; return metrics (means over tokens).
 
@@ -121,7 +128,7 @@ class Learner:
         shares = dict(zip(map(id, samples), weights.samples, strict=True))
         for batch in split_by_tokens(samples, max_tokens=self._config.tokens_per_batch):
             own = Weights(tuple(shares[id(item)] for item in batch), weights.divisor)
-            for name, value in self._accumulate(batch, loss, own).items():
+            for name, value in self._accumulate(batch, loss, own, observe).items():
                 sums[name] = sums[name] + value if name in sums else value
         # Read once: every reading waits for a GPU to be done.
         totals = dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True))
@@ -181,10 +188,16 @@ class Learner:
         return action_logprobs(self._model, samples, temperature=self._temperature).logprobs_A
 
     def _accumulate(
-        self, batch: Sequence[TrainingSample], loss: LossFunction, weights: Weights
+        self,
+        batch: Sequence[TrainingSample],
+        loss: LossFunction,
+        weights: Weights,
+        observe: Observer | None,
     ) -> dict[str, Tensor]:
         """Add the pass's share of the gradient; return sums over its action tokens."""
         now, values_A = self._forward([item.sample for item in batch])
+        if observe is not None:
+            observe(batch, now)
         tokens = token_batch(batch, now, values_A)
         result = loss(tokens)
         mean_loss(result.loss_A, batch, weights, self._kind_weights).backward()

@@ -26,7 +26,8 @@ from agentgym_rl.training.collection import Collected, StepCollector
 from agentgym_rl.training.kinds import kind_weights
 from agentgym_rl.training.learner import Learner
 from agentgym_rl.training.rounds import make_scheduler
-from agentgym_rl.types import Episode, Task
+from agentgym_rl.training.traces import TokenTraces
+from agentgym_rl.types import Episode, Group, Task
 
 Evaluate = Callable[[int], Awaitable[Metrics]]
 
@@ -75,6 +76,10 @@ class OnlineTrainer(ABC):
         self._learner = learner
         self._evaluate = evaluate
         self._history: list[Metrics] = []
+        self._traces = TokenTraces()
+        """Of the present step: what `learn` tells the episode store of tokens."""
+        self._checkpoint_s = 0.0
+        """Of the checkpoint since the last line of metrics."""
 
     @abstractmethod
     def learn(self, step: int, collected: Collected) -> Metrics:
@@ -100,26 +105,47 @@ class OnlineTrainer(ABC):
         metrics["rollout/groups_dropped"] = float(len(groups) - len(collected.kept))
         metrics["rollout/groups_refilled"] = float(collected.num_refilled)
         self._engine.rest()
+        self._traces = TokenTraces()
         metrics |= self.learn(step, collected)
         updated = time.monotonic()
         self._engine.publish(step)
-        write_episodes(
-            self._run.episodes, [group.episodes for group in groups], phase="train", step=step
-        )
+        published = time.monotonic()
+        self._store(step, groups)
+        stored = time.monotonic()
         if self._evaluate is not None and is_due(step, self._config.eval.every, last=last):
             metrics |= await self._evaluate(step)
+        evaluated = time.monotonic()
         metrics |= self._learner.take_rates()
         metrics["rollout/tokens_per_s"] = metrics["rollout/tokens"] / (collected_at - started)
         metrics["time/rollout_s"] = collected_at - started
         metrics["time/update_s"] = updated - collected_at
+        metrics["time/publish_s"] = published - updated
+        metrics["time/store_s"] = stored - published
+        metrics["time/eval_s"] = evaluated - stored
+        metrics["time/checkpoint_s"] = self._checkpoint_s
         metrics["time/step_s"] = time.monotonic() - started
         self._run.append_metrics(metrics)
         self._history.append(metrics)
-        if is_due(step, self._config.checkpoint.every, last=last):
-            keep = self._config.checkpoint.keep
-            save_checkpoint(self._run, self._policy, self._learner, step=step, keep=keep)
+        self._save_when_due(step)
         if self._listeners.on_step is not None:
             self._listeners.on_step(metrics)
+
+    def _store(self, step: int, groups: Sequence[Group]) -> None:
+        write_episodes(
+            self._run.episodes,
+            [group.episodes for group in groups],
+            phase="train",
+            step=step,
+            scores_of=self._traces.scores_of,
+        )
+        self._traces = TokenTraces()
+
+    def _save_when_due(self, step: int) -> None:
+        started, config = time.monotonic(), self._config
+        if is_due(step, config.checkpoint.every, last=config.training.steps):
+            keep = config.checkpoint.keep
+            save_checkpoint(self._run, self._policy, self._learner, step=step, keep=keep)
+        self._checkpoint_s = time.monotonic() - started
 
 
 class RLTrainer(OnlineTrainer):
@@ -161,15 +187,20 @@ class RLTrainer(OnlineTrainer):
         """Make the step's updates; return the means of their metrics."""
         if not collected.kept:
             return dict(NOTHING_LEARNED)
-        config = self._config
+        config, started = self._config, time.monotonic()
         batch = self._algorithm.advantages(self._learner.score(collected.kept))
+        scored_s = {"time/score_s": time.monotonic() - started}
+        self._traces.add(item for group in batch.groups for item in group)
         parts = [
             [item for group in part for item in group]
             for part in split_evenly(batch.groups, config.training.updates_per_step)
         ]
         reports = [
             self._learner.update(
-                part, self._algorithm.loss, updates_policy=self._algorithm.updates_policy(step)
+                part,
+                self._algorithm.loss,
+                updates_policy=self._algorithm.updates_policy(step),
+                observe=self._traces.see,
             )
             for _ in range(config.training.epochs_per_step)
             for part in parts
@@ -178,11 +209,11 @@ class RLTrainer(OnlineTrainer):
         if config.kl.refresh_every and step % config.kl.refresh_every == 0:
             self._learner.refresh_reference()
         if not reports:
-            return batch.metrics | NOTHING_LEARNED
+            return batch.metrics | NOTHING_LEARNED | scored_s
         metrics = mean_report(reports)
         # Before the first update engine and learner have the same weights: only rounding differs.
         metrics["train/logprob_diff"] = reports[0]["train/logprob_diff"]
-        return metrics | batch.metrics
+        return metrics | batch.metrics | scored_s
 
 
 def mean_report(reports: Sequence[Metrics]) -> Metrics:

@@ -148,7 +148,6 @@ def _rounds(
                 "observation": item["observation"],
                 "reward": item["reward"],
                 "valid_action": item["valid_action"],
-                "reward_parts": dict(item.get("reward_parts") or ()),
                 "seconds": {name: value for name, value in seconds.items() if value is not None},
                 "parts": [*besides.get(index, []), *_split(item["reply"], item["action"])],
             }

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from agentgym_rl.runs.episodes import SCHEMA, read_episodes, write_episodes
+from agentgym_rl.runs.episode_columns import SCHEMA, TokenScores
+from agentgym_rl.runs.episodes import read_episodes, write_episodes
 from agentgym_rl.types import (
     Episode,
     Message,
@@ -40,7 +41,7 @@ SOLVED = Episode(
     reward=0.75,
     success=True,
     rounds=(
-        Round("mumble", None, "No action found.", 0.0, valid_action=False),
+        Round("mumble", None, "No action found.", 0.0, False, 0, 0.5, 0.25),
         Round("Action: gö", "gö", "Done. 🎉\n", 0.75, valid_action=True),
     ),
     messages=(Message("user", "Goal: go"), Message("assistant", "mumble")),
@@ -82,6 +83,8 @@ def test_every_field_of_an_episode_comes_back(tmp_path: Path):
         "success": True,
         "reward": 0.75,
         "num_rounds": 2,
+        "num_tokens": 6,
+        "num_sampled_tokens": 3,
         "num_attempts": 2,
         "seconds": 1.5,
         "error": None,
@@ -122,7 +125,7 @@ def test_a_part_is_replaced_whole_and_nothing_is_left_beside(tmp_path: Path):
 
 def as_lists(sample: Sample) -> dict[str, object]:
     """Return the sample as Parquet gives it back: tuples are lists."""
-    fields = asdict(sample)
+    fields = asdict(sample) | {"learner_logprobs": None, "advantages": None, "entropies": None}
     return {
         key: list(value) if isinstance(value, tuple) else value for key, value in fields.items()
     }
@@ -133,5 +136,37 @@ def test_parts_without_attempts_are_read_as_of_the_first(tmp_path: Path):
     (row,) = pq.read_table(path).to_pylist()
     for item in (*row["rounds"], *row["samples"]):
         del item["attempt"]
+    pq.write_table(pa.Table.from_pylist([row]), path)
+    assert read_episodes(path) == [SOLVED]
+
+
+def test_what_training_made_of_a_sample_is_aligned_to_its_tokens(tmp_path: Path):
+    known = TokenScores((-0.5, -1.0, -2.0), (0.25, 0.25, -1.0), None)
+    path = write_episodes(
+        tmp_path,
+        [[SOLVED, FAILED, replace(SOLVED, samples=(replace(SAMPLE), SAMPLE))]],
+        phase="train",
+        step=1,
+        scores_of=lambda sample: known if sample is SAMPLE else None,
+    )
+    rows = pq.read_table(path).to_pylist()
+    (first,), second = rows[0]["samples"], rows[2]["samples"]
+    assert first["learner_logprobs"] == [None, None, -0.5, -1.0, None, -2.0]
+    assert first["advantages"] == [None, None, 0.25, 0.25, None, -1.0]
+    assert first["entropies"] is None
+    assert second[0]["advantages"] is None
+    assert second[1]["advantages"] == first["advantages"]
+    assert read_episodes(path)[0] == SOLVED
+
+
+def test_parts_of_earlier_versions_are_read(tmp_path: Path):
+    path = write_episodes(tmp_path, [[SOLVED]], phase="train", step=1)
+    (row,) = pq.read_table(path).to_pylist()
+    for name in ("num_tokens", "num_sampled_tokens"):
+        del row[name]
+    for item in row["rounds"]:
+        del item["generation_s"], item["environment_s"]
+    for item in row["samples"]:
+        del item["learner_logprobs"], item["advantages"], item["entropies"]
     pq.write_table(pa.Table.from_pylist([row]), path)
     assert read_episodes(path) == [SOLVED]

@@ -1,0 +1,74 @@
+"""What training knew of each sampled token of a step, kept for the episode store.
+
+Nothing is computed for it: advantages are there, and log-probabilities and entropies come from the
+first pass of the updates over a sample. With several updates a step, a later one's pass is under
+weights that earlier ones have moved; where an algorithm scores samples beforehand, those
+log-probabilities are kept instead.
+
+Shape legend: A action tokens of a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from agentgym_rl.models.forward import ActionLogprobs
+from agentgym_rl.runs.episode_columns import Entries, TokenScores
+from agentgym_rl.training.algorithms.base import TrainingSample
+from agentgym_rl.types import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """One pass: tensors stay on their device until they are read."""
+
+    batch: Sequence[TrainingSample]
+    both_2A: Tensor
+    """Log-probabilities and entropies."""
+
+
+class TokenTraces:
+    """Collects during one step; samples are told apart by identity, so they must stay alive."""
+
+    def __init__(self) -> None:
+        self._items: dict[int, TrainingSample] = {}
+        self._passes: list[_Pass] = []
+        self._seen: set[int] = set()
+        self._read: dict[int, tuple[Entries, Entries]] = {}
+
+    def add(self, items: Iterable[TrainingSample]) -> None:
+        """Keep the advantages of samples."""
+        self._items |= {id(item.sample): item for item in items}
+
+    def see(self, batch: Sequence[TrainingSample], now: ActionLogprobs) -> None:
+        """Keep what a pass computed, unless it went over its samples before."""
+        ids = {id(item.sample) for item in batch}
+        if not ids <= self._seen:
+            self._seen |= ids
+            both_2A = torch.stack([now.logprobs_A.detach(), now.entropies_A.detach()])
+            self._passes.append(_Pass(batch, both_2A))
+
+    def scores_of(self, sample: Sample) -> TokenScores | None:
+        """Return what is known of a sample; None for one that was not learned from."""
+        item = self._items.get(id(sample))
+        if item is None:
+            return None
+        self._read_passes()
+        logprobs, entropies = self._read.get(id(sample), (None, None))
+        if item.scores.logprobs is not None:
+            return TokenScores(item.scores.logprobs, item.advantages, entropies)
+        return TokenScores(logprobs, item.advantages, entropies)
+
+    def _read_passes(self) -> None:
+        for one in self._passes:
+            lengths = [item.num_tokens for item in one.batch]
+            for item, part_2A in zip(
+                one.batch, one.both_2A.float().cpu().split(lengths, dim=1), strict=True
+            ):
+                logprobs, entropies = part_2A.numpy()
+                self._read.setdefault(id(item.sample), (logprobs, entropies))
+        self._passes = []
