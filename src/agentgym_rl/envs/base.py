@@ -68,6 +68,15 @@ class Environment(ABC):
     something else, such as a browser or another server."""
 
     @classmethod
+    def with_options(cls, options: Mapping[str, object]) -> type[Environment]:
+        """Return the class whose `spec` and `tasks` hold under these options, which it takes too.
+
+        It is this one unless options change what there is to do. Raises ValueError for options
+        that cannot be.
+        """
+        return cls
+
+    @classmethod
     @abstractmethod
     def tasks(cls, split: str) -> Sequence[Task]:
         """Return every task of a split, in a canonical order that never depends on the machine."""

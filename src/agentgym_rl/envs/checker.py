@@ -98,7 +98,7 @@ def check(
     A call that takes longer than `call_timeout_s` is a finding and ends the check.
     """
     cls = registry.env_class(env) if isinstance(env, str) else env
-    registry.check_options(cls, options or {})
+    cls = registry.configured(cls, options or {})
     thread = CallThread(call_timeout_s)
     try:
         return _Checker(cls, dict(options or {}), seed, thread).run(tasks_per_split)

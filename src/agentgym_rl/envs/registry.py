@@ -67,9 +67,13 @@ def env_class(name: str) -> type[Environment]:
 
 def make(name: str, options: Mapping[str, object]) -> Environment:
     """Return a new environment object. Raises ValueError for an unknown name or option."""
-    cls = env_class(name)
+    return construct(configured(env_class(name), options), options)
+
+
+def configured(cls: type[Environment], options: Mapping[str, object]) -> type[Environment]:
+    """Return the class for these options. Raises ValueError for one that it does not take."""
     check_options(cls, options)
-    return construct(cls, options)
+    return cls.with_options(options)
 
 
 def construct(cls: type[Environment], options: Mapping[str, object]) -> Environment:

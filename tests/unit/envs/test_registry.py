@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from agentgym_rl.envs import registry
+from agentgym_rl.envs.base import Environment, EnvSpec
+from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.errors import EnvError
-from fakes import CountingEnv
+from fakes import CountingEnv, fake_spec
 
 
 @pytest.fixture
@@ -55,6 +59,26 @@ def test_unknown_option_names_the_legal_ones():
         registry.make("fakes:CountingEnv", {"larges": 2})
     with pytest.raises(ValueError, match="it has no options"):
         registry.make("fakes:BrokenStartEnv", {"size": 2})
+
+
+class TunedEnv(CountingEnv):
+    """Has another spec where the option is large."""
+
+    @classmethod
+    def with_options(cls, options: Mapping[str, object]) -> type[Environment]:
+        return LargeEnv if options.get("largest") == 9 else cls
+
+
+class LargeEnv(TunedEnv):
+    spec: ClassVar[EnvSpec] = fake_spec("counting", max_rounds=3)
+
+
+async def test_options_can_choose_the_class_and_so_its_spec():
+    assert type(registry.make(f"{__name__}:TunedEnv", {"largest": 2})) is TunedEnv
+    assert type(registry.make(f"{__name__}:TunedEnv", {"largest": 9})) is LargeEnv
+    assert (await LocalEnvSource(TunedEnv, options={"largest": 9}).spec()).max_rounds == 3
+    with pytest.raises(ValueError, match="did you mean 'largest'"):
+        registry.configured(TunedEnv, {"larges": 9})
 
 
 def test_missing_package_says_which_extra_to_install(

@@ -116,9 +116,9 @@ class LocalEnvSource(EnvSource):
         options: Mapping[str, object] | None = None,
         timeout_s: float = 60.0,
     ) -> None:
-        self.env_class = registry.env_class(env) if isinstance(env, str) else env
+        cls = registry.env_class(env) if isinstance(env, str) else env
         self._options = dict(options or {})
-        registry.check_options(self.env_class, self._options)
+        self.env_class = registry.configured(cls, self._options)
         self._timeout_s = timeout_s
         self._thread: SharedThread | None = None
         if self.env_class.shares_thread:

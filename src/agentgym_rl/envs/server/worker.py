@@ -58,7 +58,7 @@ def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     settings = WorkerSettings(**orjson.loads(sys.argv[2]))
     try:
-        cls = registry.env_class(settings.env)
+        cls = registry.configured(registry.env_class(settings.env), settings.options)
     except Exception as error:  # noqa: BLE001 - whatever a user's module raises is told
         reason = f"{type(error).__name__}: {error}".encode(errors="replace")
         connection.sendall(encode_frame(Frame(FAILURE, reason)))
