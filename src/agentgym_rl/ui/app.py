@@ -34,6 +34,7 @@ def make_app(root: Path, *, names: Sequence[str] = ()) -> ASGIApp:
     # No pages about the API: they would load scripts from elsewhere.
     app = FastAPI(title="agentgym ui", docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(run_routes(RunReader(root)))
+    app.add_api_route("/api/{rest:path}", _unknown, methods=["GET", "POST"], response_model=None)
     app.add_api_route("/vendor/plotly.min.js", _plotly, methods=["GET"], response_model=None)
     app.add_exception_handler(ApiError, _refused)
     app.add_exception_handler(AgentGymError, _failed)
@@ -60,6 +61,10 @@ def _plotly() -> Response:
     return FileResponse(
         file, media_type="text/javascript", headers={"cache-control": "max-age=86400"}
     )
+
+
+def _unknown(rest: str) -> Response:
+    return refusal(404, f"there is no route /api/{rest}")
 
 
 def _refused(request: Request, error: Exception) -> Response:

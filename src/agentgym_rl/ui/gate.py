@@ -55,7 +55,9 @@ class Gate:
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 own = [pair for pair in message["headers"] if pair[0] not in dict(_HEADERS)]
-                message = {**message, "headers": [*own, *_HEADERS]}
+                # Without a word about it browsers would keep old modules, and old answers.
+                fresh = () if b"cache-control" in dict(own) else ((b"cache-control", b"no-cache"),)
+                message = {**message, "headers": [*own, *fresh, *_HEADERS]}
             await send(message)
 
         headers = dict(scope["headers"])

@@ -7,9 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from agentgym_rl.ui.answers import ApiError, answer
+from agentgym_rl.ui.answers import answer
+from agentgym_rl.ui.diagnosis import diagnosis, time_of_steps
 from agentgym_rl.ui.episode_lists import facets, list_episodes
 from agentgym_rl.ui.filters import EpisodePage
+from agentgym_rl.ui.group_view import group_view
 from agentgym_rl.ui.reader import RunReader
 from agentgym_rl.ui.series import columns_of, names_of
 
@@ -75,6 +77,17 @@ def _add_episodes(router: APIRouter, reader: RunReader) -> None:
     def tokens(run: Run, episode: Run, sample: Place = 0) -> Response:
         return answer(reader.tokens(run, episode, sample))
 
-    @router.get("/{rest:path}")
-    def unknown(rest: str) -> Response:
-        raise ApiError(404, f"there is no route /api/{rest}")
+    @router.get("/group")
+    def group(run: Run, step: Place, group: Place, phase: Run = "train") -> Response:
+        wanted = EpisodePage(run=run, phase=phase, step_min=step, step_max=step, group=group)
+        return answer(
+            group_view(reader.index(run), wanted, lambda episode: reader.record(run, episode))
+        )
+
+    @router.get("/diagnosis")
+    def diagnosis_of(run: Run) -> Response:
+        return answer(diagnosis(reader.index(run), reader.catalog.series(run)))
+
+    @router.get("/time")
+    def time(run: Run) -> Response:
+        return answer(time_of_steps(reader.index(run), reader.catalog.series(run)))

@@ -1,0 +1,238 @@
+"""What a run's curves say, in plain words: collapses, dead groups, drifts, rewards without success.
+
+Every rule compares the first fifth of the steps with the last fifth (at least three each), and
+names the numbers that it rests on. A rule is a hint for a person, never a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Literal
+
+Values = Sequence[float | None]
+Severity = Literal["bad", "warn", "info", "good"]
+
+_MIN_STEPS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that somebody should look at; `steps` are the first and the last it is about."""
+
+    severity: Severity
+    title: str
+    text: str
+    steps: tuple[int, int]
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "severity": self.severity,
+            "title": self.title,
+            "text": self.text,
+            "steps": list(self.steps),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """The columns of a run by name, aligned to its steps."""
+
+    steps: Sequence[int]
+    columns: Mapping[str, Values]
+
+    @property
+    def window(self) -> int:
+        return max(3, len(self.steps) // 5)
+
+    @property
+    def late_steps(self) -> tuple[int, int]:
+        return self.steps[-self.window], self.steps[-1]
+
+    def ends(self, name: str) -> tuple[float, float] | None:
+        """Return the means of the first and the last window; None where either is empty."""
+        values = self.columns.get(name) or ()
+        early = [value for value in values[: self.window] if value is not None]
+        late = [value for value in values[-self.window :] if value is not None]
+        return (fmean(early), fmean(late)) if early and late else None
+
+    def rise(self, name: str) -> float:
+        """Return how much the last window lies above the first; 0 where nothing is known."""
+        ends = self.ends(name)
+        return ends[1] - ends[0] if ends else 0.0
+
+
+def findings(curves: Curves) -> list[Finding]:
+    """Return what the rules find, the gravest first."""
+    if len(curves.steps) < _MIN_STEPS:
+        return []
+    found = [finding for rule in _RULES if (finding := rule(curves)) is not None]
+    gravity = {"bad": 0, "warn": 1, "info": 2, "good": 3}
+    return sorted(found, key=lambda finding: gravity[finding.severity])
+
+
+def _entropy_collapse(curves: Curves) -> Finding | None:
+    ends = curves.ends("entropy")
+    if ends is None or ends[0] <= 0 or ends[1] > 0.1 * ends[0]:
+        return None
+    is_bad = curves.rise("success_rate") < 0.05
+    return Finding(
+        "bad" if is_bad else "warn",
+        "Entropy collapse",
+        f"The policy's entropy fell from {ends[0]:.3g} to {ends[1]:.3g} nats a token: its samples "
+        "of a task are nearly the same, so groups have little to compare"
+        + (", and success did not rise with it." if is_bad else ". Success rose meanwhile.")
+        + " Lower training.lr, add a KL penalty, or raise rollout.temperature.",
+        curves.late_steps,
+    )
+
+
+def _flat_groups(curves: Curves) -> Finding | None:
+    ends, success = curves.ends("flat_groups"), curves.ends("success_rate")
+    if ends is None or ends[1] < 0.6:
+        return None
+    late = success[1] if success else 0.0
+    why = "nearly all episodes succeed" if late > 0.8 else "nearly all episodes fail"
+    if 0.2 <= late <= 0.8:
+        why = "episodes of one task end alike, though tasks differ"
+    return Finding(
+        "warn" if late > 0.8 else "bad",
+        "Groups without spread",
+        f"In {ends[1]:.0%} of the groups all episodes have the same reward ({why}), so they teach "
+        "nothing. Choose "
+        + ("harder" if late > 0.8 else "easier" if late < 0.2 else "other")
+        + " tasks, a larger algorithm.group_size, or rollout.max_refills.",
+        curves.late_steps,
+    )
+
+
+def _drift(name: str, what: str, remedy: str) -> Callable[[Curves], Finding | None]:
+    def rule(curves: Curves) -> Finding | None:
+        ends = curves.ends(name)
+        if ends is None or ends[0] <= 0 or 0.5 < ends[1] / ends[0] < 1.6:
+            return None
+        grew = ends[1] > ends[0]
+        rose = curves.rise("success_rate") >= 0.05
+        return Finding(
+            "info" if rose else "warn",
+            f"{what} {'grow' if grew else 'shrink'}",
+            f"{what} an episode went from {ends[0]:.1f} to {ends[1]:.1f}"
+            + (" while success rose." if rose else f" without more success. {remedy}"),
+            curves.late_steps,
+        )
+
+    return rule
+
+
+def _invalid_actions(curves: Curves) -> Finding | None:
+    ends = curves.ends("invalid_rate")
+    if ends is None or not (ends[1] >= 0.3 or (ends[1] >= 0.1 and ends[1] > 2 * ends[0])):
+        return None
+    is_rising = ends[1] > ends[0] * 1.2
+    return Finding(
+        "bad" if is_rising and ends[1] >= 0.3 else "warn",
+        "Invalid actions",
+        f"{ends[1]:.0%} of the rounds hold no valid action (at first {ends[0]:.0%}). Look at "
+        "these rounds: a reply cut by rollout.max_tokens_per_round, a format that the model does "
+        "not keep, or actions that the environment does not know.",
+        curves.late_steps,
+    )
+
+
+def _repeats(curves: Curves) -> Finding | None:
+    ends = curves.ends("repeat_rate")
+    if ends is None or ends[1] < 0.3:
+        return None
+    return Finding(
+        "warn",
+        "Repeated replies",
+        f"{ends[1]:.0%} of the replies are word for word ones that the same episode had before "
+        f"(at first {ends[0]:.0%}): the agent goes in circles.",
+        curves.late_steps,
+    )
+
+
+def _reward_without_success(curves: Curves) -> Finding | None:
+    reward, success = curves.ends("reward_mean"), curves.ends("success_rate")
+    if reward is None or success is None:
+        return None
+    scale = max(abs(reward[0]), abs(reward[1]), 1e-9)
+    if reward[1] - reward[0] < 0.2 * scale or success[1] - success[0] >= 0.02:
+        return None
+    return Finding(
+        "bad",
+        "Reward rises, success does not",
+        f"Mean reward went from {reward[0]:.3g} to {reward[1]:.3g}, success from {success[0]:.1%} "
+        f"to {success[1]:.1%}. The agent may earn partial credit without solving tasks: read "
+        "episodes with high reward and no success.",
+        curves.late_steps,
+    )
+
+
+def _failed_episodes(curves: Curves) -> Finding | None:
+    ends = curves.ends("failed_rate")
+    if ends is None or ends[1] < 0.05:
+        return None
+    return Finding(
+        "bad" if ends[1] >= 0.25 else "warn",
+        "Failed episodes",
+        f"{ends[1]:.0%} of the episodes failed for reasons that are not the agent's (deadlines, "
+        "environments, engine) and are not learned from; their errors are in the list of episodes "
+        "with outcome failed.",
+        curves.late_steps,
+    )
+
+
+def _mismatch(curves: Curves) -> Finding | None:
+    ends = curves.ends("logprob_diff")
+    if ends is None or ends[1] < 0.05:
+        return None
+    return Finding(
+        "warn",
+        "Engine and learner disagree",
+        f"Log-probabilities of the same tokens differ by {ends[1]:.3g} on average before the "
+        "update. Use the same dtype in both, or policy_loss.importance_cap.",
+        curves.late_steps,
+    )
+
+
+def _skipped_updates(curves: Curves) -> Finding | None:
+    ends = curves.ends("updates_skipped")
+    if ends is None or ends[1] < 0.2:
+        return None
+    return Finding(
+        "warn",
+        "Updates without effect",
+        f"{ends[1]:.2g} updates a step were skipped: there was nothing to learn from, or the "
+        "gradient was not finite.",
+        curves.late_steps,
+    )
+
+
+def _learning(curves: Curves) -> Finding | None:
+    ends = curves.ends("success_rate")
+    if ends is None or abs(ends[1] - ends[0]) < 0.05:
+        return None
+    rose = ends[1] > ends[0]
+    return Finding(
+        "good" if rose else "bad",
+        "Success rises" if rose else "Success falls",
+        f"Success went from {ends[0]:.1%} to {ends[1]:.1%} of the episodes.",
+        (curves.steps[0], curves.steps[-1]),
+    )
+
+
+_RULES: tuple[Callable[[Curves], Finding | None], ...] = (
+    _entropy_collapse,
+    _reward_without_success,
+    _flat_groups,
+    _invalid_actions,
+    _repeats,
+    _drift("tokens_mean", "Sampled tokens", "Read the longest replies; cap or penalise length."),
+    _drift("rounds_mean", "Rounds", "Compare long episodes with short ones of the same task."),
+    _failed_episodes,
+    _mismatch,
+    _skipped_updates,
+    _learning,
+)
