@@ -264,11 +264,22 @@ def ui(
     is_public: Annotated[
         bool, typer.Option("--public", help="Allow an address that other machines reach.")
     ] = False,
+    env: Annotated[
+        list[str] | None,
+        typer.Option(help='Another environment to allow, as "module:Class"; may be repeated.'),
+    ] = None,
 ) -> None:
     """Look at runs in the browser: curves, episodes, tokens; play an environment."""
     from agentgym_rl.cli.ui import run_ui  # start-up time
 
-    run_ui(runs, host=host, port=port, opens_browser=opens_browser, is_public=is_public)
+    run_ui(
+        runs,
+        host=host,
+        port=port,
+        opens_browser=opens_browser,
+        is_public=is_public,
+        envs=env or [],
+    )
 
 
 @app.command()

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 
 from agentgym_rl.errors import ConfigError
 
 
-def run_ui(runs: Path, *, host: str, port: int, opens_browser: bool, is_public: bool) -> None:
+def run_ui(
+    runs: Path,
+    *,
+    host: str,
+    port: int,
+    opens_browser: bool,
+    is_public: bool,
+    envs: Sequence[str],
+) -> None:
     """Serve the web UI until interrupted."""
     try:
         from agentgym_rl.ui.server import UiServer  # an optional extra
@@ -22,4 +31,4 @@ def run_ui(runs: Path, *, host: str, port: int, opens_browser: bool, is_public: 
         if opens_browser:
             webbrowser.open(url)
 
-    UiServer(runs, host=host, port=port, is_public=is_public, on_ready=tell).run()
+    UiServer(runs, host=host, port=port, is_public=is_public, envs=envs, on_ready=tell).run()

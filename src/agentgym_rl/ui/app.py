@@ -7,7 +7,8 @@ what they know of runs is in `RunReader`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,8 +21,10 @@ from starlette.types import ASGIApp
 
 from agentgym_rl.errors import AgentGymError
 from agentgym_rl.ui.answers import ApiError, refusal
+from agentgym_rl.ui.environments import Environments
 from agentgym_rl.ui.gate import Gate
 from agentgym_rl.ui.reader import RunReader
+from agentgym_rl.ui.routes_play import Playground, play_routes
 from agentgym_rl.ui.routes_runs import run_routes
 
 logger = logging.getLogger(__name__)
@@ -29,11 +32,25 @@ logger = logging.getLogger(__name__)
 STATIC = Path(__file__).parent / "static"
 
 
-def make_app(root: Path, *, names: Sequence[str] = ()) -> ASGIApp:
-    """Return the application over the runs below `root`; `names` are those of this machine."""
+def make_app(root: Path, *, names: Sequence[str] = (), envs: Sequence[str] = ()) -> ASGIApp:
+    """Return the application over the runs below `root`.
+
+    `names` are those of this machine, `envs` classes that may be opened beside the registered ones.
+    """
+    environments = Environments(envs)
+    reader = RunReader(root, environments)
+    playground = Playground(reader, environments)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        playground.start()
+        yield
+        await playground.close()
+
     # No pages about the API: they would load scripts from elsewhere.
-    app = FastAPI(title="agentgym ui", docs_url=None, redoc_url=None, openapi_url=None)
-    app.include_router(run_routes(RunReader(root)))
+    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app.include_router(run_routes(reader))
+    app.include_router(play_routes(reader, playground))
     app.add_api_route("/api/{rest:path}", _unknown, methods=["GET", "POST"], response_model=None)
     app.add_api_route("/vendor/plotly.min.js", _plotly, methods=["GET"], response_model=None)
     app.add_exception_handler(ApiError, _refused)

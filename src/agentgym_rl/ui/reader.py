@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.catalog import RunCatalog
+from agentgym_rl.ui.environments import Environments
 from agentgym_rl.ui.episode_view import Record, read_episode, token_view, view
 from agentgym_rl.ui.index import EpisodeIndex
 from agentgym_rl.ui.overview import Overview
@@ -17,15 +19,21 @@ from agentgym_rl.ui.token_texts import TokenTexts, bare_ids, texts_of, tokenizer
 _MAX_INDEXES = 8
 """Of runs whose episodes were asked for; the one asked for longest ago is forgotten."""
 
+_IMPORT_S = 0.2
+"""How long an answer waits for an environment to be imported."""
+
 
 class RunReader:
     """Reads runs. Thread-safe; each method is one request."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, environments: Environments) -> None:
+        self._environments = environments
         self.catalog = RunCatalog(root)
         self.overview = Overview(self.catalog)
         self._tokenizers = TokenTexts()
         self._lock = threading.Lock()
+        self._pictures: dict[str, Future[bool]] = {}
+        self._importer = ThreadPoolExecutor(1, thread_name_prefix="import")
         self._indexes: OrderedDict[str, EpisodeIndex] = OrderedDict()
 
     def index(self, run: str) -> EpisodeIndex:
@@ -45,7 +53,18 @@ class RunReader:
 
     def episode(self, run: str, episode: str) -> dict[str, object]:
         """Return an episode with its rounds."""
-        return {"episode": episode} | view(self.record(run, episode))
+        found = {"episode": episode} | view(self.record(run, episode))
+        return found | {"has_pictures": self._has_pictures(str(found.get("env")))}
+
+    def _has_pictures(self, env: str) -> bool | None:
+        """Whether the environment draws states; None while a thread is still importing it."""
+        with self._lock:
+            if env not in self._pictures:
+                self._pictures[env] = self._importer.submit(self._environments.has_pictures, env)
+        try:
+            return self._pictures[env].result(timeout=_IMPORT_S)
+        except TimeoutError:
+            return None
 
     def tokens(self, run: str, episode: str, sample: int) -> dict[str, object]:
         """Return the tokens of one sample, with their texts where the run has its tokenizer."""

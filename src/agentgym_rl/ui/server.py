@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import uvicorn
@@ -17,6 +17,7 @@ _GRACE_S = 2
 class UiServer(uvicorn.Server):
     """Serves the runs below a folder. `run()` blocks; `should_exit = True` stops it.
 
+    `envs` are classes ("module:Class") that may be played beside the registered environments.
     `on_ready` gets the address once requests are answered. Raises ValueError for a folder that is
     none, and for an address that cannot be bound or that others reach, unless `is_public` says that
     this is meant.
@@ -29,6 +30,7 @@ class UiServer(uvicorn.Server):
         host: str = "127.0.0.1",
         port: int = 0,
         is_public: bool = False,
+        envs: Sequence[str] = (),
         on_ready: Callable[[str], None] | None = None,
     ) -> None:
         if not root.is_dir():
@@ -45,7 +47,7 @@ class UiServer(uvicorn.Server):
         names = [host.lower(), socket.gethostname().lower()] if is_public else []
         super().__init__(
             uvicorn.Config(
-                make_app(root, names=names),
+                make_app(root, names=names, envs=envs),
                 http="httptools",
                 ws="none",
                 log_config=None,

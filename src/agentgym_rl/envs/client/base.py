@@ -128,6 +128,12 @@ class EnvClient(ABC):
         with self._calling("details"):
             return await self._do_details()
 
+    async def render(self) -> bytes | None:
+        """Return a picture of the present state as PNG; None where there is none."""
+        self._refuse_unless_started("render")
+        with self._calling("render"):
+            return await self._do_render()
+
     async def close(self) -> None:
         """Give the place back. Safe at any time and to repeat; never raises `EnvError`."""
         if self._phase is _Phase.CLOSED:
@@ -171,6 +177,9 @@ class EnvClient(ABC):
 
     async def _do_details(self) -> Mapping[str, JsonValue]:
         return {}
+
+    async def _do_render(self) -> bytes | None:
+        return None
 
     @abstractmethod
     async def _do_close(self) -> None:

@@ -76,6 +76,9 @@ class LocalEnvClient(EnvClient):
     async def _do_details(self) -> Mapping[str, JsonValue]:
         return await self._on_thread("details", self._episode.details)
 
+    async def _do_render(self) -> bytes | None:
+        return await self._on_thread("render", self._episode.render)
+
     async def _do_close(self) -> None:
         thread = self._thread
         # On a shared thread whatever comes next finds the environment closed at any rate.

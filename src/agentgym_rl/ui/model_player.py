@@ -1,0 +1,85 @@
+"""A local model that plays one round at a time, with the prompts and the engine of a rollout.
+
+Imports torch, so it is imported on the first use only, on a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentgym_rl.agents.agent import Agent, make_agent
+from agentgym_rl.config import AgentConfig, NativeEngineConfig
+from agentgym_rl.engines.create import create_engine
+from agentgym_rl.engines.sampling import session_key
+from agentgym_rl.envs.base import EnvSpec
+from agentgym_rl.errors import ConfigError
+from agentgym_rl.models.loading import load_pretrained
+from agentgym_rl.types import SamplingParams
+
+_MAX_REPLY_TOKENS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model said, and the action in it; `complaint` is the answer to a reply without."""
+
+    text: str
+    action: str | None
+    complaint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A round that was played: the model's reply, or the action of a person."""
+
+    reply: str | None
+    action: str | None
+    observation: str
+
+
+class ModelPlayer:
+    """One loaded model."""
+
+    def __init__(self, folder: Path, agent: Mapping[str, object]) -> None:
+        """`agent` is the section of the run that the model comes from."""
+        self._policy = load_pretrained(folder)
+        self._engine = create_engine(self._policy, NativeEngineConfig())
+        self._agent_table = dict(agent)
+        self._num_replies = 0
+
+    def reply(self, spec: EnvSpec, first: str, past: Sequence[Past]) -> Reply:
+        """Return what the model does next, after all that happened in the episode."""
+        agent = make_agent(AgentConfig.model_validate(self._agent_table), spec)
+        ids, renderer = self._context(agent, first, past), self._policy.renderer
+        room = self._policy.max_context - len(ids)
+        if room <= 0:
+            raise ConfigError(
+                f"the episode has {len(ids)} tokens, and the model takes {self._policy.max_context}"
+            )
+        self._num_replies += 1
+        session = self._engine.session(session_key("ui", self._num_replies))
+        try:
+            completion = asyncio.run(
+                session.generate(ids, SamplingParams(1.0, min(room, _MAX_REPLY_TOKENS)))
+            )
+        finally:
+            session.close()
+        text = renderer.decode_reply(completion.token_ids)
+        parsed = agent.parse(text)
+        return Reply(text, parsed.action, parsed.complaint)
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def _context(self, agent: Agent, first: str, past: Sequence[Past]) -> list[int]:
+        renderer = self._policy.renderer
+        ids = renderer.prompt(agent.first_prompt(first))
+        for item in past:
+            text = item.reply if item.reply is not None else agent.write(item.action or "")
+            # A reply of the past is encoded as text: here nothing is learned from it.
+            reply_ids = self._policy.tokenizer.encode(text, add_special_tokens=False)
+            ids += [*reply_ids, *renderer.turn(item.observation, reply_ids=reply_ids)]
+        return ids

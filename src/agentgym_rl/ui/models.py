@@ -1,0 +1,74 @@
+"""Models below the runs folder that can play. The one used last stays loaded."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from agentgym_rl.errors import AgentGymError, ConfigError
+from agentgym_rl.ui.answers import ApiError
+from agentgym_rl.ui.catalog import RunCatalog
+from agentgym_rl.ui.plays import Play
+
+if TYPE_CHECKING:  # it imports torch, which only who lets a model play needs
+    from agentgym_rl.ui.model_player import ModelPlayer, Reply
+
+_INNER = ("model", "checkpoints/latest/model")
+
+
+class Models:
+    """Lets models reply, one at a time, on a thread of its own."""
+
+    def __init__(self, catalog: RunCatalog) -> None:
+        self._catalog = catalog
+        self.thread = ThreadPoolExecutor(1, thread_name_prefix="model")
+        self._lock = threading.Lock()
+        self._loaded: tuple[str, ModelPlayer] | None = None
+
+    def names(self) -> list[str]:
+        """Return the models that there are, as paths below the runs folder."""
+        found: list[str] = []
+        for run in self._catalog.find()[0]:
+            for inner in _INNER:
+                try:
+                    folder = self._catalog.inside(self._catalog.root / run / inner)
+                except ApiError:
+                    continue
+                if (folder / "config.json").is_file():
+                    found.append((PurePosixPath(run) / inner).as_posix())
+                    break
+        return found
+
+    def reply(self, name: str, play: Play) -> Reply:
+        """Return what a model does next in a play; for `thread`, since it takes its time."""
+        from agentgym_rl.ui.model_player import Past  # start-up time: it imports torch
+
+        past = [Past(item.reply, item.action, item.observation) for item in play.rounds]
+        with self._lock:
+            try:
+                return self._player(name).reply(play.spec, play.first_observation, past)
+            except (AgentGymError, ValueError) as error:
+                raise ApiError(409, f"model {name!r} cannot play: {error}") from error
+
+    def _player(self, name: str) -> ModelPlayer:
+        from agentgym_rl.ui.model_player import ModelPlayer  # start-up time: it imports torch
+
+        if self._loaded is not None and self._loaded[0] == name:
+            return self._loaded[1]
+        if name not in self.names():
+            raise ConfigError(f"there is no such model below the runs folder: {self.names()}")
+        if self._loaded is not None:
+            self._loaded[1].close()
+            self._loaded = None
+        run = name.removesuffix("/checkpoints/latest/model").removesuffix("/model")
+        run = "." if run in _INNER else run
+        config = self._catalog.config(run).table or {}
+        agent = config.get("agent")
+        table = {str(key): value for key, value in agent.items()} if isinstance(agent, dict) else {}
+        # Plans and memory are of whole episodes; a round by itself has neither.
+        kept = {key: table[key] for key in ("format", "include_instructions") if key in table}
+        player = ModelPlayer(self._catalog.inside(self._catalog.root / name), kept)
+        self._loaded = (name, player)
+        return player
