@@ -169,6 +169,8 @@ class Segment:
     round_index: int
     """The round the tokens belong to, from 0 over all attempts; the prompt is of round 0. A plan, a
     summary or a reflection is of the round whose action comes next."""
+    version: int | None = None
+    """Version of the weights that sampled the tokens; None where they were not sampled here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,7 @@ class Sample:
     attempt that was given up had earned is taken back on the token before the next attempt."""
     segments: tuple[Segment, ...]
     version: int
-    """Version of the weights that sampled it."""
+    """Version of the weights that sampled its last reply; `segments` have those of all."""
     attempt: int = 0
     """Which of the agent's attempts at the task it is of."""
 

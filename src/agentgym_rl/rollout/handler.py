@@ -88,7 +88,11 @@ class RolloutHandler:
         assert self._expects_reply(), "a reply follows a prompt or an observation"
         self._round_index = self._num_rounds if round_index is None else round_index
         self._append(
-            completion.token_ids, kind, loss_mask=int(is_learned), logprobs=completion.logprobs
+            completion.token_ids,
+            kind,
+            loss_mask=int(is_learned),
+            logprobs=completion.logprobs,
+            version=completion.version if is_learned else None,
         )
         self.messages.append(Message("assistant", text))
         self._num_rounds += kind is SegmentKind.ACTION
@@ -154,6 +158,7 @@ class RolloutHandler:
         *,
         loss_mask: int = 0,
         logprobs: Sequence[float] | None = None,
+        version: int | None = None,
     ) -> None:
         assert token_ids, f"a segment of kind {kind} has at least one token"
         start = len(self)
@@ -162,5 +167,5 @@ class RolloutHandler:
         self.logprobs.extend([0.0] * len(token_ids) if logprobs is None else logprobs)
         self.token_rewards.extend([0.0] * len(token_ids))
         # An observation is of the round whose reply it answers.
-        self.segments.append(Segment(kind, start, len(self), self._round_index))
+        self.segments.append(Segment(kind, start, len(self), self._round_index, version))
         assert len(self.token_ids) == len(self.logprobs), "one log-probability a token"

@@ -28,7 +28,13 @@ _ROUND = pa.struct(
     ]
 )
 _SEGMENT = pa.struct(
-    [("kind", pa.string()), ("start", pa.int32()), ("end", pa.int32()), ("round_index", pa.int32())]
+    [
+        ("kind", pa.string()),
+        ("start", pa.int32()),
+        ("end", pa.int32()),
+        ("round_index", pa.int32()),
+        ("version", pa.int32()),
+    ]
 )
 _SAMPLE = pa.struct(
     [
@@ -177,6 +183,7 @@ def _segments(samples: Sequence[Sample]) -> pa.ListArray:
         pa.array([segment.start for segment in segments], pa.int32()),
         pa.array([segment.end for segment in segments], pa.int32()),
         pa.array([segment.round_index for segment in segments], pa.int32()),
+        pa.array([segment.version for segment in segments], pa.int32()),
     ]
     structs = pa.StructArray.from_arrays(columns, fields=list(_SEGMENT))
     return pa.ListArray.from_arrays(_offsets([sample.segments for sample in samples]), structs)

@@ -119,7 +119,9 @@ def _sample(item: Mapping[str, Any]) -> Sample:  # Any: as above
         logprobs=tuple(item["logprobs"]),
         rewards=tuple(item["rewards"]),
         segments=tuple(
-            Segment(SegmentKind(s["kind"]), s["start"], s["end"], s["round_index"])
+            Segment(
+                SegmentKind(s["kind"]), s["start"], s["end"], s["round_index"], s.get("version")
+            )
             for s in item["segments"]
         ),
         version=item["version"],
