@@ -43,6 +43,8 @@ class NativeEngine(HostEngine[NativeSession]):
 
     def __init__(self, policy: Policy, config: NativeEngineConfig) -> None:
         super().__init__(policy, config)
+        self._holders: set[NativeSession] = set()
+        """Sessions with a slot."""
         self._cache = KeyValueCache(
             policy.model.config, dtype=policy.model.dtype, device=policy.model.device
         )
@@ -51,9 +53,20 @@ class NativeEngine(HostEngine[NativeSession]):
     def session(self, key: int) -> NativeSession:
         return NativeSession(self, key)
 
+    def publish(self, version: int) -> None:
+        with self._changed:
+            super().publish(version)
+            self._orders.append(self._forget_everything)
+
     def _free(self, session: NativeSession) -> None:
         if session.slot is not None:
             self._cache.give_back(session.slot)
+            self._holders.discard(session)
+
+    def _forget_everything(self) -> None:
+        """Let sessions that live on be computed anew, since their cache is of other weights."""
+        for session in self._holders:
+            session.num_cached = 0
 
     def _advance(self) -> None:
         """Run one pass; a failure ends the requests in it, never the engine."""
@@ -129,6 +142,7 @@ class NativeEngine(HostEngine[NativeSession]):
         for session in sessions:
             if session.slot is None:
                 session.slot = self._cache.take_slot()
+                self._holders.add(session)
             span = CacheSpan(session.slot, start, session.num_pending, session.num_cached)
             spans.append(span)
             start += span.length
