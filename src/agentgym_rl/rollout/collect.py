@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TypeVar
 
 from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
 from agentgym_rl.rollout.limits import Limits
 from agentgym_rl.types import Episode, Group, Task
+
+_Result = TypeVar("_Result")
 
 
 async def collect(
@@ -26,26 +29,43 @@ async def collect(
     A task that occurs twice gets episodes that differ: its place in the list is part of the noise.
     """
     places = asyncio.Semaphore(max_concurrency)
+    return await _all_of(
+        collect_group(
+            task,
+            actors,
+            limits,
+            group_size=group_size,
+            noise=(*noise, place),
+            temperature=temperature,
+            places=places,
+            on_episode=on_episode,
+        )
+        for place, task in enumerate(tasks)
+    )
 
-    async def run(place: int, task: Task, sample_index: int) -> Episode:
-        request = EpisodeRequest(task, sample_index, (*noise, place), temperature)
+
+async def collect_group(
+    task: Task,
+    actors: Actors,
+    limits: Limits,
+    *,
+    group_size: int,
+    noise: tuple[str | int, ...],
+    temperature: float,
+    places: asyncio.Semaphore,
+    on_episode: Callable[[Episode], None] | None = None,
+) -> Group:
+    """Return the group of a task, failed episodes included; every episode takes one of `places`."""
+
+    async def run(sample_index: int) -> Episode:
+        request = EpisodeRequest(task, sample_index, noise, temperature)
         async with places:
             episode = await run_episode(request, actors, limits)
         if on_episode is not None:
             on_episode(episode)
         return episode
 
-    episodes = await asyncio.gather(
-        *(
-            run(place, task, index)
-            for place, task in enumerate(tasks)
-            for index in range(group_size)
-        )
-    )
-    return [
-        Group(task, tuple(episodes[place * group_size : (place + 1) * group_size]))
-        for place, task in enumerate(tasks)
-    ]
+    return Group(task, tuple(await _all_of(map(run, range(group_size)))))
 
 
 def keep_groups(groups: Sequence[Group], *, min_size: int) -> list[Group]:
@@ -53,3 +73,15 @@ def keep_groups(groups: Sequence[Group], *, min_size: int) -> list[Group]:
     return [
         Group(group.task, group.completed) for group in groups if len(group.completed) >= min_size
     ]
+
+
+async def _all_of(works: Iterable[Coroutine[object, object, _Result]]) -> list[_Result]:
+    """Return all results in order; before a failure rises, it ends the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in works]
+    except BaseExceptionGroup as failures:
+        failure = failures.exceptions[0]
+    else:
+        return [task.result() for task in tasks]
+    raise failure

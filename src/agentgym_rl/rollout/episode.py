@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import random
-import time
 from dataclasses import dataclass
 
 from agentgym_rl.agents.agent import Agent
@@ -20,6 +19,7 @@ from agentgym_rl.engines.sampling import session_key
 from agentgym_rl.envs.client.base import EnvSource
 from agentgym_rl.errors import EngineError, EnvError
 from agentgym_rl.models.chat import ChatRenderer
+from agentgym_rl.rollout.clock import EpisodeClock, running_clock
 from agentgym_rl.rollout.desk import EpisodeDesk
 from agentgym_rl.rollout.limits import Limits
 from agentgym_rl.types import Episode, StopReason, Task
@@ -87,12 +87,12 @@ class _EpisodeRun:
         )
         self._failure: StopReason | None = None
         self._error: str | None = None
-        self._started = time.monotonic()
+        self._clock: EpisodeClock | None = None
 
     async def to_end(self) -> None:
         """Run until the episode has a stop reason; only cancellation escapes."""
         try:
-            async with asyncio.timeout(self._limits.max_seconds):
+            async with running_clock(self._limits.max_seconds) as self._clock:
                 client = await self._actors.source.open()
                 try:
                     self._desk.connect(client)
@@ -120,7 +120,7 @@ class _EpisodeRun:
             rounds=tuple(desk.rounds),
             messages=tuple(desk.messages),
             samples=() if failure else desk.samples(),
-            seconds=time.monotonic() - self._started,
+            seconds=self._clock.seconds if self._clock is not None else 0.0,
             num_attempts=num_attempts,
             error=self._error,
         )

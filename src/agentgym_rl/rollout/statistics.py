@@ -38,6 +38,20 @@ def rollout_metrics(groups: Sequence[Group], *, max_rounds: int) -> dict[str, fl
     }
 
 
+def staleness_metrics(groups: Sequence[Group], *, version: int) -> dict[str, float]:
+    """Return how many steps older the weights of sampled tokens are than those of `version`."""
+    ages = Counter[int]()
+    for sample in (s for group in groups for e in group.completed for s in e.samples):
+        for segment in sample.segments:
+            if segment.version is not None:
+                ages[version - segment.version] += segment.end - segment.start
+    total = ages.total()
+    return {
+        "rollout/staleness_mean": sum(age * num for age, num in ages.items()) / max(1, total),
+        "rollout/staleness_max": float(max(ages, default=0)),
+    }
+
+
 def has_spread(group: Group) -> bool:
     """Return whether the completed episodes of a group differ in reward."""
     return len({episode.reward for episode in group.completed}) > 1

@@ -1,0 +1,67 @@
+"""The wall clock of an episode, which stands still while the episode is made to wait.
+
+The limit on an episode's time is for what is slow or stuck. An episode that waits for the learner
+is neither, so that time counts for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+
+_PRESENT: ContextVar[EpisodeClock | None] = ContextVar("episode_clock", default=None)
+"""The clock of the episode that the running task plays."""
+
+
+class EpisodeClock:
+    """Seconds since an episode began, without those in which it had to wait."""
+
+    def __init__(self, deadline: asyncio.Timeout) -> None:
+        self._deadline = deadline
+        self._loop = asyncio.get_running_loop()
+        self._started = self._loop.time()
+        self._paused_s = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self._loop.time() - self._started - self._paused_s
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Stand still inside."""
+        when, stopped_at = self._deadline.when(), self._loop.time()
+        if when is None:  # another task of the episode has stopped it
+            yield
+            return
+        self._deadline.reschedule(None)
+        try:
+            yield
+        finally:
+            pause_s = self._loop.time() - stopped_at
+            self._paused_s += pause_s
+            self._deadline.reschedule(when + pause_s)
+
+
+@asynccontextmanager
+async def running_clock(max_seconds: float) -> AsyncIterator[EpisodeClock]:
+    """Give the running task a clock; raises TimeoutError when it shows `max_seconds`."""
+    async with asyncio.timeout(max_seconds) as deadline:
+        clock = EpisodeClock(deadline)
+        before = _PRESENT.set(clock)
+        try:
+            yield clock
+        finally:
+            _PRESENT.reset(before)
+
+
+@contextmanager
+def stopped_clock() -> Iterator[None]:
+    """Let the clock of the episode that the running task plays, if any, stand still inside."""
+    clock = _PRESENT.get()
+    if clock is None:
+        yield
+        return
+    with clock.stopped():
+        yield

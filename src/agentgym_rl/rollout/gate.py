@@ -1,0 +1,87 @@
+"""A gate before the engine: episodes wait at it, between replies, while the weights change.
+
+No reply is cut in two, so each is of one version of the weights.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from agentgym_rl.engines.base import Engine, EngineSession
+from agentgym_rl.rollout.clock import stopped_clock
+from agentgym_rl.types import Completion, SamplingParams
+
+
+class ReplyGate:
+    """Replies begin only while it is open; at first it is closed."""
+
+    def __init__(self) -> None:
+        self._opened, self._quiet = asyncio.Event(), asyncio.Event()
+        self._quiet.set()
+        self._num_under_way = 0
+
+    def open(self) -> None:
+        self._opened.set()
+
+    async def close(self) -> None:
+        """Let no further reply begin, and return when those under way have ended.
+
+        None is abandoned; the engine's own deadline limits how long that takes.
+        """
+        self._opened.clear()
+        await self._quiet.wait()
+
+    @asynccontextmanager
+    async def passing(self) -> AsyncIterator[None]:
+        """Wait until the gate is open, and keep `close` waiting inside."""
+        while not self._opened.is_set():
+            with stopped_clock():
+                await self._opened.wait()
+        self._num_under_way += 1
+        self._quiet.clear()
+        try:
+            yield
+        finally:
+            self._num_under_way -= 1
+            if not self._num_under_way:
+                self._quiet.set()
+
+
+class GatedSession(EngineSession):
+    """A session whose replies pass a gate."""
+
+    def __init__(self, session: EngineSession, gate: ReplyGate) -> None:
+        self._session, self._gate = session, gate
+
+    async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
+        async with self._gate.passing():
+            try:
+                return await self._session.generate(new_ids, params)
+            except BaseException:
+                # The engine must know before the gate does that nobody waits for this reply.
+                self._session.close()
+                raise
+
+    def close(self) -> None:
+        self._session.close()
+
+
+class GatedEngine(Engine):
+    """An engine whose sessions pass a gate; who has the engine itself is not held up."""
+
+    def __init__(self, engine: Engine, gate: ReplyGate) -> None:
+        self._engine, self._gate = engine, gate
+
+    def session(self, key: int) -> GatedSession:
+        return GatedSession(self._engine.session(key), self._gate)
+
+    def publish(self, version: int) -> None:
+        self._engine.publish(version)
+
+    def rest(self) -> None:
+        self._engine.rest()
+
+    def close(self) -> None:
+        self._engine.close()
