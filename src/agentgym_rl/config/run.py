@@ -151,6 +151,7 @@ class RunConfig(BaseConfig):
             ("training.updates_per_step", self.training.updates_per_step, 1),
             ("training.epochs_per_step", self.training.epochs_per_step, 1),
             ("rollout.max_refills", self.rollout.max_refills, 0),
+            ("rollout.max_staleness", self.rollout.max_staleness, 0),
         ):
             if value != idle:
                 raise ValueError(
@@ -177,8 +178,27 @@ class RunConfig(BaseConfig):
             )
         self._check_groups(algorithm)
         self._check_loss()
+        if self.rollout.max_staleness:
+            self._check_staleness(algorithm, f"rollout.max_staleness={self.rollout.max_staleness}")
         if isinstance(algorithm, AgentEvolConfig):
             self._check_iterations(algorithm)
+
+    def _check_staleness(self, algorithm: OnlineConfig, setting: str) -> None:
+        if isinstance(algorithm, AgentEvolConfig):
+            raise ValueError(
+                f"{setting} lets episodes go on with newer weights, but an iteration of "
+                "algorithm.type=agentevol explores with one policy; set rollout.max_staleness=0"
+            )
+        if self.rollout.max_refills:
+            raise ValueError(
+                f"{setting} and rollout.max_refills={self.rollout.max_refills} both decide when a "
+                "step has enough groups; set one of them to 0"
+            )
+        if not self.policy_loss.importance_cap:
+            raise ValueError(
+                f"{setting} learns from tokens that older weights sampled, which has to be "
+                "corrected for; set policy_loss.importance_cap (2 is usual)"
+            )
 
     def _check_iterations(self, algorithm: AgentEvolConfig) -> None:
         if self.training.updates_per_step > 1:

@@ -213,6 +213,11 @@ class RolloutConfig(BaseConfig):
     dropped and other tasks collected in their place, so many times at most (DAPO,
     arXiv:2503.14476)."""
 
+    max_staleness: int = Field(default=0, ge=0)
+    """Steps that a token may wait to be learned from. 0 is strictly on-policy: a step waits for all
+    of its groups. Above 0 some are begun ahead, a step ends when enough are complete, and the
+    others go on in the next steps; `policy_loss.importance_cap` then has to be set."""
+
 
 class TrainingConfig(BaseConfig):
     """The optimiser and the size of a step."""

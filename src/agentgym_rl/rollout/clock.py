@@ -7,6 +7,7 @@ is neither, so that time counts for nothing.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
@@ -54,6 +55,12 @@ async def running_clock(max_seconds: float) -> AsyncIterator[EpisodeClock]:
             yield clock
         finally:
             _PRESENT.reset(before)
+
+
+def episode_time() -> float:
+    """Return the seconds of the episode that the running task plays; without one, any clock's."""
+    clock = _PRESENT.get()
+    return time.monotonic() if clock is None else clock.seconds
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from agentgym_rl.engines.sampling import session_key
 from agentgym_rl.envs.client.base import EnvClient
 from agentgym_rl.errors import EnvError
 from agentgym_rl.models.chat import ChatRenderer
+from agentgym_rl.rollout.clock import episode_time
 from agentgym_rl.rollout.handler import RolloutHandler
 from agentgym_rl.rollout.limits import Limits
 from agentgym_rl.types import (
@@ -155,12 +156,12 @@ class EpisodeDesk:
         self._append_text(context, text, new_ids)
         self.messages.append(Message("user", text))
         self._texts = []
-        started = time.monotonic()
+        started = episode_time()
         completion = await self._open_session().generate(
             [*self._unseen, *new_ids],
             SamplingParams(self._temperature, min(self._limits.max_tokens_per_round, room)),
         )
-        self._generation_s += time.monotonic() - started
+        self._generation_s += episode_time() - started
         self._unseen = []
         reply = Reply(
             self._renderer.decode_reply(completion.token_ids),

@@ -2,25 +2,34 @@
 
 checkpoints/step-N/model/         loadable with from_pretrained, and with `agentgym eval`
 checkpoints/step-N/learner.pt     the optimiser; reference and critic where there are any
-checkpoints/step-N/state.json     the step
+checkpoints/step-N/state.json     the step; the groups that had begun for later ones, if any
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from agentgym_rl.errors import RunError
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.training.collection import GroupPlace
 from agentgym_rl.training.learner import Learner
 
 
 def save_checkpoint(
-    run: RunFolder, policy: Policy, learner: Learner, *, step: int, keep: int
+    run: RunFolder,
+    policy: Policy,
+    learner: Learner,
+    *,
+    step: int,
+    keep: int,
+    carried: Sequence[GroupPlace] = (),
 ) -> Path:
     """Write a checkpoint; it appears under its name only when it is whole."""
     written = run.checkpoints / f".writing-{step}"
@@ -28,7 +37,8 @@ def save_checkpoint(
     written.mkdir(parents=True)
     policy.save(written / "model")
     torch.save(learner.state(), written / "learner.pt")
-    (written / "state.json").write_text(json.dumps({"step": step}), encoding="utf-8")
+    state = {"step": step} | ({"carried": carried} if carried else {})
+    (written / "state.json").write_text(json.dumps(state), encoding="utf-8")
     return run.complete_checkpoint(written, step, keep=keep)
 
 
@@ -44,9 +54,29 @@ def restore_learner(run: RunFolder, learner: Learner) -> int:
         # To the CPU first: the learner copies to where it is, which may be another device now.
         saved = torch.load(checkpoint / "learner.pt", weights_only=True, map_location="cpu")
         learner.load_state(saved)
-        return int(json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["step"])
+        return int(_read_state(checkpoint)["step"])
     except Exception as error:
-        raise RunError(
-            f"the checkpoint {checkpoint} is damaged ({type(error).__name__}); point "
-            f"{run.checkpoints / 'latest'} at an older one, or start a new run"
-        ) from error
+        raise _damaged(run, checkpoint, error) from error
+
+
+def restore_carried(run: RunFolder) -> list[GroupPlace]:
+    """Return the groups that had begun for later steps when the newest checkpoint was written."""
+    checkpoint = run.latest_checkpoint()
+    if checkpoint is None:
+        return []
+    try:
+        return [(int(step), int(place)) for step, place in _read_state(checkpoint)["carried"]]
+    except Exception as error:
+        raise _damaged(run, checkpoint, error) from error
+
+
+def _read_state(checkpoint: Path) -> dict[str, Any]:  # Any: what JSON holds is checked by the user
+    state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+    return {"carried": [], **state}
+
+
+def _damaged(run: RunFolder, checkpoint: Path, error: Exception) -> RunError:
+    return RunError(
+        f"the checkpoint {checkpoint} is damaged ({type(error).__name__}); point "
+        f"{run.checkpoints / 'latest'} at an older one, or start a new run"
+    )

@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from agentgym_rl.config import OnlineConfig, RunConfig
 from agentgym_rl.errors import RunError
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.collect import collect, keep_groups
 from agentgym_rl.rollout.episode import Actors
-from agentgym_rl.rollout.limits import episode_limits
+from agentgym_rl.rollout.limits import Limits, episode_limits
 from agentgym_rl.rollout.statistics import has_spread
 from agentgym_rl.rollout.tasks import EpochSampler
 from agentgym_rl.types import Episode, Group, Task
 
 logger = logging.getLogger(__name__)
 
-_PAUSES_S = (3.0, 15.0)
+PAUSES_S = (3.0, 15.0)
 """Waits before a step whose episodes all failed is tried again."""
+
+GroupPlace = tuple[int, int]
+"""The step that a group was planned for, from 1, and its place among that step's, from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +40,15 @@ class Collected:
     """Those to learn from, without their failed episodes."""
     num_refilled: int = 0
     """How many were collected in place of groups without spread."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """What there is to report of how they were collected."""
 
 
-class StepCollector:
+class Collector(ABC):
     """Collects the groups of one step after another."""
+
+    carries = False
+    """Whether episodes may be under way while a step is learned from."""
 
     def __init__(
         self,
@@ -53,18 +62,58 @@ class StepCollector:
         assert isinstance(config.algorithm, OnlineConfig), "an online algorithm"
         self._config, self._policy, self._actors = config, policy, actors
         self._group_size = config.algorithm.group_size
+        self._num_groups = config.training.tasks_per_step
         self._tasks = EpochSampler(tasks, seed=config.seed)
-        # An order of its own: what refills take must not shift what later steps work on.
-        self._refill_tasks = EpochSampler(tasks, seed=-1 - config.seed)
         self._on_episode = on_episode
 
+    @abstractmethod
     async def collect(self, step: int, *, max_rounds: int) -> Collected:
-        """Return the groups of a step; with `rollout.max_refills` only those with spread are kept.
+        """Return the groups of a step; no reply is under way when it returns.
 
         A step in which everything fails is tried again after a while, because a server may be
         starting anew; then the run stops, since going on would only hide it.
         """
-        rollout, number = self._config.rollout, self._config.training.tasks_per_step
+
+    @property
+    def carried(self) -> list[GroupPlace]:
+        """The groups that have begun and belong to no step yet: a checkpoint keeps their names."""
+        return []
+
+    def resume(self, step: int, carried: Sequence[GroupPlace]) -> None:
+        """Go on after `step`, at whose end these groups had begun."""
+        assert not carried, "only a collector that carries groups over leaves any"
+
+    async def aclose(self) -> None:  # noqa: B027 - a step that waits for all leaves nothing
+        """End what is under way. Safe to repeat."""
+
+    def _limits(self, max_rounds: int) -> Limits:
+        return episode_limits(self._config, self._policy, max_rounds=max_rounds)
+
+    def _keep(self, groups: Sequence[Group]) -> list[Group]:
+        return keep_groups(groups, min_size=self._config.rollout.min_group_size)
+
+
+class StepCollector(Collector):
+    """A step waits for all of its groups.
+
+    With `rollout.max_refills` only those with spread are kept.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        policy: Policy,
+        actors: Actors,
+        tasks: Sequence[Task],
+        *,
+        on_episode: Callable[[Episode], None] | None = None,
+    ) -> None:
+        super().__init__(config, policy, actors, tasks, on_episode=on_episode)
+        # An order of its own: what refills take must not shift what later steps work on.
+        self._refill_tasks = EpochSampler(tasks, seed=-1 - config.seed)
+
+    async def collect(self, step: int, *, max_rounds: int) -> Collected:
+        rollout, number = self._config.rollout, self._num_groups
         first = await self._collect_enough(step, max_rounds)
         if not rollout.max_refills:
             return first
@@ -76,26 +125,22 @@ class StepCollector:
             place = (step - 1) * rollout.max_refills + refill
             tasks = self._refill_tasks.take(place, number)[:missing]
             more = await self._collect(tasks, ("refill", step, refill), max_rounds)
-            fresh = keep_groups(more, min_size=rollout.min_group_size)
+            fresh = self._keep(more)
             groups, kept = groups + more, kept + [group for group in fresh if has_spread(group)]
         return Collected(groups, kept, num_refilled=len(groups) - len(first.groups))
 
     async def _collect_enough(self, step: int, max_rounds: int) -> Collected:
-        tasks = self._tasks.take(step, self._config.training.tasks_per_step)
+        tasks = self._tasks.take(step, self._num_groups)
         groups: list[Group] = []
-        for pause_s in (*_PAUSES_S, None):
+        for pause_s in (*PAUSES_S, None):
             groups = await self._collect(tasks, ("train", step), max_rounds)
-            kept = keep_groups(groups, min_size=self._config.rollout.min_group_size)
+            kept = self._keep(groups)
             if kept:
                 return Collected(groups, kept)
             if pause_s is not None:
                 logger.warning("every group of step %d failed; again in %g s", step, pause_s)
                 await asyncio.sleep(pause_s)
-        errors = [episode.error for group in groups for episode in group.episodes if episode.error]
-        raise RunError(
-            f"every group of step {step} failed, {len(_PAUSES_S) + 1} times; the first failure: "
-            f"{errors[0] if errors else 'none recorded'}. Mend it and go on with --resume"
-        )
+        raise all_failed(step, groups)
 
     async def _collect(
         self, tasks: Sequence[Task], noise: tuple[str | int, ...], max_rounds: int
@@ -104,10 +149,19 @@ class StepCollector:
         return await collect(
             tasks,
             self._actors,
-            episode_limits(config, self._policy, max_rounds=max_rounds),
+            self._limits(max_rounds),
             group_size=self._group_size,
             noise=(config.seed, *noise),
             temperature=config.rollout.temperature,
             max_concurrency=config.rollout.max_concurrency,
             on_episode=self._on_episode,
         )
+
+
+def all_failed(step: int, groups: Sequence[Group]) -> RunError:
+    """Return the error of a step that was tried again in vain."""
+    errors = [episode.error for group in groups for episode in group.episodes if episode.error]
+    return RunError(
+        f"every group of step {step} failed, {len(PAUSES_S) + 1} times; the first failure: "
+        f"{errors[0] if errors else 'none recorded'}. Mend it and go on with --resume"
+    )

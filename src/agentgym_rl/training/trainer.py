@@ -7,11 +7,15 @@ writes the metrics of one that never stopped.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 from agentgym_rl.config import RunConfig
 from agentgym_rl.models.loading import Policy
@@ -21,8 +25,9 @@ from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.training.algorithms.make import make_algorithm
-from agentgym_rl.training.checkpoint import restore_learner, save_checkpoint
-from agentgym_rl.training.collection import Collected, StepCollector
+from agentgym_rl.training.carrying import CarryingCollector
+from agentgym_rl.training.checkpoint import restore_carried, restore_learner, save_checkpoint
+from agentgym_rl.training.collection import Collected, Collector, StepCollector
 from agentgym_rl.training.kinds import kind_weights
 from agentgym_rl.training.learner import Learner
 from agentgym_rl.training.rounds import make_scheduler
@@ -30,6 +35,7 @@ from agentgym_rl.training.traces import TokenTraces
 from agentgym_rl.types import Episode, Group, Task
 
 Evaluate = Callable[[int], Awaitable[Metrics]]
+_Result = TypeVar("_Result")
 
 NOTHING_LEARNED: Metrics = {
     "train/loss": 0.0,
@@ -69,9 +75,11 @@ class OnlineTrainer(ABC):
     ) -> None:
         self._config, self._policy, self._run = config, policy, run
         self._engine, self._listeners = actors.engine, listeners or Listeners()
-        self._collector = StepCollector(
+        make_collector = CarryingCollector if config.rollout.max_staleness else StepCollector
+        self._collector: Collector = make_collector(
             config, policy, actors, tasks, on_episode=self._listeners.on_episode
         )
+        self._thread: ThreadPoolExecutor | None = None
         self._rounds = make_scheduler(config.rounds)
         self._learner = learner
         self._evaluate = evaluate
@@ -87,13 +95,19 @@ class OnlineTrainer(ABC):
 
     def restore(self) -> int:
         """Restore the learner from the newest checkpoint; return its step (0 without one)."""
-        return restore_learner(self._run, self._learner)
+        done = restore_learner(self._run, self._learner)
+        self._collector.resume(done, restore_carried(self._run))
+        return done
 
     async def train(self, *, after: int = 0) -> None:
         """Run the steps after step `after`, then save the model."""
         self._history = [line for line in self._run.read_metrics() if line["step"] <= after]
-        for step in range(after + 1, self._config.training.steps + 1):
-            await self._step(step)
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="learner") as self._thread:
+            try:
+                for step in range(after + 1, self._config.training.steps + 1):
+                    await self._step(step)
+            finally:
+                await self._collector.aclose()
         self._policy.save(self._run.model)
 
     async def _step(self, step: int) -> None:
@@ -104,13 +118,14 @@ class OnlineTrainer(ABC):
         metrics: Metrics = {"step": step, **rollout_metrics(groups, max_rounds=max_rounds)}
         metrics["rollout/groups_dropped"] = float(len(groups) - len(collected.kept))
         metrics["rollout/groups_refilled"] = float(collected.num_refilled)
-        self._engine.rest()
+        metrics |= collected.metrics
         self._traces = TokenTraces()
-        metrics |= self.learn(step, collected)
+        await self._apart(self._engine.rest)
+        metrics |= await self._apart(partial(self.learn, step, collected))
         updated = time.monotonic()
-        self._engine.publish(step)
+        await self._apart(partial(self._engine.publish, step))
         published = time.monotonic()
-        self._store(step, groups)
+        await self._apart(partial(self._store, step, groups))
         stored = time.monotonic()
         if self._evaluate is not None and is_due(step, self._config.eval.every, last=last):
             metrics |= await self._evaluate(step)
@@ -126,9 +141,18 @@ class OnlineTrainer(ABC):
         metrics["time/step_s"] = time.monotonic() - started
         self._run.append_metrics(metrics)
         self._history.append(metrics)
-        self._save_when_due(step)
+        await self._apart(partial(self._save_when_due, step))
         if self._listeners.on_step is not None:
             self._listeners.on_step(metrics)
+
+    async def _apart(self, work: Callable[[], _Result]) -> _Result:
+        """Do what takes long, beside carried episodes in a thread.
+
+        Their environments answer meanwhile, and nobody would listen before deadlines have passed.
+        """
+        if not self._collector.carries:
+            return work()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def _store(self, step: int, groups: Sequence[Group]) -> None:
         write_episodes(
@@ -143,8 +167,14 @@ class OnlineTrainer(ABC):
     def _save_when_due(self, step: int) -> None:
         started, config = time.monotonic(), self._config
         if is_due(step, config.checkpoint.every, last=config.training.steps):
-            keep = config.checkpoint.keep
-            save_checkpoint(self._run, self._policy, self._learner, step=step, keep=keep)
+            save_checkpoint(
+                self._run,
+                self._policy,
+                self._learner,
+                step=step,
+                keep=config.checkpoint.keep,
+                carried=self._collector.carried,
+            )
         self._checkpoint_s = time.monotonic() - started
 
 
@@ -211,7 +241,7 @@ class RLTrainer(OnlineTrainer):
         if not reports:
             return batch.metrics | NOTHING_LEARNED | scored_s
         metrics = mean_report(reports)
-        # Before the first update engine and learner have the same weights: only rounding differs.
+        # Before the first update tokens that are not stale differ by rounding alone.
         metrics["train/logprob_diff"] = reports[0]["train/logprob_diff"]
         return metrics | batch.metrics | scored_s
 

@@ -273,6 +273,30 @@ def test_every_mistake_is_told_at_once():
             "warm_start.steps=5 is supervised learning before another kind",
             "set warm_start.steps=0 and use training.steps",
         ),
+        (
+            ["rollout.max_staleness=1"],
+            "rollout.max_staleness=1 learns from tokens that older weights sampled",
+            "set policy_loss.importance_cap",
+        ),
+        (
+            [
+                "rollout.max_staleness=1",
+                "rollout.max_refills=2",
+                "policy_loss.importance_cap=2",
+            ],
+            "rollout.max_refills=2 both decide when a step has enough groups",
+            "set one of them to 0",
+        ),
+        (
+            ["algorithm.type=agentevol", "rollout.max_staleness=1"],
+            "explores with one policy",
+            "set rollout.max_staleness=0",
+        ),
+        (
+            ["algorithm.type=sft", "rollout.max_staleness=1"],
+            "rollout.max_staleness=1 is about episodes that a step collects",
+            "set rollout.max_staleness=0",
+        ),
     ],
 )
 def test_an_impossible_combination_names_the_remedy(overrides: list[str], told: str, remedy: str):
@@ -298,6 +322,7 @@ def test_combinations_that_look_alike_are_accepted():
     parse("algorithm.type=ppo", "credit.truncated=bootstrap")
     parse("algorithm.type=gigpo", "rollout.max_refills=2", "credit.truncated=mask")
     parse("policy_loss.dual_clip=3")
+    parse("rollout.max_staleness=2", "policy_loss.importance_cap=2", "algorithm.type=ppo")
 
 
 def test_growing_rounds_know_their_last():

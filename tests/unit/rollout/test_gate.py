@@ -78,6 +78,7 @@ async def test_waiting_at_the_gate_is_no_part_of_an_episodes_time():
     episode = await playing
     assert episode.success and episode.num_attempts == 1
     assert episode.seconds < 0.5
+    assert all((round_.generation_s or 0.0) < 0.5 for round_ in episode.rounds)
 
 
 async def test_time_before_and_after_a_wait_counts():

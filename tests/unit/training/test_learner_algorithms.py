@@ -180,6 +180,23 @@ def test_scores_are_those_of_the_present_weights_and_of_the_first():
         assert scores.ref_logprobs == pytest.approx(scores.logprobs, abs=1e-6)
 
 
+def test_tokens_of_older_weights_are_weighed_and_compared_with_the_present_ones():
+    # The engine's log-probabilities are random numbers here, so as if of very old weights.
+    algorithm = make_algorithm(recipe("policy_loss.importance_cap=1.5"))
+    policy = small_policy("qwen3")
+    samples = [s for group in make_groups() for e in group.episodes for s in e.samples]
+    now_A = action_logprobs(policy.model, samples, temperature=TEMPERATURE).logprobs_A
+    engine = [lp for s in samples for lp, mask in zip(s.logprobs, s.loss_mask, strict=True) if mask]
+    weights_A = (now_A.detach() - torch.tensor(engine)).exp().clamp(max=1.5)
+    metrics = step(make_learner(policy, algorithm), algorithm)
+    assert metrics["train/importance_mean"] == pytest.approx(float(weights_A.mean()), rel=1e-4)
+    assert 0 < metrics["train/importance_capped"] < 1
+    # Ratios are those to the weights before the update: 1 in the first, so that nothing is clipped.
+    assert metrics["train/clip_fraction"] == 0
+    assert metrics["train/kl"] == pytest.approx(0.0, abs=1e-6)
+    assert metrics["train/logprob_diff"] > 1
+
+
 def test_a_lora_policy_is_its_own_reference_until_that_is_renewed():
     algorithm = make_algorithm(recipe("kl.coef=0.1"))
 

@@ -118,7 +118,8 @@ class TokenBatch:
     logprobs_A: Tensor
     """Under the present weights; carries the gradient."""
     old_logprobs_A: Tensor
-    """Under the weights that sampled the token, as the learner or else the engine computed them."""
+    """What the ratio compares with: the learner before the step's first update if the algorithm
+    needs it, otherwise the engine when it sampled the token."""
     advantages_A: Tensor
     entropies_A: Tensor
     engine_logprobs_A: Tensor | None = None

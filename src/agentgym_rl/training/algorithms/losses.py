@@ -73,10 +73,12 @@ def weighted_logprob_loss(
 
 
 def importance_weights(old_logprobs_A: Tensor, engine_logprobs_A: Tensor, *, cap: float) -> Tensor:
-    """Return probability under the learner over that under the engine, at most `cap`.
+    """Return probability under the learner before the update over that under the engine when it
+    sampled, at most `cap` (truncated importance sampling).
 
-    Both are of the weights before the update: the weights undo what differs in their arithmetic
-    (truncated importance sampling).
+    For tokens of the same weights that undoes what differs in arithmetic. For tokens of older ones
+    it is also the behaviour correction of decoupled PPO (arXiv:2110.00641), whose proximal policy
+    is the learner before the update.
     """
     return (old_logprobs_A - engine_logprobs_A).exp().clamp(max=cap)
 
