@@ -1,6 +1,6 @@
 """One run put together: environment, agent, model, engine, trainer and evaluator from a recipe.
 
-The command line calls `train` and `evaluate_model`; so can a program. Nothing here decides
+The command line calls `train`; so can a program. Nothing here decides
 anything that the recipe does not say.
 """
 
@@ -8,40 +8,32 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-
-from pydantic import TypeAdapter, ValidationError
 
 from agentgym_rl.agents.agent import make_agent
 from agentgym_rl.config import (
     AgentEvolConfig,
     CreditConfig,
     DPOConfig,
-    EnvConfig,
     KindWeightsConfig,
     KLConfig,
     LoraConfig,
+    OpenAIEngineConfig,
     PolicyLossConfig,
     RunConfig,
     SFTConfig,
     dump_config,
 )
-from agentgym_rl.engines.create import create_engine
+from agentgym_rl.engines.create import create_engine, not_trainable
 from agentgym_rl.envs.base import EnvSpec
-from agentgym_rl.envs.client.agentgym import AgentGymEnvSource
 from agentgym_rl.envs.client.base import EnvSource
-from agentgym_rl.envs.client.http import HttpEnvSource
-from agentgym_rl.envs.client.local import LocalEnvSource
-from agentgym_rl.envs.client.openenv import OpenEnvOptions, OpenEnvSource
-from agentgym_rl.envs.client.workers import WorkersEnvSource
+from agentgym_rl.envs.client.create import make_source
 from agentgym_rl.envs.demos import collect_demonstrations
-from agentgym_rl.errors import ConfigError, did_you_mean
-from agentgym_rl.evaluation.evaluator import Evaluator, check_attempts
-from agentgym_rl.evaluation.horizons import save_horizons
-from agentgym_rl.evaluation.report import EvalReport
+from agentgym_rl.errors import ConfigError
+from agentgym_rl.evaluation.evaluator import Evaluator
+from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.models.compilation import enable_compilation
 from agentgym_rl.models.device import choose_device
 from agentgym_rl.models.forward import enable_checkpointing
@@ -58,7 +50,7 @@ from agentgym_rl.training.dpo import DPOTrainer
 from agentgym_rl.training.preferences import load_pairs
 from agentgym_rl.training.sft import SFTTrainer
 from agentgym_rl.training.trainer import Evaluate, Listeners, OnlineTrainer, RLTrainer
-from agentgym_rl.types import Episode, Task
+from agentgym_rl.types import Task
 
 logger = logging.getLogger(__name__)
 
@@ -66,27 +58,13 @@ _NUM_DEMOS = 256
 """How many the expert is asked for where a recipe does not say."""
 
 
-class Progress:
-    """What a run tells of itself while it goes on; override what is wanted."""
-
-    def begin(self, phase: str, total: int, *, done: int = 0) -> None:
-        """A phase of `total` steps (or episodes) begins, `done` of them already behind."""
-
-    def on_episode(self, episode: Episode) -> None:
-        """An episode ended."""
-
-    def on_step(self, metrics: Metrics) -> None:
-        """A training step ended."""
-
-    def on_report(self, report: EvalReport) -> None:
-        """An evaluation ended."""
-
-
 async def train(config: RunConfig, run: RunFolder, *, progress: Progress | None = None) -> None:
     """Run a recipe from where its folder stands; a new folder starts at the beginning.
 
     The folder holds the recipe already (`RunFolder.create`).
     """
+    if isinstance(config.engine, OpenAIEngineConfig):
+        raise not_trainable(config.engine)
     async with make_source(config.env) as source:
         spec = await source.spec()
         if config.env.url and ":" not in config.env.name and config.env.name != spec.name:
@@ -96,112 +74,6 @@ async def train(config: RunConfig, run: RunFolder, *, progress: Progress | None 
             )
         experiment = _Experiment(config, run, source, spec, progress or Progress())
         await experiment.train()
-
-
-async def evaluate_model(
-    path: str,
-    config: RunConfig,
-    *,
-    out: Path,
-    attempts: int = 1,
-    horizons: Sequence[int] = (),
-    progress: Progress | None = None,
-) -> list[EvalReport]:
-    """Evaluate a saved model on tasks of `env.eval_split`; keep reports and episodes in `out`.
-
-    There is one report for each of `horizons`, limits on rounds; without any, one with the
-    recipe's or the environment's own. Several are evaluated one after another, with the same
-    sampling noise, and have a folder each in `out` beside their table.
-    """
-    check_attempts(attempts, temperature=config.eval.temperature)
-    progress = progress or Progress()
-    policy = load_pretrained(path, dtype=config.model.dtype, device=config.model.device)
-    async with make_source(config.env) as source:
-        spec = await source.spec()
-        tasks = select_tasks(config.env, spec, await source.tasks(config.env.eval_split))
-        tasks = evaluation_tasks(tasks, config.eval.tasks, seed=config.seed)
-        horizons = horizons or (config.eval.max_rounds or spec.max_rounds,)
-        engine = create_engine(policy, config.engine, folder=out / "engine")
-        progress.begin("evaluation", len(tasks) * attempts * len(horizons))
-        reports: list[EvalReport] = []
-        try:
-            actors = Actors(source, engine, make_agent(config.agent, spec), policy.renderer)
-            for max_rounds in horizons:
-                limits = episode_limits(config, policy, max_rounds=max_rounds)
-                evaluator = Evaluator(config, actors, limits, tasks, spec=spec, attempts=attempts)
-                folder = out if len(horizons) == 1 else out / f"rounds-{max_rounds}"
-                report = await evaluator.run(
-                    0,
-                    reports=folder,
-                    name="report",
-                    episodes=folder,
-                    on_episode=progress.on_episode,
-                )
-                reports.append(report)
-        finally:
-            engine.close()
-    if len(reports) > 1:
-        save_horizons(out, "report", reports)
-    return reports
-
-
-def make_source(config: EnvConfig) -> EnvSource:
-    """Return where the recipe's environments come from."""
-    if not config.url:
-        if config.dialect != "agentgym_rl":
-            raise ConfigError(f"env.dialect={config.dialect} is of a server: set env.url as well")
-        if config.workers:
-            return WorkersEnvSource(
-                config.name,
-                num_workers=config.workers,
-                options=config.options,
-                timeout_s=config.timeout_s,
-            )
-        return LocalEnvSource(config.name, options=config.options, timeout_s=config.timeout_s)
-    if config.workers:
-        raise ConfigError(
-            f"env.workers={config.workers} are of this machine, and env.url={config.url} has its "
-            "own: remove one of the two"
-        )
-    token = _read_token(config.token_file) if config.token_file else None
-    if config.dialect == "openenv":
-        return OpenEnvSource(
-            config.url,
-            env=config.name,
-            token=token,
-            timeout_s=config.timeout_s,
-            options=_openenv_options(config.options),
-        )
-    if config.options:
-        raise ConfigError("env.options are set on the server when env.url is given; remove them")
-    if config.dialect == "agentgym":
-        return AgentGymEnvSource(
-            config.url, env=config.name, token=token, timeout_s=config.timeout_s
-        )
-    return HttpEnvSource(config.url, token=token, timeout_s=config.timeout_s)
-
-
-def _read_token(file: str) -> str:
-    try:
-        return Path(file).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise ConfigError(f"env.token_file: {error}") from error
-
-
-def _openenv_options(options: Mapping[str, object]) -> OpenEnvOptions:
-    known = [field.name for field in fields(OpenEnvOptions)]
-    for name in options:
-        if name not in known:
-            hint = did_you_mean(name, known)
-            raise ConfigError(
-                f"env.options has no {name!r}{hint} for an OpenEnv server; it has "
-                f"{', '.join(known)}"
-            )
-    try:
-        return TypeAdapter(OpenEnvOptions).validate_python(dict(options))
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise ConfigError(f"env.options.{first['loc'][0]}: {first['msg']}") from None
 
 
 def supervised_config(config: RunConfig) -> RunConfig:
@@ -307,7 +179,11 @@ class _Experiment:
 
     def _evaluate_with(self, policy: Policy, actors: Actors, tasks: Sequence[Task]) -> Evaluate:
         """Return the function that evaluates the present weights and gives the `eval/` metrics."""
-        limits = episode_limits(self._config, policy, max_rounds=self._config.eval_max_rounds)
+        limits = episode_limits(
+            self._config,
+            max_context=policy.max_context,
+            max_rounds=self._config.eval_max_rounds,
+        )
         evaluator = Evaluator(self._config, actors, limits, tasks, spec=self._spec)
 
         async def evaluate(step: int) -> Metrics:

@@ -160,6 +160,16 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplyUsage:
+    """What an endpoint tells of replies whose tokens it keeps to itself."""
+
+    num_tokens: int
+    """Tokens of all replies of an episode."""
+    mean_logprob: float | None = None
+    """Of these tokens; None where the endpoint does not tell."""
+
+
+@dataclass(frozen=True, slots=True)
 class Segment:
     """Tokens `start` up to (not including) `end` of a sample are of one kind."""
 
@@ -239,15 +249,30 @@ class Episode:
     messages: tuple[Message, ...]
     """What was said, in the order of time; what a new context repeats is not said again."""
     samples: tuple[Sample, ...]
-    """One for each context that the policy replied in, in the order of time."""
+    """One for each context that the policy replied in, in the order of time; none where the policy
+    is an endpoint that tells text alone."""
     seconds: float
     num_attempts: int = 1
     """How many times the episode was started; above 1 after infrastructure failures."""
     error: str | None = None
+    usage: ReplyUsage | None = None
+    """Where the policy is an endpoint that tells text alone, what it tells of its tokens."""
 
     @property
     def is_failed(self) -> bool:
         return self.stop_reason.is_failure
+
+    @property
+    def num_reply_tokens(self) -> int:
+        """Tokens of all that the policy wrote."""
+        if self.usage is not None:
+            return self.usage.num_tokens
+        return sum(sample.num_action_tokens for sample in self.samples)
+
+    @property
+    def num_replies(self) -> int:
+        """Replies of the policy: actions, and plans, summaries and reflections."""
+        return sum(message.role == "assistant" for message in self.messages)
 
     @property
     def num_invalid_actions(self) -> int:

@@ -36,6 +36,15 @@ class Reply:
         return replace(self, token_ids=rest, num_thought_tokens=0)
 
 
+@dataclass(frozen=True, slots=True)
+class TextReply(Reply):
+    """A reply of a policy that tells text alone: it has no ids, and its thought is counted in
+    characters."""
+
+    def without_thought(self) -> Reply:
+        return replace(self, text=self.text[self.num_thought_tokens :], num_thought_tokens=0)
+
+
 Piece = str | Reply
 """What a context is made of: the user's texts and the policy's replies, in turn."""
 

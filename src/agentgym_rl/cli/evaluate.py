@@ -4,62 +4,88 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
 
 from rich.console import Console
 from rich.markdown import Markdown
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
-from agentgym_rl.cli.progress import quiet_transformers
+from agentgym_rl.cli.progress import duration, quiet_transformers
 from agentgym_rl.config import RunConfig, parse_config, read_table
-from agentgym_rl.errors import ConfigError, RunError
+from agentgym_rl.envs import registry
+from agentgym_rl.errors import AgentGymError, ConfigError, RunError
+from agentgym_rl.evaluation.compare import compare_folders
 from agentgym_rl.evaluation.horizons import horizons_markdown
-from agentgym_rl.experiment import Progress, evaluate_model
+from agentgym_rl.evaluation.paper import PAPER_TASKS
+from agentgym_rl.evaluation.progress import Progress
+from agentgym_rl.evaluation.report import EvalReport
+from agentgym_rl.evaluation.run import Wanted, evaluate, evaluate_suite, folder_name
+from agentgym_rl.evaluation.settings import load_settings
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.types import Episode
 
-_ALL = 10**9
+ALL = "all"
+_ALL_TASKS = 10**9
 """More tasks than any environment has."""
+_OPENAI = "openai"
 
 
-def run_evaluation(
-    model: str,
-    env: str,
-    *,
-    split: str,
-    limit: int,
-    attempts: int,
-    rounds: str,
-    out: Path | None,
-    overrides: Sequence[str],
-) -> None:
-    """Evaluate, print the report and keep it with all episodes; `rounds` is like "10,20,30"."""
-    horizons = parse_horizons(rounds)
-    config = _settings(
-        model, env, split=split, limit=limit, rounds=max(horizons), overrides=overrides
-    )
-    out = out or Path("eval") / f"{env}-{time.strftime('%Y%m%d-%H%M%S')}"
-    out.mkdir(parents=True, exist_ok=True)  # found out before the work, if it cannot be written
+@dataclass(frozen=True, slots=True)
+class EvalOptions:
+    """The options of the command."""
+
+    envs: Sequence[str]
+    """Names, or "all" for the five scenarios of the paper."""
+    split: str = "test"
+    limit: int = 0
+    """Number of tasks; 0 for all."""
+    attempts: int = 1
+    rounds: str = "0"
+    """Like "10,20,30"."""
+    engine: str = ""
+    """Empty for that of the settings."""
+    out: Path | None = None
+
+
+def run_evaluation(model: str, options: EvalOptions, overrides: Sequence[str]) -> None:
+    """Evaluate, print the report and keep it with all episodes."""
+    horizons = parse_horizons(options.rounds)
+    envs, missing = _choose_envs(options.envs)
+    configs = {env: _settings(model, env, options, overrides) for env in envs}
+    is_endpoint = next(iter(configs.values())).engine.type == _OPENAI
+    wanted = Wanted(model if is_endpoint else model_directory(model), options.attempts, horizons)
+    is_suite = len(options.envs) > 1 or ALL in options.envs
+    if is_suite and any(config.env.url for config in configs.values()):
+        raise ConfigError("env.url is the server of one environment; evaluate it by itself")
+    out = options.out or _default_folder(wanted, configs, is_suite=is_suite)
+    if is_suite and load_settings(out) is not None:
+        raise RunError(f"{out} holds the evaluation of one environment; choose another --out")
     quiet_transformers()
     console = Console()
-    with ProgressBar(console=console) as bar:
-        display = _Display(bar)
-        reports = asyncio.run(
-            evaluate_model(
-                _model_directory(model),
-                config,
-                out=out,
-                attempts=attempts,
-                horizons=horizons if len(horizons) > 1 else (),
-                progress=display,
-            )
-        )
-    text = reports[0].to_markdown() if len(reports) == 1 else horizons_markdown(reports)
+    with RunFolder(out).locked(), _Display(console) as display:
+        if is_suite:
+            work = evaluate_suite(wanted, configs, out=out, missing=missing, progress=display)
+            suite = _run(work)
+            reports = [report for found in suite.reports.values() for report in found]
+            text = suite.to_markdown()
+        else:
+            work = evaluate(wanted, configs[envs[0]], out=out, progress=display)
+            reports = _run(work)
+            text = reports[0].to_markdown() if len(reports) == 1 else horizons_markdown(reports)
     console.print(Markdown(text))
-    console.print(f"report and episodes in {out}", highlight=False)
-    if any(report.overall.episodes == 0 for report in reports):
-        raise RunError("there is no result: every episode failed; the episodes tell why")
+    _close(console, out, reports)
+
+
+def run_comparison(a: Path, b: Path, *, common: bool) -> None:
+    """Print whether the evaluation in `b` is better than that in `a`."""
+    console = Console()
+    for comparison in compare_folders(a, b, common=common):
+        console.print(Markdown(comparison.to_markdown()))
 
 
 def parse_horizons(text: str) -> tuple[int, ...]:
@@ -75,45 +101,164 @@ def parse_horizons(text: str) -> tuple[int, ...]:
     return numbers
 
 
-class _Display(Progress):
-    """A bar that counts episodes."""
+def model_directory(model: str) -> str:
+    """Return the directory to load: the model of a run folder or a checkpoint, else as given."""
+    path = Path(model).expanduser()
+    for inner in ("model", "checkpoints/latest/model", "latest/model"):
+        if (path / inner).is_dir():
+            return str((path / inner).resolve())  # what `latest` points at may change
+    if (path / "config.toml").is_file():
+        raise ConfigError(f"the run in {model} has no checkpoint yet, so there is no model in it")
+    if not path.exists() and len(path.parts) > 1 and path.parent.is_dir():
+        names = sorted(item.name for item in path.parent.iterdir() if item.is_dir())
+        raise ConfigError(
+            f"there is no {path.name!r} in {path.parent}; it has {', '.join(names) or 'no folders'}"
+        )
+    return str(path) if path.exists() else model
 
-    def __init__(self, bar: ProgressBar) -> None:
-        self._bar = bar
-        self._task = bar.add_task("episodes", total=None)
+
+class _Display(Progress):
+    """A bar with the success so far and the time left. Use as a context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self._bar = ProgressBar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[told]}"),
+            console=console,
+        )
+        self._task = self._bar.add_task("starting", total=None, told="")
+        self._num_new = self._num_completed = self._num_solved = self._num_failed = 0
+        self._started = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
 
     def begin(self, phase: str, total: int, *, done: int = 0) -> None:
-        self._bar.update(self._task, total=total)
+        self._num_new = self._num_completed = self._num_solved = self._num_failed = 0
+        self._started = time.monotonic()
+        self._bar.update(self._task, description=phase, total=total, completed=done, told="")
+
+    def on_kept(self, episodes: Sequence[Episode]) -> None:
+        for episode in episodes:
+            self._count(episode)
+        self._bar.update(self._task, completed=len(episodes))
 
     def on_episode(self, episode: Episode) -> None:
-        self._bar.advance(self._task)
+        self._num_new += 1
+        self._count(episode)
+        self._bar.update(self._task, advance=1, told=self._told())
+
+    def _count(self, episode: Episode) -> None:
+        self._num_failed += episode.is_failed
+        self._num_completed += not episode.is_failed
+        self._num_solved += episode.success
+
+    def _told(self) -> str:
+        task = self._bar.tasks[0]
+        rate = self._num_solved / self._num_completed if self._num_completed else 0.0
+        elapsed_s = time.monotonic() - self._started
+        left_s = elapsed_s / self._num_new * ((task.total or 0) - task.completed - 1)
+        failed = f", {self._num_failed} failed" if self._num_failed else ""
+        return f"success {rate:.1%}{failed}, left {duration(max(0.0, left_s))}"
 
 
-def _settings(
-    model: str, env: str, *, split: str, limit: int, rounds: int, overrides: Sequence[str]
-) -> RunConfig:
+def _choose_envs(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Return the environments to evaluate on, and those of "all" that cannot run, with reasons.
+
+    An environment that is named and cannot run is an error, found out before the work.
+    """
+    envs, missing = list[str](), dict[str, str]()
+    for name in dict.fromkeys(names):
+        for env in PAPER_TASKS if name == ALL else (name,):
+            try:
+                if len(names) > 1 or name == ALL:
+                    registry.make(env, {}).close()
+            except (AgentGymError, ValueError) as error:
+                if name != ALL:
+                    raise
+                missing[env] = str(error).partition(";")[0]
+                continue
+            envs.append(env)
+    if not envs:
+        raise ConfigError(f"none of {', '.join(missing)} can run here; see `agentgym envs`")
+    return list(dict.fromkeys(envs)), missing
+
+
+def _settings(model: str, env: str, options: EvalOptions, overrides: Sequence[str]) -> RunConfig:
     """Return the settings: those of the run that the model comes from, if it comes from one."""
     run = _run_of(model)
     table = read_table(run.config_file) if run is not None else {}
     trained_on = table.get("env")
     if isinstance(trained_on, dict) and trained_on.get("name") != env:
         del table["env"]  # levels, options and address belong to the environment of the run
-    forced = [f"env.name={env}", f"env.eval_split={split}", f"eval.max_rounds={rounds}"]
-    forced.append(f"eval.tasks={limit or _ALL}")
+    forced = [
+        f"env.name={env}",
+        f"env.eval_split={options.split}",
+        f"eval.max_rounds={max(parse_horizons(options.rounds))}",
+        f"eval.tasks={options.limit or _ALL_TASKS}",
+    ]
+    if options.engine:
+        forced.append(f"engine.type={options.engine}")
     return parse_config(table, [*forced, *overrides], source=model)
 
 
 def _run_of(model: str) -> RunFolder | None:
     """Return the run folder that a path is, or lies in."""
-    for folder in (Path(model), *list(Path(model).parents)[:3]):
+    path = Path(model)
+    for folder in (path, *list(path.parents)[:3]) if path.exists() else ():
         if (folder / "config.toml").is_file():
             return RunFolder(folder)
     return None
 
 
-def _model_directory(model: str) -> str:
-    """Return the directory to load: the model of a run folder or a checkpoint, else as given."""
-    for inner in ("model", "checkpoints/latest/model", "latest/model"):
-        if (Path(model) / inner).is_dir():
-            return str(Path(model) / inner)
-    return model
+def _default_folder(wanted: Wanted, configs: Mapping[str, RunConfig], *, is_suite: bool) -> Path:
+    """Return the newest folder in eval/ where this very evaluation was stopped, or a new one."""
+    stem = folder_name(next(iter(configs))) if not is_suite else f"{len(configs)}-environments"
+    for folder in sorted(Path("eval").glob(f"{stem}-*"), reverse=True):
+        if (folder / "report.json").exists():
+            continue
+        found = [
+            (load_settings(folder / folder_name(env) if is_suite else folder), config)
+            for env, config in configs.items()
+        ]
+        known = [(settings, config) for settings, config in found if settings is not None]
+        if known and not any(
+            settings.differences(wanted.settings(config)) for settings, config in known
+        ):
+            return folder
+    return Path("eval") / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+_ResultT = TypeVar("_ResultT")
+
+
+def _run(work: Coroutine[None, None, _ResultT]) -> _ResultT:
+    try:
+        return asyncio.run(work)
+    except KeyboardInterrupt:
+        raise RunError("stopped; the same command goes on") from None
+
+
+def _close(console: Console, out: Path, reports: Sequence[EvalReport]) -> None:
+    """Say where all is, and whether it is whole."""
+    console.print(f"report, picture and episodes in {out}", highlight=False)
+    num_failed = sum(report.overall.failed for report in reports)
+    if any(report.overall.episodes == 0 for report in reports):
+        raise RunError("there is no result: every episode failed; the episodes tell why")
+    if num_failed:
+        console.print(
+            f"{num_failed} episodes failed for reasons that are not the model's: repeat the "
+            f"command with --out {out} to play them again",
+            highlight=False,
+        )

@@ -67,13 +67,20 @@ def train(
 
 
 @app.command(name="eval")
-def eval_(
+def eval_(  # noqa: PLR0913 - an option is an argument
     model: Annotated[
-        str, typer.Argument(help="A model directory, a run folder, a checkpoint or a hub name.")
-    ],
-    env: Annotated[str, typer.Option(help="Environment.")],
+        str,
+        typer.Argument(
+            help="A model directory, a run folder, a checkpoint, a hub name, or with --engine "
+            "openai the name of an endpoint's model."
+        ),
+    ] = "",
+    env: Annotated[
+        list[str] | None,
+        typer.Option(help="Environment; several times for several, `all` for the paper's five."),
+    ] = None,
     split: Annotated[str, typer.Option(help="Split of its tasks.")] = "test",
-    limit: Annotated[int, typer.Option(help="Number of tasks; 0 for all.")] = 0,
+    limit: Annotated[int, typer.Option(help="Number of tasks; 0 for all.", min=0)] = 0,
     attempts: Annotated[
         int, typer.Option("-k", "--attempts", help="Attempts at each task, for pass@k.", min=1)
     ] = 1,
@@ -83,25 +90,40 @@ def eval_(
             help="Limit on rounds, or several: 10,20,30; 0 for the environment's own.",
         ),
     ] = "0",
+    engine: Annotated[
+        str, typer.Option(help="native, vllm or openai; default: that of the settings.")
+    ] = "",
     out: Annotated[
-        Path | None, typer.Option(help="Folder for the report; default eval/<env>-<time>.")
+        Path | None,
+        typer.Option(
+            help="Folder for the report, to go on in if it has a part of it; default "
+            "eval/<env>-<time>."
+        ),
     ] = None,
+    compare: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(help="Two folders of evaluations: is the second better?", metavar="A B"),
+    ] = None,
+    common: Annotated[
+        bool, typer.Option("--common", help="Compare on the tasks that both have.")
+    ] = False,
     overrides: Annotated[
         list[str] | None, typer.Argument(help="key=value, e.g. eval.temperature=0")
     ] = None,
 ) -> None:
-    """Evaluate a model on an environment."""
-    from agentgym_rl.cli.evaluate import run_evaluation  # start-up time
+    """Evaluate a model on environments, or compare two evaluations."""
+    # Start-up time: no other command needs these.
+    from agentgym_rl.cli.evaluate import EvalOptions, run_comparison, run_evaluation
 
+    if compare is not None:
+        if model or env:
+            raise typer.BadParameter("--compare takes two folders, and neither MODEL nor --env")
+        run_comparison(*compare, common=common)
+        return
+    if not model or not env:
+        raise typer.BadParameter("MODEL and --env are needed, or --compare with two folders")
     run_evaluation(
-        model,
-        env,
-        split=split,
-        limit=limit,
-        attempts=attempts,
-        rounds=rounds,
-        out=out,
-        overrides=overrides or [],
+        model, EvalOptions(env, split, limit, attempts, rounds, engine, out), overrides or []
     )
 
 

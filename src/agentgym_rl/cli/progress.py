@@ -15,8 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
-from agentgym_rl.experiment import Progress
 from agentgym_rl.runs.folder import Metrics
 from agentgym_rl.types import Episode
 
@@ -102,7 +102,7 @@ class TrainingDisplay(Progress):
             f"reward {metrics['rollout/reward_mean']:.3f}  "
             f"rounds {metrics['rollout/rounds_mean']:.1f}/{metrics['rollout/max_rounds']:.0f}  "
             f"{metrics['rollout/tokens_per_s']:.0f} tokens/s  "
-            f"{metrics['time/step_s']:.1f} s  left {_duration(self._seconds_left())}"
+            f"{metrics['time/step_s']:.1f} s  left {duration(self._seconds_left())}"
         )
 
     def _seconds_left(self) -> float:
@@ -116,7 +116,7 @@ class TrainingDisplay(Progress):
             Text(self._phase, style="bold"),
             ProgressBar(total=max(1, self._total), completed=self._done, width=36),
             f"{self._done}/{self._total}",
-            f"left {_duration(self._seconds_left())}",
+            f"left {duration(self._seconds_left())}",
             f"{self._episodes_in_step} episodes" if self._episodes_in_step else "",
         )
         parts: list[RenderableType] = [head]
@@ -176,7 +176,8 @@ def closing_table(before: EvalReport, after: EvalReport) -> Table:
     return table
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return "1:02:03", or "2:03" where there are no hours."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -36,6 +36,7 @@ from agentgym_rl.config.sections import (
     LoraConfig,
     ModelConfig,
     NativeEngineConfig,
+    OpenAIEngineConfig,
     RolloutConfig,
     TrainingConfig,
     VllmEngineConfig,
@@ -58,7 +59,9 @@ RoundsConfig = Annotated[
     Field(discriminator="type"),
 ]
 
-EngineConfig = Annotated[NativeEngineConfig | VllmEngineConfig, Field(discriminator="type")]
+EngineConfig = Annotated[
+    NativeEngineConfig | VllmEngineConfig | OpenAIEngineConfig, Field(discriminator="type")
+]
 
 
 class RunConfig(BaseConfig):

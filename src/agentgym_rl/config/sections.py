@@ -180,6 +180,26 @@ class VllmEngineConfig(BaseConfig):
         return self
 
 
+class OpenAIEngineConfig(BaseConfig):
+    """An OpenAI-compatible endpoint as the model: for evaluation alone, as it tells no tokens."""
+
+    type: Literal["openai"] = "openai"
+
+    url: str = ""
+    """Address up to and including "/v1"; empty for that in the environment variable
+    OPENAI_BASE_URL."""
+
+    key_env: str = "OPENAI_API_KEY"
+    """Environment variable that holds the key; a key never enters a folder. Unset sends none."""
+
+    timeout_s: float = Field(default=300.0, gt=0)
+    """Deadline of one request."""
+
+    max_retries: int = Field(default=5, ge=0)
+    """How often a request is repeated that was refused for now (429), failed (5xx), was lost or
+    passed its deadline; pauses double from half a second, or are what the endpoint asks for."""
+
+
 class RolloutConfig(BaseConfig):
     """How episodes are collected, and their limits."""
 

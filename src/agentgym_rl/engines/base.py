@@ -1,11 +1,17 @@
-"""What generates: an engine holds the weights, a session the context of one episode."""
+"""What generates: an engine holds the weights, a session the context of one episode.
+
+An engine that only tells text (an endpoint of others) is of another kind: it can be evaluated, and
+nothing can be learned from it.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from agentgym_rl.types import Completion, SamplingParams
+from agentgym_rl.errors import EngineError
+from agentgym_rl.types import Completion, Message, SamplingParams
 
 
 class EngineSession(ABC):
@@ -43,3 +49,37 @@ class Engine(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stop generating and give back what the engine holds. Safe to repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextCompletion:
+    """One reply of an engine that only tells text."""
+
+    text: str
+    num_prompt_tokens: int | None = None
+    """Tokens of the context that it answers; None where the engine does not tell."""
+    num_tokens: int | None = None
+    logprobs: tuple[float, ...] = ()
+    """Of the reply's tokens, where the engine tells them."""
+
+
+class ContextFullError(EngineError):
+    """The context is longer than the model accepts: a limit of the policy, not a failure."""
+
+
+class TextEngine(ABC):
+    """Answers conversations with text; it holds no context, and its weights are not ours."""
+
+    @abstractmethod
+    async def reply(
+        self, messages: Sequence[Message], params: SamplingParams, *, seed: int
+    ) -> TextCompletion:
+        """Return what the model says next; `seed` decides the noise, as far as it heeds it.
+
+        Raises ContextFullError for a context that is too long, EngineError when it fails or passes
+        its deadline, ConfigError for what no repetition can mend.
+        """
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Drop the connections. Safe to repeat."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentgym_rl.config import EngineConfig, VllmEngineConfig
+from agentgym_rl.config import EngineConfig, OpenAIEngineConfig, VllmEngineConfig
 from agentgym_rl.engines.base import Engine
 from agentgym_rl.engines.native import NativeEngine
 from agentgym_rl.engines.paged import PagedEngine
 from agentgym_rl.engines.vllm.engine import VllmEngine
+from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.loading import Policy
 
 
@@ -20,6 +21,16 @@ def create_engine(policy: Policy, config: EngineConfig, *, folder: Path | None =
     """
     if isinstance(config, VllmEngineConfig):
         return VllmEngine(policy, config, folder=folder)
+    if isinstance(config, OpenAIEngineConfig):
+        raise not_trainable(config)
     if policy.model.device.type == "cuda":
         return PagedEngine(policy, config)
     return NativeEngine(policy, config)
+
+
+def not_trainable(config: OpenAIEngineConfig) -> ConfigError:
+    """Return the error of an engine that tells no tokens where tokens are needed."""
+    return ConfigError(
+        f"engine.type={config.type} is for `agentgym eval` alone: an endpoint tells no tokens to "
+        "learn from; set engine.type to native or vllm"
+    )

@@ -10,13 +10,13 @@ import math
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
 from agentgym_rl.agents.formats.elements import split_action
 from agentgym_rl.envs.base import EnvSpec
-from agentgym_rl.evaluation.metrics import bootstrap_interval, pass_at_k
+from agentgym_rl.evaluation.metrics import bootstrap_interval, pass_at_k, wilson_interval
 from agentgym_rl.types import Episode, Group, StopReason
 
 
@@ -48,8 +48,9 @@ class AttemptScores:
     best_by_reward: Estimate
     """Of the attempt with the highest reward: an oracle, which knows the environment's judgement,
     and so a bound on what choosing can bring."""
-    best_by_logprob: Estimate
-    """Of the attempt whose sampled tokens have the highest mean log-probability."""
+    best_by_logprob: Estimate | None
+    """Of the attempt whose sampled tokens have the highest mean log-probability; None where an
+    endpoint does not tell them."""
     majority: Estimate | None = None
     """Of the answer that most attempts give; None where answers do not compare."""
 
@@ -74,7 +75,8 @@ class AttemptScores:
         rows = [(f"mean@{number}", self.mean)]
         rows += [(f"pass@{k}", item) for k, item in self.pass_at.items() if k != "1"]
         rows.append((f"best of {number} by reward (oracle)", self.best_by_reward))
-        rows.append((f"best of {number} by log-probability", self.best_by_logprob))
+        if self.best_by_logprob is not None:
+            rows.append((f"best of {number} by log-probability", self.best_by_logprob))
         if self.majority is not None:
             rows.append((f"majority of {number}", self.majority))
         return rows
@@ -92,26 +94,61 @@ def score_attempts(groups: Sequence[Group], spec: EnvSpec, *, attempts: int) -> 
         ),
         pass_at={str(k): _pass_at(tasks, k) for k in sizes},
         best_by_reward=_best(tasks, _reward),
-        best_by_logprob=_best(tasks, mean_logprob),
+        best_by_logprob=_best(tasks, mean_logprob) if _all_have_logprobs(tasks) else None,
         majority=_majority(tasks, spec) if spec.has_answer else None,
     )
 
 
 def load_attempt_scores(data: dict[str, Any]) -> AttemptScores:  # Any: JSON has no static type
     """Return the scores that a report in JSON holds."""
-    majority = data["majority"]
+    majority, by_logprob = data["majority"], data["best_by_logprob"]
     return AttemptScores(
         attempts=data["attempts"],
         mean=Estimate(**data["mean"]),
         pass_at={k: Estimate(**item) for k, item in data["pass_at"].items()},
         best_by_reward=Estimate(**data["best_by_reward"]),
-        best_by_logprob=Estimate(**data["best_by_logprob"]),
+        best_by_logprob=None if by_logprob is None else Estimate(**by_logprob),
         majority=None if majority is None else Estimate(**majority),
     )
 
 
+def score_reflection(groups: Sequence[Group], *, tries: int) -> dict[str, Estimate]:
+    """Return the success of agents that reflect and try again, by the tries they may have.
+
+    "2" counts what the first or the second try solved. An episode that ends before its last try,
+    because it succeeded or had no room, counts the same from there on.
+    """
+    tasks = [group.completed for group in groups if group.completed]
+    is_single = all(len(group.episodes) == 1 for group in groups)
+    found: dict[str, Estimate] = {}
+    for number in range(1, tries + 1):
+        solved = [[_is_solved_within(episode, number) for episode in task] for task in tasks]
+        estimate = _estimate([fmean(flags) for flags in solved])
+        if is_single:
+            low, high = wilson_interval(sum(flags[0] for flags in solved), len(solved))
+            estimate = replace(estimate, success_low=low, success_high=high)
+        found[str(number)] = estimate
+    return found
+
+
+def reflection_markdown(scores: dict[str, Estimate]) -> list[str]:
+    """Return the lines of a table."""
+    lines = ["| tries | success | interval |", "|---|---|---|"]
+    lines += [
+        f"| {name} | {item.success_rate:.1%} | {item.success_low:.1%} - {item.success_high:.1%} |"
+        for name, item in scores.items()
+    ]
+    return lines
+
+
+def _is_solved_within(episode: Episode, tries: int) -> bool:
+    return episode.success and bool(episode.rounds) and episode.rounds[-1].attempt < tries
+
+
 def mean_logprob(episode: Episode) -> float:
-    """Return the mean log-probability of an episode's sampled tokens; -inf where it has none."""
+    """Return the mean log-probability of an episode's sampled tokens; -inf where none is known."""
+    if episode.usage is not None:
+        return -math.inf if episode.usage.mean_logprob is None else episode.usage.mean_logprob
     logprobs = [
         logprob
         for sample in episode.samples
@@ -150,6 +187,10 @@ def _best(tasks: Sequence[Sequence[Episode]], worth: Callable[[Episode], float])
     """Return the estimate of each task's worthiest attempt, the first of several."""
     chosen = [max(episodes, key=worth) for episodes in tasks]
     return _estimate([float(episode.success) for episode in chosen], list(map(_reward, chosen)))
+
+
+def _all_have_logprobs(tasks: Sequence[Sequence[Episode]]) -> bool:
+    return all(mean_logprob(episode) > -math.inf for episodes in tasks for episode in episodes)
 
 
 def _majority(tasks: Sequence[Sequence[Episode]], spec: EnvSpec) -> Estimate:

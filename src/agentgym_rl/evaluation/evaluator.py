@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from agentgym_rl.config import RunConfig
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.errors import ConfigError
-from agentgym_rl.evaluation.attempts import score_attempts
+from agentgym_rl.evaluation.attempts import score_attempts, score_reflection
 from agentgym_rl.evaluation.report import EvalReport, score_groups
-from agentgym_rl.rollout.collect import collect
-from agentgym_rl.rollout.episode import Actors
+from agentgym_rl.rollout.collect import EpisodeName, collect
+from agentgym_rl.rollout.episode import Cast
 from agentgym_rl.rollout.limits import Limits
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.types import Episode, Group, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The report of an evaluation and what it is of."""
+
+    report: EvalReport
+    groups: Sequence[Group]
 
 
 class Evaluator:
@@ -27,18 +36,19 @@ class Evaluator:
     def __init__(
         self,
         config: RunConfig,
-        actors: Actors,
+        cast: Cast,
         limits: Limits,
         tasks: Sequence[Task],
         *,
         spec: EnvSpec,
         attempts: int = 1,
+        model: str = "",
     ) -> None:
         if not tasks:
             raise ValueError("there are no tasks to evaluate on")
         check_attempts(attempts, temperature=config.eval.temperature)
-        self._config, self._actors, self._limits = config, actors, limits
-        self._spec, self._attempts = spec, attempts
+        self._config, self._cast, self._limits = config, cast, limits
+        self._spec, self._attempts, self._model = spec, attempts, model
         self.tasks = tasks
 
     async def run(
@@ -51,25 +61,38 @@ class Evaluator:
         on_episode: Callable[[Episode], None] | None = None,
     ) -> EvalReport:
         """Return the report; it is saved as `name` in `reports`, the episodes in `episodes`."""
+        done = await self.play(step, on_episode=on_episode)
+        write_episodes(episodes, [group.episodes for group in done.groups], phase="eval", step=step)
+        done.report.save(reports, name)
+        return done.report
+
+    async def play(
+        self,
+        step: int,
+        *,
+        on_episode: Callable[[Episode], None] | None = None,
+        kept: Mapping[EpisodeName, Episode] | None = None,
+    ) -> Evaluated:
+        """Play all episodes but those of `kept`, and return the report; nothing is written."""
         groups = await collect(
             self.tasks,
-            self._actors,
+            self._cast,
             self._limits,
             group_size=self._attempts,
             noise=(self._config.seed, "eval"),
             temperature=self._config.eval.temperature,
             max_concurrency=self._config.rollout.max_concurrency,
             on_episode=on_episode,
+            kept=kept,
         )
-        report = self._report(groups, step)
-        write_episodes(episodes, [group.episodes for group in groups], phase="eval", step=step)
-        report.save(reports, name)
-        return report
+        return Evaluated(self._report(groups, step), groups)
 
     def _report(self, groups: Sequence[Group], step: int) -> EvalReport:
         episodes = [episode for group in groups for episode in group.episodes]
         names = dict.fromkeys(task.category for task in self.tasks)
+        ordered = [name for name in self._spec.categories if name in names]
         reasons = Counter(str(episode.stop_reason) for episode in episodes)
+        num_tries = self._config.agent.reflection.attempts
         return EvalReport(
             env=self.tasks[0].env,
             split=self.tasks[0].split,
@@ -79,13 +102,16 @@ class Evaluator:
             overall=score_groups(groups),
             categories={
                 name: score_groups([group for group in groups if group.task.category == name])
-                for name in names
+                for name in dict.fromkeys([*ordered, *names])
             },
             stop_reasons=dict(reasons.most_common()),
             attempts=self._attempts,
             several=score_attempts(groups, self._spec, attempts=self._attempts)
             if self._attempts > 1
             else None,
+            reflection=score_reflection(groups, tries=num_tries) if num_tries > 1 else None,
+            model=self._model,
+            success=self._spec.success,
         )
 
 

@@ -29,16 +29,18 @@ def horizons_markdown(reports: Sequence[EvalReport]) -> str:
     """Return one table, with a column for each limit on rounds."""
     first = reports[0]
     columns = [_column(report) for report in reports]
+    names = dict.fromkeys(name for column in columns for name in column)
     lines = [
-        f"# {first.env}, {first.split}: step {first.step}",
+        f"# {first.title}",
         "",
         f"Temperature {first.temperature:g}, {first.attempts} attempt"
         f"{'s' * (first.attempts > 1)} a task; intervals are 95% "
         f"({'Wilson' if first.attempts == 1 else 'bootstrap over tasks'}).",
+        *([f"Success: {first.success}."] if first.success else []),
         "",
         f"| at most | {' | '.join(f'{report.max_rounds} rounds' for report in reports)} |",
         "|---|" + "---|" * len(reports),
-        *(f"| {name} | {' | '.join(c[name] for c in columns)} |" for name in columns[0]),
+        *(f"| {name} | {' | '.join(c.get(name, '') for c in columns)} |" for name in names),
         "",
     ]
     if first.several is not None:
@@ -49,16 +51,21 @@ def horizons_markdown(reports: Sequence[EvalReport]) -> str:
 def _column(report: EvalReport) -> dict[str, str]:
     """Return the cells of one horizon by the names of their rows."""
     score = report.overall
-    cells = {"success": _with_interval(score)}
+    cells = {"success": with_interval(score)}
     if report.several is not None:
-        cells |= {name: _with_interval(item) for name, item in report.several.rows()[1:]}
+        cells |= {name: with_interval(item) for name, item in report.several.rows()[1:]}
+    for tries, item in (report.reflection or {}).items():
+        cells[f"within {tries} tries" if tries != "1" else "first try"] = with_interval(item)
     return cells | {
         "reward": f"{score.reward_mean:.3f}",
         "rounds": f"{score.rounds_mean:.1f}",
+        "invalid actions": f"{score.invalid_rate:.1%}",
+        "tokens of a reply": f"{score.reply_tokens_mean:.0f}",
         "episodes": str(score.episodes),
         "failed": str(score.failed),
     }
 
 
-def _with_interval(rate: Score | Estimate) -> str:
+def with_interval(rate: Score | Estimate) -> str:
+    """Return "14.4% (7.5% - 22.5%)"."""
     return f"{rate.success_rate:.1%} ({rate.success_low:.1%} - {rate.success_high:.1%})"

@@ -9,7 +9,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from agentgym_rl.evaluation.attempts import AttemptScores, load_attempt_scores
+from agentgym_rl.evaluation.attempts import (
+    AttemptScores,
+    Estimate,
+    load_attempt_scores,
+    reflection_markdown,
+)
 from agentgym_rl.evaluation.metrics import bootstrap_interval, wilson_interval
 from agentgym_rl.runs.folder import RunFolder, step_of, write_atomically
 from agentgym_rl.types import Episode, Group
@@ -27,6 +32,10 @@ class Score:
     success_high: float
     reward_mean: float
     rounds_mean: float
+    invalid_rate: float = 0.0
+    """Share of actions that were invalid."""
+    reply_tokens_mean: float = 0.0
+    """Of one reply, over all replies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,11 @@ class EvalReport:
     """Episodes of each task."""
     several: AttemptScores | None = None
     """What several attempts at a task are worth together; None with one."""
+    reflection: dict[str, Estimate] | None = None
+    """Success by the number of tries, of an agent that reflects and tries again."""
+    model: str = ""
+    success: str = ""
+    """What counts as success, in words (`EnvSpec.success`)."""
 
     def save(self, folder: Path, name: str) -> None:
         # JSON last: a run that goes on takes it as the sign that the report is whole.
@@ -53,25 +67,37 @@ class EvalReport:
 
     def to_markdown(self) -> str:
         lines = [
-            f"# {self.env}, {self.split}: step {self.step}",
+            f"# {self.title}",
             "",
             f"At most {self.max_rounds} rounds, temperature {self.temperature:g}; "
             f"intervals are 95% ({'Wilson' if self.attempts == 1 else 'bootstrap over tasks'}).",
+            *([f"Success: {self.success}."] if self.success else []),
             "",
-            "| category | episodes | success | interval | reward | rounds | failed |",
-            "|---|---|---|---|---|---|---|",
+            "| category | episodes | success | interval | reward | rounds | invalid | reply "
+            "| failed |",
+            "|---|---|---|---|---|---|---|---|---|",
         ]
         for name, score in [*self.categories.items(), ("**all**", self.overall)]:
             lines.append(
                 f"| {name} | {score.episodes} | {score.success_rate:.1%} "
                 f"| {score.success_low:.1%} - {score.success_high:.1%} "
-                f"| {score.reward_mean:.3f} | {score.rounds_mean:.1f} | {score.failed} |"
+                f"| {score.reward_mean:.3f} | {score.rounds_mean:.1f} | {score.invalid_rate:.1%} "
+                f"| {score.reply_tokens_mean:.0f} | {score.failed} |"
             )
         reasons = ", ".join(f"{reason} {count}" for reason, count in self.stop_reasons.items())
         lines += ["", f"Stop reasons: {reasons}.", ""]
         if self.several is not None:
             lines += [f"## {self.attempts} attempts a task", "", *self.several.to_markdown(), ""]
+        if self.reflection is not None:
+            lines += ["## With reflection", "", *reflection_markdown(self.reflection), ""]
         return "\n".join(lines)
+
+    @property
+    def title(self) -> str:
+        """What was evaluated: "gpt-x on babyai, test", or of a run "babyai, test: step 3"."""
+        if self.model:
+            return f"{self.model} on {self.env}, {self.split}"
+        return f"{self.env}, {self.split}: step {self.step}"
 
 
 def load_report(path: Path) -> EvalReport:
@@ -84,6 +110,8 @@ def report_from_json(data: dict[str, Any]) -> EvalReport:  # Any: JSON has no st
     data["categories"] = {name: Score(**score) for name, score in data["categories"].items()}
     if data.get("several") is not None:
         data["several"] = load_attempt_scores(data["several"])
+    if data.get("reflection") is not None:
+        data["reflection"] = {k: Estimate(**item) for k, item in data["reflection"].items()}
     return EvalReport(**data)
 
 
@@ -106,7 +134,19 @@ def score(episodes: Sequence[Episode]) -> Score:
         success_high=high,
         reward_mean=fmean(episode.reward or 0.0 for episode in completed) if completed else 0.0,
         rounds_mean=fmean(len(episode.rounds) for episode in completed) if completed else 0.0,
+        invalid_rate=_share(
+            sum(episode.num_invalid_actions for episode in completed),
+            sum(len(episode.rounds) for episode in completed),
+        ),
+        reply_tokens_mean=_share(
+            sum(episode.num_reply_tokens for episode in completed),
+            sum(episode.num_replies for episode in completed),
+        ),
     )
+
+
+def _share(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0
 
 
 def score_groups(groups: Sequence[Group]) -> Score:

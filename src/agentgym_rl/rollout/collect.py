@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
+from agentgym_rl.rollout.episode import Cast, EpisodeRequest, run_episode
 from agentgym_rl.rollout.limits import Limits
 from agentgym_rl.types import Episode, Group, Task
 
 _Result = TypeVar("_Result")
 
+EpisodeName = tuple[str, int]
+"""`Task.id` and `Episode.sample_index`: which episode of a collection it is."""
 
-async def collect(
+
+async def collect(  # noqa: PLR0913 - all of these decide a collection
     tasks: Sequence[Task],
-    actors: Actors,
+    actors: Cast,
     limits: Limits,
     *,
     group_size: int,
@@ -23,10 +26,12 @@ async def collect(
     temperature: float,
     max_concurrency: int,
     on_episode: Callable[[Episode], None] | None = None,
+    kept: Mapping[EpisodeName, Episode] | None = None,
 ) -> list[Group]:
     """Return one group for each task, in the order of the tasks, failed episodes included.
 
     A task that occurs twice gets episodes that differ: its place in the list is part of the noise.
+    Episodes of `kept` are taken as they are, and not played.
     """
     places = asyncio.Semaphore(max_concurrency)
     return await _all_of(
@@ -39,14 +44,15 @@ async def collect(
             temperature=temperature,
             places=places,
             on_episode=on_episode,
+            kept=kept,
         )
         for place, task in enumerate(tasks)
     )
 
 
-async def collect_group(
+async def collect_group(  # noqa: PLR0913 - as above
     task: Task,
-    actors: Actors,
+    actors: Cast,
     limits: Limits,
     *,
     group_size: int,
@@ -54,10 +60,13 @@ async def collect_group(
     temperature: float,
     places: asyncio.Semaphore,
     on_episode: Callable[[Episode], None] | None = None,
+    kept: Mapping[EpisodeName, Episode] | None = None,
 ) -> Group:
     """Return the group of a task, failed episodes included; every episode takes one of `places`."""
 
     async def run(sample_index: int) -> Episode:
+        if kept is not None and (task.id, sample_index) in kept:
+            return kept[task.id, sample_index]
         request = EpisodeRequest(task, sample_index, noise, temperature)
         async with places:
             episode = await run_episode(request, actors, limits)

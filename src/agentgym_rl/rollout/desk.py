@@ -1,29 +1,23 @@
-"""The desk of one episode: the record, the limits, the sessions, behind what agents see.
+"""The desk of one episode: the environment, the limits and the record of what was said and done.
 
-Every context that an agent begins is a record and an engine session of its own. Whatever agents
-do, each token that the policy samples is in exactly one sample with a loss.
+What the policy is shown and how it is asked is left to two kinds of desk: `TokenDesk` for engines
+that tell tokens, `TextDesk` for endpoints that tell text alone.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
 
 from agentgym_rl.agents.desk import AttemptOver, Credit, Piece, Reply
-from agentgym_rl.engines.base import Engine, EngineSession
-from agentgym_rl.engines.sampling import session_key
 from agentgym_rl.envs.client.base import EnvClient
 from agentgym_rl.errors import EnvError
-from agentgym_rl.models.chat import ChatRenderer
-from agentgym_rl.rollout.clock import episode_time
-from agentgym_rl.rollout.handler import RolloutHandler
 from agentgym_rl.rollout.limits import Limits
 from agentgym_rl.types import (
-    Completion,
     Message,
+    ReplyUsage,
     Round,
     Sample,
-    SamplingParams,
     SegmentKind,
     StepResult,
     StopReason,
@@ -31,30 +25,15 @@ from agentgym_rl.types import (
 )
 
 
-class EpisodeDesk:
-    """One episode of one client; `close` gives the engine's session back."""
+class EpisodeDesk(ABC):
+    """One episode of one client; `close` gives back what the episode holds of an engine."""
 
-    def __init__(
-        self,
-        task: Task,
-        *,
-        engine: Engine,
-        renderer: ChatRenderer,
-        limits: Limits,
-        key: int,
-        temperature: float,
-    ) -> None:
-        self._task, self._engine, self._renderer = task, engine, renderer
-        self._limits, self._key, self._temperature = limits, key, temperature
+    def __init__(self, task: Task, *, limits: Limits) -> None:
+        self._task, self._limits = task, limits
         self._client: EnvClient | None = None
-        self._contexts = list[RolloutHandler]()
-        self._session: EngineSession | None = engine.session(key)
-        self._num_sessions = 1
-        self._unseen = list[int]()
-        """Tokens of the present context that its session has not been given."""
+        self._attempt = -1
         self._texts = list[str]()
         """What is shown with the next reply's request."""
-        self._attempt = -1
         self._generation_s, self._environment_s = 0.0, 0.0
         """Of the present round."""
         self.rounds = list[Round]()
@@ -65,10 +44,8 @@ class EpisodeDesk:
         """Play with this client; its place is the caller's to give back."""
         self._client = client
 
-    def close(self) -> None:
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+    def close(self) -> None:  # noqa: B027 - an endpoint holds nothing for an episode
+        """Give back what the engine holds for this episode. Safe to repeat."""
 
     @property
     def attempt(self) -> int:
@@ -91,9 +68,19 @@ class EpisodeDesk:
         """What the present attempt has earned."""
         return sum(round_.reward for round_ in self._rounds_of_attempt())
 
+    @property
+    def has_replies(self) -> bool:
+        """Whether the policy has said anything."""
+        return any(message.role == "assistant" for message in self.messages)
+
+    @property
+    def usage(self) -> ReplyUsage | None:
+        """What is known of the tokens of an endpoint; None where samples have them."""
+        return None
+
     def samples(self) -> tuple[Sample, ...]:
-        """Return a sample for each context that the policy replied in."""
-        return tuple(context.sample() for context in self._contexts if any(context.loss_mask))
+        """Return a sample for each context that the policy replied in, where tokens are known."""
+        return ()
 
     async def reset(self, *, credit: Credit = "improvement") -> str:
         assert self._client is not None, "`connect` comes first"
@@ -106,77 +93,23 @@ class EpisodeDesk:
         self._environment_s += time.monotonic() - started
         return observation
 
-    def begin(self, *pieces: Piece) -> None:
-        assert len(pieces) % 2 and isinstance(pieces[-1], str), "texts and replies in turn"
-        if self._contexts and any(self._context.loss_mask):
-            self.close()
-        context = RolloutHandler(attempt=self._attempt)
-        for piece in pieces[:-1]:
-            if isinstance(piece, str):
-                self._append_text(context, piece, self._render(piece, context.token_ids))
-                continue
-            kept = Completion(
-                piece.token_ids, (0.0,) * len(piece.token_ids), is_stopped=True, version=0
-            )
-            context.append_reply(
-                kept,
-                piece.text,
-                kind=piece.kind,
-                is_learned=False,
-                round_index=piece.round_index,
-            )
-            if piece.num_thought_tokens:
-                context.split_reply(piece.num_thought_tokens)
-        self._contexts.append(context)
-        self._unseen = list(context.token_ids)
-        self._texts = [pieces[-1]]
-
     def tell(self, text: str) -> None:
         self._texts.append(text)
 
-    def room(self, *texts: str) -> int:
-        ids = self._context.token_ids
-        return self._room(ids, "\n\n".join([*self._texts, *texts]))
+    @abstractmethod
+    def begin(self, *pieces: Piece) -> None: ...
 
-    def room_in(self, *pieces: Piece) -> int:
-        ids = list[int]()
-        for piece in pieces[:-1]:
-            ids += self._render(piece, ids) if isinstance(piece, str) else list(piece.token_ids)
-        last = pieces[-1]
-        assert isinstance(last, str), "a context ends with a text"
-        return self._room(ids, last)
+    @abstractmethod
+    def room(self, *texts: str) -> int: ...
 
-    async def ask(self, kind: SegmentKind = SegmentKind.ACTION) -> Reply:
-        context, text = self._context, "\n\n".join(self._texts)
-        assert text, "the policy is told something before it is asked"
-        new_ids = self._render(text, context.token_ids)
-        room = self._limits.max_tokens - len(context) - len(new_ids)
-        if room <= 0:
-            self._refuse(len(context) + len(new_ids))
-        self._append_text(context, text, new_ids)
-        self.messages.append(Message("user", text))
-        self._texts = []
-        started = episode_time()
-        completion = await self._open_session().generate(
-            [*self._unseen, *new_ids],
-            SamplingParams(self._temperature, min(self._limits.max_tokens_per_round, room)),
-        )
-        self._generation_s += episode_time() - started
-        self._unseen = []
-        reply = Reply(
-            self._renderer.decode_reply(completion.token_ids),
-            completion.token_ids,
-            kind,
-            len(self.rounds),
-        )
-        context.append_reply(completion, reply.text, kind=kind, round_index=reply.round_index)
-        self.messages.append(Message("assistant", reply.text))
-        return reply
+    @abstractmethod
+    def room_in(self, *pieces: Piece) -> int: ...
 
-    def split(self, reply: Reply, action_start: int) -> Reply:
-        num_tokens = self._renderer.num_tokens_before(reply.token_ids, action_start)
-        self._context.split_reply(num_tokens)
-        return Reply(reply.text, reply.token_ids, reply.kind, reply.round_index, num_tokens)
+    @abstractmethod
+    async def ask(self, kind: SegmentKind = SegmentKind.ACTION) -> Reply: ...
+
+    @abstractmethod
+    def split(self, reply: Reply, action_start: int) -> Reply: ...
 
     async def act(self, action: str | None, *, complaint: str = "") -> StepResult:
         assert self._client is not None and not self.is_over, "an attempt is going on"
@@ -186,7 +119,7 @@ class EpisodeDesk:
         else:
             result = await self._client.step(action)
         self._environment_s += time.monotonic() - started
-        self._context.add_reward(result.reward)
+        self._note_reward(result.reward)
         self.rounds.append(
             Round(
                 self.messages[-1].content,
@@ -203,35 +136,14 @@ class EpisodeDesk:
         self.stop_reason = self._reason_after(result)
         return result
 
-    @property
-    def _context(self) -> RolloutHandler:
-        assert self._contexts, "`begin` comes first"
-        return self._contexts[-1]
+    def _note_reward(self, reward: float) -> None:  # noqa: B027 - text has no such place
+        """Put a reward where the latest reply's tokens are, if they are known."""
+
+    def _take_rewards_back(self, credit: Credit) -> None:  # noqa: B027 - as above
+        """Make the present attempt's rewards add up to nothing, before the next begins."""
 
     def _rounds_of_attempt(self) -> list[Round]:
         return [round_ for round_ in self.rounds if round_.attempt == self._attempt]
-
-    def _open_session(self) -> EngineSession:
-        """Return the session of the present context; each has sampling noise of its own."""
-        if self._session is None:
-            key = session_key(self._key, "context", self._num_sessions)
-            self._session = self._engine.session(key)
-            self._num_sessions += 1
-        return self._session
-
-    def _render(self, text: str, before: Sequence[int]) -> list[int]:
-        if not before:
-            return self._renderer.prompt(text)
-        return self._renderer.turn(text, reply_ids=before)
-
-    def _append_text(self, context: RolloutHandler, text: str, ids: list[int]) -> None:
-        if len(context):
-            context.append_observation(ids, text)
-        else:
-            context.append_prompt(ids, text)
-
-    def _room(self, before: Sequence[int], text: str) -> int:
-        return self._limits.max_tokens - len(before) - len(self._render(text, before))
 
     def _refuse(self, num_tokens: int) -> None:
         """End the attempt for want of room; a task whose first prompt has none is an error."""
@@ -258,14 +170,3 @@ class EpisodeDesk:
         if limit and len(latest) == limit and not any(r.valid_action for r in latest):
             return StopReason.INVALID_ACTIONS
         return None
-
-    def _take_rewards_back(self, credit: Credit) -> None:
-        """Make the present attempt's rewards add up to nothing, before the next begins."""
-        if credit == "episode":
-            for context in self._contexts:
-                if context.attempt == self._attempt:
-                    context.drop_rewards()
-            return
-        latest = [context for context in self._contexts if any(context.loss_mask)]
-        if latest and self.reward:
-            latest[-1].add_reward(-self.reward)

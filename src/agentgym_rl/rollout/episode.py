@@ -11,10 +11,11 @@ import contextlib
 import logging
 import random
 from dataclasses import dataclass
+from typing import Protocol
 
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.agents.desk import AttemptOver
-from agentgym_rl.engines.base import Engine
+from agentgym_rl.engines.base import Engine, TextEngine
 from agentgym_rl.engines.sampling import session_key
 from agentgym_rl.envs.client.base import EnvSource
 from agentgym_rl.errors import EngineError, EnvError
@@ -22,22 +23,14 @@ from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.rollout.clock import EpisodeClock, running_clock
 from agentgym_rl.rollout.desk import EpisodeDesk
 from agentgym_rl.rollout.limits import Limits
+from agentgym_rl.rollout.text_desk import TextDesk
+from agentgym_rl.rollout.token_desk import TokenDesk
 from agentgym_rl.types import Episode, StopReason, Task
 
 logger = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.2
 """Before the second attempt at an episode; four times as long before the third."""
-
-
-@dataclass(frozen=True, slots=True)
-class Actors:
-    """Who takes part in every episode of a collection."""
-
-    source: EnvSource
-    engine: Engine
-    agent: Agent
-    renderer: ChatRenderer
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +47,59 @@ class EpisodeRequest:
         return session_key(*self.noise, self.task.id, self.sample_index)
 
 
-async def run_episode(request: EpisodeRequest, actors: Actors, limits: Limits) -> Episode:
+class Cast(Protocol):
+    """Who takes part in every episode of a collection, whatever the policy is."""
+
+    @property
+    def source(self) -> EnvSource: ...
+
+    @property
+    def agent(self) -> Agent: ...
+
+    def desk(self, request: EpisodeRequest, limits: Limits) -> EpisodeDesk:
+        """Return the desk of one start of an episode; the caller closes it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Actors:
+    """A cast whose policy is an engine that tells tokens."""
+
+    source: EnvSource
+    engine: Engine
+    agent: Agent
+    renderer: ChatRenderer
+
+    def desk(self, request: EpisodeRequest, limits: Limits) -> EpisodeDesk:
+        return TokenDesk(
+            request.task,
+            engine=self.engine,
+            renderer=self.renderer,
+            limits=limits,
+            key=request.key,
+            temperature=request.temperature,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TextActors:
+    """A cast whose policy is an endpoint that tells text alone; nothing can be learned from it."""
+
+    source: EnvSource
+    engine: TextEngine
+    agent: Agent
+
+    def desk(self, request: EpisodeRequest, limits: Limits) -> EpisodeDesk:
+        return TextDesk(
+            request.task,
+            engine=self.engine,
+            limits=limits,
+            key=request.key,
+            temperature=request.temperature,
+        )
+
+
+async def run_episode(request: EpisodeRequest, actors: Cast, limits: Limits) -> Episode:
     """Run one episode to its end; a failed one is started up to `limits.max_attempts` times."""
     attempt = 0
     while True:
@@ -75,16 +120,9 @@ async def run_episode(request: EpisodeRequest, actors: Actors, limits: Limits) -
 class _EpisodeRun:
     """One start of an episode."""
 
-    def __init__(self, request: EpisodeRequest, actors: Actors, limits: Limits) -> None:
+    def __init__(self, request: EpisodeRequest, actors: Cast, limits: Limits) -> None:
         self._request, self._actors, self._limits = request, actors, limits
-        self._desk = EpisodeDesk(
-            request.task,
-            engine=actors.engine,
-            renderer=actors.renderer,
-            limits=limits,
-            key=request.key,
-            temperature=request.temperature,
-        )
+        self._desk = actors.desk(request, limits)
         self._failure: StopReason | None = None
         self._error: str | None = None
         self._clock: EpisodeClock | None = None
@@ -123,12 +161,13 @@ class _EpisodeRun:
             seconds=self._clock.seconds if self._clock is not None else 0.0,
             num_attempts=num_attempts,
             error=self._error,
+            usage=desk.usage,
         )
 
     async def _play(self) -> None:
         # AttemptOver: the agent leaves it to us, and the desk knows the reason.
         with contextlib.suppress(AttemptOver):
             await self._actors.agent.play(self._desk)
-        if not self._desk.samples():
+        if not self._desk.has_replies:
             agent = type(self._actors.agent).__name__
             raise ValueError(f"{agent}.play ended without asking the policy for anything")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from agentgym_rl.config import RunConfig
-from agentgym_rl.models.loading import Policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +24,13 @@ class Limits:
     """How often an episode is started that the infrastructure fails."""
 
 
-def episode_limits(config: RunConfig, policy: Policy, *, max_rounds: int) -> Limits:
-    """Return the limits of the recipe, the token limit cut to what the model accepts."""
+def episode_limits(config: RunConfig, *, max_context: int | None, max_rounds: int) -> Limits:
+    """Return the limits of the recipe, the token limit cut to what the model accepts, if known."""
     rollout = config.rollout
     return Limits(
         max_rounds=max_rounds,
         max_tokens_per_round=rollout.max_tokens_per_round,
-        max_tokens=min(rollout.max_tokens, policy.max_context),
+        max_tokens=min(rollout.max_tokens, max_context or rollout.max_tokens),
         max_seconds=rollout.max_seconds,
         max_invalid_actions=rollout.max_invalid_actions,
         max_attempts=rollout.max_attempts,

@@ -6,7 +6,7 @@ Lists with an entry a token are most of a part, so they are put together flat, n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import chain
 
 import numpy as np
@@ -50,6 +50,7 @@ _SAMPLE = pa.struct(
         ("entropies", pa.list_(pa.float32())),
     ]
 )
+_USAGE = pa.struct([("num_tokens", pa.int32()), ("mean_logprob", pa.float64())])
 SCHEMA = pa.schema(
     [
         ("phase", pa.string()),
@@ -73,6 +74,7 @@ SCHEMA = pa.schema(
         ("error", pa.string()),
         ("messages", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
         ("rounds", pa.list_(_ROUND)),
+        ("usage", _USAGE),
         ("samples", pa.list_(_SAMPLE)),
     ]
 )
@@ -133,12 +135,13 @@ def _row(episode: Episode, *, group: int, phase: str, step: int) -> dict[str, ob
         "reward": episode.reward,
         "num_rounds": len(episode.rounds),
         "num_tokens": sum(len(sample.token_ids) for sample in episode.samples),
-        "num_sampled_tokens": sum(sample.num_action_tokens for sample in episode.samples),
+        "num_sampled_tokens": episode.num_reply_tokens,
         "num_attempts": episode.num_attempts,
         "seconds": episode.seconds,
         "error": episode.error,
         "messages": [{"role": m.role, "content": m.content} for m in episode.messages],
         "rounds": [_round(item) for item in episode.rounds],
+        "usage": None if episode.usage is None else asdict(episode.usage),
     }
 
 

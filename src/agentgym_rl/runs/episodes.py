@@ -18,6 +18,7 @@ from agentgym_rl.runs.episode_columns import ScoresOf, episodes_table
 from agentgym_rl.types import (
     Episode,
     Message,
+    ReplyUsage,
     Round,
     Sample,
     Segment,
@@ -109,7 +110,12 @@ def _episode(row: Mapping[str, Any]) -> Episode:  # Any: pyarrow does not know a
         seconds=row["seconds"],
         num_attempts=row["num_attempts"],
         error=row["error"],
+        usage=_usage(row.get("usage")),  # parts written before there were endpoints lack it
     )
+
+
+def _usage(item: Mapping[str, Any] | None) -> ReplyUsage | None:  # Any: as above
+    return None if item is None else ReplyUsage(**item)
 
 
 def _sample(item: Mapping[str, Any]) -> Sample:  # Any: as above

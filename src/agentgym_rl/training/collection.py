@@ -87,7 +87,9 @@ class Collector(ABC):
         """End what is under way. Safe to repeat."""
 
     def _limits(self, max_rounds: int) -> Limits:
-        return episode_limits(self._config, self._policy, max_rounds=max_rounds)
+        return episode_limits(
+            self._config, max_context=self._policy.max_context, max_rounds=max_rounds
+        )
 
     def _keep(self, groups: Sequence[Group]) -> list[Group]:
         return keep_groups(groups, min_size=self._config.rollout.min_group_size)

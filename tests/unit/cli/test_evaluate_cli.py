@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_rl.cli.evaluate import parse_horizons, run_evaluation
+from agentgym_rl.cli.evaluate import EvalOptions, parse_horizons, run_evaluation
 from agentgym_rl.errors import ConfigError
 
 
@@ -27,11 +27,6 @@ def test_several_attempts_need_a_temperature(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"set eval\.temperature above 0"):
         run_evaluation(
             str(tmp_path),
-            "babyai",
-            split="test",
-            limit=1,
-            attempts=4,
-            rounds="4,8",
-            out=tmp_path / "out",
-            overrides=["eval.temperature=0"],
+            EvalOptions(["babyai"], limit=1, attempts=4, rounds="4,8", out=tmp_path / "out"),
+            ["eval.temperature=0"],
         )

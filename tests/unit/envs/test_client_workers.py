@@ -14,10 +14,10 @@ import pytest
 
 from agentgym_rl.config import EnvConfig
 from agentgym_rl.envs.client.base import EnvSource
+from agentgym_rl.envs.client.create import make_source
 from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.envs.client.workers import WorkersEnvSource
 from agentgym_rl.errors import ConfigError, EnvError
-from agentgym_rl.experiment import make_source
 from agentgym_rl.types import StepResult, Task
 
 _PARENT = """

@@ -13,6 +13,7 @@ from agentgym_rl.runs.episodes import read_episodes, write_episodes
 from agentgym_rl.types import (
     Episode,
     Message,
+    ReplyUsage,
     Round,
     Sample,
     Segment,
@@ -91,7 +92,15 @@ def test_every_field_of_an_episode_comes_back(tmp_path: Path):
         "messages": [asdict(message) for message in SOLVED.messages],
         "rounds": [asdict(round_) for round_ in SOLVED.rounds],
         "samples": [as_lists(SAMPLE)],
+        "usage": None,
     }
+
+
+def test_what_an_endpoint_tells_of_its_tokens_comes_back(tmp_path: Path):
+    told = replace(SOLVED, samples=(), usage=ReplyUsage(12, -0.25))
+    silent = replace(SOLVED, samples=(), usage=ReplyUsage(12))
+    part = write_episodes(tmp_path, [[told, silent, SOLVED]], phase="eval", step=0)
+    assert read_episodes(part) == [told, silent, SOLVED]
 
 
 def test_a_failed_episode_has_no_reward_and_says_why(tmp_path: Path):

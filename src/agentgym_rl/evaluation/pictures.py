@@ -1,0 +1,117 @@
+"""Reports as pictures: bars for categories, a curve over horizons; intervals are 95%."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from agentgym_rl.evaluation.attempts import Estimate
+from agentgym_rl.evaluation.report import EvalReport, Score
+from agentgym_rl.evaluation.suite import SuiteReport
+
+_COLORS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#bab0ac")
+_MISSING = "#888888"
+_WIDTH, _BAR_INCHES, _MARGIN_INCHES = 8.0, 0.34, 1.5
+
+Bar = tuple[str, Score | None, str]
+"""Name, score and color; without a score it is named as missing."""
+
+
+def draw_report(path: Path, report: EvalReport) -> None:
+    """Write a PNG with a bar for each category and for all."""
+    bars: list[Bar] = [(name, score, _COLORS[0]) for name, score in report.categories.items()]
+    bars.append(("all", report.overall, _COLORS[1]))
+    _draw_bars(path, bars, title=f"{report.title}, at most {report.max_rounds} rounds")
+
+
+def draw_suite(path: Path, suite: SuiteReport) -> None:
+    """Write a PNG with a bar for each task of each environment, at the first horizon."""
+    rows = list(suite.task_scores())
+    envs = list(dict.fromkeys(env for env, *_ in rows))
+    bars: list[Bar] = [
+        (f"{env}: {category}", scores[0] if scores else None, _COLORS[envs.index(env) % 8])
+        for env, category, scores, _ in rows
+    ]
+    model = next(iter(suite.reports.values()))[0].model
+    _draw_bars(path, bars, title=model)
+
+
+def draw_horizons(path: Path, reports: Sequence[EvalReport]) -> None:
+    """Write a PNG with success over the limit on rounds; with several attempts, pass@k too."""
+    ordered = sorted(reports, key=lambda report: report.max_rounds)
+    figure, axes = _figure(4.5)
+    _curve(axes, ordered, [report.overall for report in ordered], "success", _COLORS[0])
+    several = [report.several for report in ordered if report.several is not None]
+    if len(several) == len(ordered):
+        for k, color in zip([k for k in several[0].pass_at if k != "1"], _COLORS[1:], strict=False):
+            _curve(axes, ordered, [item.pass_at[k] for item in several], f"pass@{k}", color)
+    axes.set(
+        xlabel="limit on rounds",
+        ylabel="success rate",
+        ylim=(0, 1),
+        title=ordered[0].title,
+        xticks=[report.max_rounds for report in ordered],
+    )
+    axes.legend(loc="best")
+    _save(figure, path)
+
+
+def _curve(
+    axes: Axes,
+    reports: Sequence[EvalReport],
+    scores: Sequence[Score | Estimate],
+    label: str,
+    color: str,
+) -> None:
+    axes.errorbar(
+        [report.max_rounds for report in reports],
+        [score.success_rate for score in scores],
+        yerr=_errors(scores),
+        marker="o",
+        capsize=3,
+        color=color,
+        label=label,
+    )
+
+
+def _draw_bars(path: Path, bars: Sequence[Bar], *, title: str) -> None:
+    figure, axes = _figure(_MARGIN_INCHES + _BAR_INCHES * len(bars))
+    for place, (_, score, color) in enumerate(bars):
+        if score is None:
+            axes.text(0.01, place, "missing", va="center", color=_MISSING, fontsize=8)
+            continue
+        axes.barh(
+            place,
+            score.success_rate,
+            xerr=_errors([score]),
+            color=color,
+            height=0.7,
+            error_kw={"capsize": 2, "elinewidth": 1, "ecolor": "#333333"},
+        )
+    axes.set_yticks(range(len(bars)), [name for name, *_ in bars], fontsize=8)
+    axes.invert_yaxis()
+    axes.set(xlabel="success rate (95% interval)", xlim=(0, 1), title=title)
+    _save(figure, path)
+
+
+def _errors(scores: Sequence[Score | Estimate]) -> list[list[float]]:
+    """Return how far intervals reach below and above their rates."""
+    return [
+        [max(0.0, score.success_rate - score.success_low) for score in scores],
+        [max(0.0, score.success_high - score.success_rate) for score in scores],
+    ]
+
+
+def _figure(height: float) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=(_WIDTH, height), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.add_subplot()
+
+
+def _save(figure: Figure, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)

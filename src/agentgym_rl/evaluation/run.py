@@ -1,0 +1,175 @@
+"""An evaluation put together: a model or an endpoint, environments, horizons, files.
+
+The command line calls `evaluate`; so can a program. A folder that holds a part of the evaluation
+is gone on with: what is on disk is not played again, but for episodes that the infrastructure
+ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentgym_rl.agents.agent import Agent, make_agent
+from agentgym_rl.config import OpenAIEngineConfig, RunConfig
+from agentgym_rl.engines.create import create_engine
+from agentgym_rl.engines.openai import OpenAIEngine
+from agentgym_rl.envs.client.base import EnvSource
+from agentgym_rl.envs.client.create import make_source
+from agentgym_rl.evaluation.evaluator import Evaluator, check_attempts
+from agentgym_rl.evaluation.horizons import save_horizons
+from agentgym_rl.evaluation.journal import Journal
+from agentgym_rl.evaluation.pictures import draw_horizons, draw_report, draw_suite
+from agentgym_rl.evaluation.progress import Progress
+from agentgym_rl.evaluation.report import EvalReport
+from agentgym_rl.evaluation.settings import EvalSettings, begin_or_go_on
+from agentgym_rl.evaluation.suite import SuiteReport
+from agentgym_rl.models.loading import load_pretrained
+from agentgym_rl.rollout.episode import Actors, Cast, TextActors
+from agentgym_rl.rollout.limits import episode_limits
+from agentgym_rl.rollout.tasks import evaluation_tasks, select_tasks
+from agentgym_rl.types import Episode
+
+NAME = "report"
+
+
+@dataclass(frozen=True, slots=True)
+class Player:
+    """Who plays: a loaded model with its engine, or an endpoint."""
+
+    cast: Callable[[EnvSource, Agent], Cast]
+    max_context: int | None
+    """None where it is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is evaluated on every environment."""
+
+    model: str
+    """A directory or hub name to load, or an endpoint's name of a model."""
+    attempts: int = 1
+    horizons: tuple[int, ...] = (0,)
+    """Limits on rounds; 0 for the environment's own."""
+
+    def settings(self, config: RunConfig) -> EvalSettings:
+        return EvalSettings.of(self.model, config, attempts=self.attempts, horizons=self.horizons)
+
+
+async def evaluate(
+    wanted: Wanted, config: RunConfig, *, out: Path, progress: Progress | None = None
+) -> list[EvalReport]:
+    """Evaluate on tasks of `env.eval_split` of one environment; keep all in `out`.
+
+    There is one report for each horizon. Several are evaluated one after another, with the same
+    sampling noise, and have a folder each in `out` beside their table.
+    """
+    check_attempts(wanted.attempts, temperature=config.eval.temperature)
+    begin_or_go_on(out, wanted.settings(config))
+    async with open_player(wanted.model, config, folder=out / "engine") as player:
+        return await _evaluate_env(player, wanted, config, out, progress or Progress())
+
+
+async def evaluate_suite(
+    wanted: Wanted,
+    configs: Mapping[str, RunConfig],
+    *,
+    out: Path,
+    missing: Mapping[str, str],
+    progress: Progress | None = None,
+) -> SuiteReport:
+    """Evaluate on several environments, each in a folder of its name; `missing` is reported."""
+    progress, first = progress or Progress(), next(iter(configs.values()))
+    check_attempts(wanted.attempts, temperature=first.eval.temperature)
+    for env, config in configs.items():
+        begin_or_go_on(out / folder_name(env), wanted.settings(config))
+    reports: dict[str, Sequence[EvalReport]] = {}
+    async with open_player(wanted.model, first, folder=out / "engine") as player:
+        for env, config in configs.items():
+            folder = out / folder_name(env)
+            reports[env] = await _evaluate_env(player, wanted, config, folder, progress)
+    suite = SuiteReport(reports, missing)
+    draw_suite(out / f"{NAME}.png", suite)
+    suite.save(out, NAME)
+    return suite
+
+
+def folder_name(env: str) -> str:
+    """Return a name for a folder: "gymnasium/Taxi-v4" and "module:Class" are none."""
+    return env.replace("/", "-").replace(":", "-")
+
+
+@asynccontextmanager
+async def open_player(model: str, config: RunConfig, *, folder: Path) -> AsyncIterator[Player]:
+    """Load a model, or get ready to ask an endpoint; `folder` is for the log of a server."""
+    if isinstance(config.engine, OpenAIEngineConfig):
+        endpoint = OpenAIEngine(model, config.engine)
+        try:
+            yield Player(lambda source, agent: TextActors(source, endpoint, agent), None)
+        finally:
+            await endpoint.close()
+        return
+    policy = load_pretrained(model, dtype=config.model.dtype, device=config.model.device)
+    engine = create_engine(policy, config.engine, folder=folder)
+    try:
+        yield Player(
+            lambda source, agent: Actors(source, engine, agent, policy.renderer),
+            policy.max_context,
+        )
+    finally:
+        engine.close()
+
+
+async def _evaluate_env(
+    player: Player, wanted: Wanted, config: RunConfig, out: Path, progress: Progress
+) -> list[EvalReport]:
+    async with make_source(config.env) as source:
+        spec = await source.spec()
+        tasks = select_tasks(config.env, spec, await source.tasks(config.env.eval_split))
+        tasks = evaluation_tasks(tasks, config.eval.tasks, seed=config.seed)
+        cast = player.cast(source, make_agent(config.agent, spec))
+        horizons = [
+            rounds or config.eval.max_rounds or spec.max_rounds for rounds in wanted.horizons
+        ]
+        reports: list[EvalReport] = []
+        for max_rounds in horizons:
+            limits = episode_limits(config, max_context=player.max_context, max_rounds=max_rounds)
+            evaluator = Evaluator(
+                config,
+                cast,
+                limits,
+                tasks,
+                spec=spec,
+                attempts=wanted.attempts,
+                model=Path(wanted.model).name if Path(wanted.model).exists() else wanted.model,
+            )
+            folder = out if len(horizons) == 1 else out / f"rounds-{max_rounds}"
+            total = len(tasks) * wanted.attempts
+            progress.begin(f"{spec.name}, at most {max_rounds} rounds", total)
+            reports.append(await _evaluate_horizon(evaluator, folder, progress))
+    if len(reports) > 1:
+        draw_horizons(out / f"{NAME}.png", reports)
+        save_horizons(out, NAME, reports)
+    return reports
+
+
+async def _evaluate_horizon(evaluator: Evaluator, folder: Path, progress: Progress) -> EvalReport:
+    journal = Journal(folder)
+    kept = journal.read()
+    progress.on_kept(list(kept.values()))
+
+    def on_episode(episode: Episode) -> None:
+        journal.add(episode)
+        progress.on_episode(episode)
+
+    try:
+        done = await evaluator.play(0, on_episode=on_episode, kept=kept)
+    finally:
+        journal.flush()
+    journal.finish([group.episodes for group in done.groups])
+    draw_report(folder / f"{NAME}.png", done.report)
+    done.report.save(folder, NAME)
+    progress.on_report(done.report)
+    return done.report

@@ -1,0 +1,131 @@
+"""What decides an evaluation, kept as `evaluation.json` beside its report.
+
+An evaluation that was killed goes on only with the settings that it began with, and two are
+compared only where these let them be.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from agentgym_rl.config import RunConfig
+from agentgym_rl.errors import RunError
+from agentgym_rl.runs.folder import write_atomically
+
+FILE = "evaluation.json"
+
+_FREE = (
+    "rollout.max_concurrency",
+    "rollout.max_attempts",
+    "engine.timeout_s",
+    "engine.max_retries",
+    "env.workers",
+)
+"""May change between two calls: they decide how an evaluation gets on, not its result."""
+_SECTIONS = ("seed", "env", "model", "agent", "engine", "rollout", "eval")
+"""What an evaluation reads of a recipe; the rest is about training."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvalSettings:
+    """The settings of an evaluation on one environment, by dotted key."""
+
+    model: str
+    """As it was named; a path in full."""
+    weights: str
+    """Changes with the files of a model directory; empty where there is none."""
+    attempts: int
+    horizons: tuple[int, ...]
+    """Limits on rounds; 0 is the environment's own."""
+    config: Mapping[str, object] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, model: str, config: RunConfig, *, attempts: int, horizons: tuple[int, ...]
+    ) -> EvalSettings:
+        path = Path(model).expanduser()
+        is_local = config.engine.type != "openai" and path.exists()
+        table = config.model_dump(mode="json", include=set(_SECTIONS))
+        return cls(
+            str(path.resolve()) if is_local else model,
+            _fingerprint(path) if is_local else "",
+            attempts,
+            horizons,
+            dict(sorted(_flatten(table).items())),
+        )
+
+    def save(self, folder: Path) -> None:
+        write_atomically(folder / FILE, json.dumps(asdict(self), indent=2) + "\n")
+
+    def differences(self, other: EvalSettings) -> list[str]:
+        """Return "key: this one's / the other's" for each setting that makes another result."""
+        mine, theirs = self._values(), other._values()
+        return [
+            f"{key}: {mine.get(key)!r} / {theirs.get(key)!r}"
+            for key in dict.fromkeys([*mine, *theirs])
+            if key not in _FREE and mine.get(key) != theirs.get(key)
+        ]
+
+    def _values(self) -> dict[str, object]:
+        own: dict[str, object] = {
+            "model": self.model,
+            "the model's files": self.weights,
+            "attempts": self.attempts,
+            "rounds": list(self.horizons),
+        }
+        return own | dict(self.config)
+
+
+def load_settings(folder: Path) -> EvalSettings | None:
+    """Return the settings of the evaluation in a folder; None where there is none."""
+    file = folder / FILE
+    if not file.exists():
+        return None
+    try:
+        data = json.loads(file.read_text(encoding="utf-8"))
+        return EvalSettings(**(data | {"horizons": tuple(data["horizons"])}))
+    except (ValueError, TypeError, KeyError) as error:
+        raise RunError(f"{file} cannot be read ({error}); choose another folder") from error
+
+
+def begin_or_go_on(folder: Path, settings: EvalSettings) -> None:
+    """Keep the settings of a new evaluation; refuse a folder that holds another one."""
+    found = load_settings(folder)
+    if found is None:
+        if (folder / "report.json").exists():
+            raise RunError(
+                f"{folder} holds a report without {FILE}, so there is no telling what of; "
+                "choose another --out"
+            )
+        settings.save(folder)
+        return
+    differences = found.differences(settings)
+    if differences:
+        more = f" and {len(differences) - 5} more" if len(differences) > 5 else ""
+        raise RunError(
+            f"{folder} holds an evaluation with other settings (there / now): "
+            f"{'; '.join(differences[:5])}{more}; choose another --out, or repeat its command to "
+            "go on with it"
+        )
+
+
+def _flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _fingerprint(path: Path) -> str:
+    """Return a hash of the names, sizes and times of a model's files: reading them takes long."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    stats = [(file.name, file.stat()) for file in files if file.is_file()]
+    text = "\n".join(f"{name} {stat.st_size} {stat.st_mtime_ns}" for name, stat in stats)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

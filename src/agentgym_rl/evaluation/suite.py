@@ -1,0 +1,126 @@
+"""One report over several environments; over the paper's five, its 27 tasks.
+
+What could not be evaluated has a row too, with the reason.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean
+
+from agentgym_rl.evaluation.horizons import with_interval
+from agentgym_rl.evaluation.paper import NUM_PAPER_TASKS, PAPER_TASKS
+from agentgym_rl.evaluation.report import EvalReport, Score
+from agentgym_rl.runs.folder import write_atomically
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteReport:
+    """The reports of one policy on several environments."""
+
+    reports: Mapping[str, Sequence[EvalReport]]
+    """By environment; one for each horizon, the same number everywhere."""
+    missing: Mapping[str, str]
+    """Environment -> why it was not evaluated."""
+
+    def save(self, folder: Path, name: str) -> None:
+        # JSON last, as the sign that all is there.
+        write_atomically(folder / f"{name}.md", self.to_markdown())
+        data = {
+            "reports": [asdict(report) for reports in self.reports.values() for report in reports],
+            "missing": dict(self.missing),
+        }
+        write_atomically(folder / f"{name}.json", json.dumps(data, indent=2) + "\n")
+
+    def to_markdown(self) -> str:
+        return "\n".join(
+            [
+                f"# {self._first.model} on {len(self.reports)} environments, {self._first.split}",
+                "",
+                f"Temperature {self._first.temperature:g}, {self._first.attempts} attempt"
+                f"{'s' * (self._first.attempts > 1)} a task; intervals are 95%.",
+                "",
+                *self._environments(),
+                "",
+                *self._tasks(),
+                "",
+                "Success is:",
+                "",
+                *(f"- {env}: {reports[0].success}" for env, reports in self.reports.items()),
+                "",
+            ]
+        )
+
+    @property
+    def _first(self) -> EvalReport:
+        return next(iter(self.reports.values()))[0]
+
+    @property
+    def _num_columns(self) -> int:
+        return len(next(iter(self.reports.values())))
+
+    def _environments(self) -> Iterator[str]:
+        """Yield a table of environments and the mean over them, in which each counts once."""
+        yield "| environment | at most | episodes | success | reward | rounds | invalid | failed |"
+        yield "|---|---|---|---|---|---|---|---|"
+        for env, reports in self.reports.items():
+            for report in reports:
+                score = report.overall
+                yield (
+                    f"| {env} | {report.max_rounds} rounds | {score.episodes} "
+                    f"| {with_interval(score)} | {score.reward_mean:.3f} "
+                    f"| {score.rounds_mean:.1f} | {score.invalid_rate:.1%} | {score.failed} |"
+                )
+        for env, reason in self.missing.items():
+            yield f"| {env} | missing: {_cell(reason)} | | | | | | |"
+        for column in range(self._num_columns):
+            rates = [reports[column].overall.success_rate for reports in self.reports.values()]
+            name = f"mean of {len(rates)}" + f", horizon {column + 1}" * (self._num_columns > 1)
+            yield f"| **{name}** | | | {fmean(rates):.1%} | | | | |"
+
+    def _tasks(self) -> Iterator[str]:
+        """Yield a table of the paper's tasks, and of what our environments have beyond them."""
+        rows = list(self.task_scores())
+        num_done = sum(
+            scores is not None and category in PAPER_TASKS.get(env, ())
+            for env, category, scores, _ in rows
+        )
+        yield f"## Tasks ({num_done} of the paper's {NUM_PAPER_TASKS})"
+        yield ""
+        columns = self._num_columns
+        names = (
+            [f"success, horizon {i + 1}" for i in range(columns)] if columns > 1 else ["success"]
+        )
+        yield f"| environment | task | episodes | {' | '.join(names)} |"
+        yield "|---|---|---|" + "---|" * columns
+        for env, category, scores, reason in rows:
+            mark = "" if category in PAPER_TASKS.get(env, ()) else " (not of the paper)"
+            if scores is None:
+                cells, number = [f"missing: {_cell(reason)}", *[""] * (columns - 1)], ""
+            else:
+                cells, number = list(map(with_interval, scores)), str(scores[0].episodes)
+            yield f"| {env} | {category}{mark} | {number} | {' | '.join(cells)} |"
+
+    def task_scores(self) -> Iterator[tuple[str, str, Sequence[Score] | None, str]]:
+        """Yield environment, category, its scores by horizon, and where there are none, why."""
+        for env in dict.fromkeys([*PAPER_TASKS, *self.reports]):
+            reports = self.reports.get(env)
+            if reports is None:
+                if env in self.missing:
+                    for category in PAPER_TASKS[env]:
+                        yield env, category, None, self.missing[env]
+                continue
+            wanted = dict.fromkeys([*PAPER_TASKS.get(env, ()), *reports[0].categories])
+            for category in wanted:
+                found = [report.categories.get(category) for report in reports]
+                scores = [score for score in found if score is not None]
+                is_there = len(scores) == len(reports)
+                yield env, category, scores if is_there else None, "no task of it was drawn"
+
+
+def _cell(text: str) -> str:
+    """Return a text that does not break a table."""
+    return " ".join(text.split()).replace("|", "\\|")

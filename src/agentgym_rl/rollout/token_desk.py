@@ -1,0 +1,159 @@
+"""The desk of an episode whose engine tells tokens: exact records, and a session each.
+
+Every context that an agent begins is a record and an engine session of its own. Whatever agents
+do, each token that the policy samples is in exactly one sample with a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentgym_rl.agents.desk import Credit, Piece, Reply
+from agentgym_rl.engines.base import Engine, EngineSession
+from agentgym_rl.engines.sampling import session_key
+from agentgym_rl.models.chat import ChatRenderer
+from agentgym_rl.rollout.clock import episode_time
+from agentgym_rl.rollout.desk import EpisodeDesk
+from agentgym_rl.rollout.handler import RolloutHandler
+from agentgym_rl.rollout.limits import Limits
+from agentgym_rl.types import Completion, Message, Sample, SamplingParams, SegmentKind, Task
+
+
+class TokenDesk(EpisodeDesk):
+    """Keeps the tokens of every context; `close` gives the engine's session back."""
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        engine: Engine,
+        renderer: ChatRenderer,
+        limits: Limits,
+        key: int,
+        temperature: float,
+    ) -> None:
+        super().__init__(task, limits=limits)
+        self._engine, self._renderer = engine, renderer
+        self._key, self._temperature = key, temperature
+        self._contexts = list[RolloutHandler]()
+        self._session: EngineSession | None = engine.session(key)
+        self._num_sessions = 1
+        self._unseen = list[int]()
+        """Tokens of the present context that its session has not been given."""
+
+    def close(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def samples(self) -> tuple[Sample, ...]:
+        return tuple(context.sample() for context in self._contexts if any(context.loss_mask))
+
+    def begin(self, *pieces: Piece) -> None:
+        assert len(pieces) % 2 and isinstance(pieces[-1], str), "texts and replies in turn"
+        if self._contexts and any(self._context.loss_mask):
+            self.close()
+        context = RolloutHandler(attempt=self._attempt)
+        for piece in pieces[:-1]:
+            if isinstance(piece, str):
+                self._append_text(context, piece, self._render(piece, context.token_ids))
+                continue
+            kept = Completion(
+                piece.token_ids, (0.0,) * len(piece.token_ids), is_stopped=True, version=0
+            )
+            context.append_reply(
+                kept,
+                piece.text,
+                kind=piece.kind,
+                is_learned=False,
+                round_index=piece.round_index,
+            )
+            if piece.num_thought_tokens:
+                context.split_reply(piece.num_thought_tokens)
+        self._contexts.append(context)
+        self._unseen = list(context.token_ids)
+        self._texts = [pieces[-1]]
+
+    def room(self, *texts: str) -> int:
+        ids = self._context.token_ids
+        return self._room(ids, "\n\n".join([*self._texts, *texts]))
+
+    def room_in(self, *pieces: Piece) -> int:
+        ids = list[int]()
+        for piece in pieces[:-1]:
+            ids += self._render(piece, ids) if isinstance(piece, str) else list(piece.token_ids)
+        last = pieces[-1]
+        assert isinstance(last, str), "a context ends with a text"
+        return self._room(ids, last)
+
+    async def ask(self, kind: SegmentKind = SegmentKind.ACTION) -> Reply:
+        context, text = self._context, "\n\n".join(self._texts)
+        assert text, "the policy is told something before it is asked"
+        new_ids = self._render(text, context.token_ids)
+        room = self._limits.max_tokens - len(context) - len(new_ids)
+        if room <= 0:
+            self._refuse(len(context) + len(new_ids))
+        self._append_text(context, text, new_ids)
+        self.messages.append(Message("user", text))
+        self._texts = []
+        started = episode_time()
+        completion = await self._open_session().generate(
+            [*self._unseen, *new_ids],
+            SamplingParams(self._temperature, min(self._limits.max_tokens_per_round, room)),
+        )
+        self._generation_s += episode_time() - started
+        self._unseen = []
+        reply = Reply(
+            self._renderer.decode_reply(completion.token_ids),
+            completion.token_ids,
+            kind,
+            len(self.rounds),
+        )
+        context.append_reply(completion, reply.text, kind=kind, round_index=reply.round_index)
+        self.messages.append(Message("assistant", reply.text))
+        return reply
+
+    def split(self, reply: Reply, action_start: int) -> Reply:
+        num_tokens = self._renderer.num_tokens_before(reply.token_ids, action_start)
+        self._context.split_reply(num_tokens)
+        return Reply(reply.text, reply.token_ids, reply.kind, reply.round_index, num_tokens)
+
+    @property
+    def _context(self) -> RolloutHandler:
+        assert self._contexts, "`begin` comes first"
+        return self._contexts[-1]
+
+    def _open_session(self) -> EngineSession:
+        """Return the session of the present context; each has sampling noise of its own."""
+        if self._session is None:
+            key = session_key(self._key, "context", self._num_sessions)
+            self._session = self._engine.session(key)
+            self._num_sessions += 1
+        return self._session
+
+    def _render(self, text: str, before: Sequence[int]) -> list[int]:
+        if not before:
+            return self._renderer.prompt(text)
+        return self._renderer.turn(text, reply_ids=before)
+
+    def _append_text(self, context: RolloutHandler, text: str, ids: list[int]) -> None:
+        if len(context):
+            context.append_observation(ids, text)
+        else:
+            context.append_prompt(ids, text)
+
+    def _room(self, before: Sequence[int], text: str) -> int:
+        return self._limits.max_tokens - len(before) - len(self._render(text, before))
+
+    def _note_reward(self, reward: float) -> None:
+        self._context.add_reward(reward)
+
+    def _take_rewards_back(self, credit: Credit) -> None:
+        if credit == "episode":
+            for context in self._contexts:
+                if context.attempt == self._attempt:
+                    context.drop_rewards()
+            return
+        latest = [context for context in self._contexts if any(context.loss_mask)]
+        if latest and self.reward:
+            latest[-1].add_reward(-self.reward)
