@@ -19,7 +19,6 @@ from agentgym_rl.cli.progress import duration, quiet_transformers
 from agentgym_rl.config import RunConfig, parse_config, read_table
 from agentgym_rl.envs import registry
 from agentgym_rl.errors import AgentGymError, ConfigError, RunError
-from agentgym_rl.evaluation.compare import compare_folders
 from agentgym_rl.evaluation.horizons import horizons_markdown
 from agentgym_rl.evaluation.paper import PAPER_TASKS
 from agentgym_rl.evaluation.progress import Progress
@@ -44,6 +43,8 @@ class EvalOptions:
     split: str = "test"
     limit: int = 0
     """Number of tasks; 0 for all."""
+    per_category: int = 0
+    """Number of tasks of each category, in the place of `limit`."""
     attempts: int = 1
     rounds: str = "0"
     """Like "10,20,30"."""
@@ -55,10 +56,17 @@ class EvalOptions:
 def run_evaluation(model: str, options: EvalOptions, overrides: Sequence[str]) -> None:
     """Evaluate, print the report and keep it with all episodes."""
     horizons = parse_horizons(options.rounds)
+    if options.limit and options.per_category:
+        raise ConfigError("--limit and --per-category both choose tasks; give one of them")
     envs, missing = _choose_envs(options.envs)
     configs = {env: _settings(model, env, options, overrides) for env in envs}
     is_endpoint = next(iter(configs.values())).engine.type == _OPENAI
-    wanted = Wanted(model if is_endpoint else model_directory(model), options.attempts, horizons)
+    wanted = Wanted(
+        model if is_endpoint else model_directory(model),
+        options.attempts,
+        horizons,
+        options.per_category,
+    )
     is_suite = len(options.envs) > 1 or ALL in options.envs
     if is_suite and any(config.env.url for config in configs.values()):
         raise ConfigError("env.url is the server of one environment; evaluate it by itself")
@@ -79,13 +87,6 @@ def run_evaluation(model: str, options: EvalOptions, overrides: Sequence[str]) -
             text = reports[0].to_markdown() if len(reports) == 1 else horizons_markdown(reports)
     console.print(Markdown(text))
     _close(console, out, reports)
-
-
-def run_comparison(a: Path, b: Path, *, common: bool) -> None:
-    """Print whether the evaluation in `b` is better than that in `a`."""
-    console = Console()
-    for comparison in compare_folders(a, b, common=common):
-        console.print(Markdown(comparison.to_markdown()))
 
 
 def parse_horizons(text: str) -> tuple[int, ...]:

@@ -81,14 +81,14 @@ def eval_(  # noqa: PLR0913 - an option is an argument
     ] = None,
     split: Annotated[str, typer.Option(help="Split of its tasks.")] = "test",
     limit: Annotated[int, typer.Option(help="Number of tasks; 0 for all.", min=0)] = 0,
+    per_category: Annotated[
+        int, typer.Option(help="Number of tasks of each category, instead of --limit.", min=0)
+    ] = 0,
     attempts: Annotated[
         int, typer.Option("-k", "--attempts", help="Attempts at each task, for pass@k.", min=1)
     ] = 1,
     rounds: Annotated[
-        str,
-        typer.Option(
-            help="Limit on rounds, or several: 10,20,30; 0 for the environment's own.",
-        ),
+        str, typer.Option(help="Limit on rounds, or several: 10,20,30; 0: the environment's own.")
     ] = "0",
     engine: Annotated[
         str, typer.Option(help="native, vllm or openai; default: that of the settings.")
@@ -112,19 +112,19 @@ def eval_(  # noqa: PLR0913 - an option is an argument
     ] = None,
 ) -> None:
     """Evaluate a model on environments, or compare two evaluations."""
-    # Start-up time: no other command needs these.
-    from agentgym_rl.cli.evaluate import EvalOptions, run_comparison, run_evaluation
-
     if compare is not None:
+        from agentgym_rl.cli.compare import run_comparison  # start-up time
+
         if model or env:
             raise typer.BadParameter("--compare takes two folders, and neither MODEL nor --env")
         run_comparison(*compare, common=common)
         return
     if not model or not env:
         raise typer.BadParameter("MODEL and --env are needed, or --compare with two folders")
-    run_evaluation(
-        model, EvalOptions(env, split, limit, attempts, rounds, engine, out), overrides or []
-    )
+    from agentgym_rl.cli.evaluate import EvalOptions, run_evaluation  # start-up time
+
+    options = EvalOptions(env, split, limit, per_category, attempts, rounds, engine, out)
+    run_evaluation(model, options, overrides or [])
 
 
 @app.command()

@@ -187,10 +187,7 @@ class OpenAIEngineConfig(BaseConfig):
 
     url: str = ""
     """Address up to and including "/v1"; empty for that in the environment variable
-    OPENAI_BASE_URL."""
-
-    key_env: str = "OPENAI_API_KEY"
-    """Environment variable that holds the key; a key never enters a folder. Unset sends none."""
+    OPENAI_BASE_URL. A key is taken from OPENAI_API_KEY, so that it never enters a folder."""
 
     timeout_s: float = Field(default=300.0, gt=0)
     """Deadline of one request."""

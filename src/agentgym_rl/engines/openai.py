@@ -26,6 +26,8 @@ from agentgym_rl.types import Message, SamplingParams
 
 logger = logging.getLogger(__name__)
 
+_URL, _KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
+"""Environment variables, under the names that other clients of such endpoints read."""
 _FIRST_PAUSE_S = 0.5
 _MAX_PAUSE_S = 60.0
 _HOPELESS = {401: "the key", 403: "the key", 404: "the address or the model's name"}
@@ -44,11 +46,11 @@ class OpenAIEngine(TextEngine):
     """Asks an endpoint. Belongs to one event loop."""
 
     def __init__(self, model: str, config: OpenAIEngineConfig) -> None:
-        url = config.url or os.environ.get("OPENAI_BASE_URL", "")
+        url = config.url or os.environ.get(_URL, "")
         if not url.startswith(("http://", "https://")):
             raise ConfigError(
                 f"--engine openai needs the address of an endpoint, such as "
-                f"engine.url=https://host/v1, or the variable OPENAI_BASE_URL; got {url!r}"
+                f"engine.url=https://host/v1, or the variable {_URL}; got {url!r}"
             )
         self._model, self._config = model, config
         self._address = f"{url.rstrip('/')}/chat/completions"
@@ -126,7 +128,7 @@ class OpenAIEngine(TextEngine):
         return self._http
 
     def _headers(self) -> dict[str, str]:
-        key = os.environ.get(self._config.key_env, "")
+        key = os.environ.get(_KEY, "")
         return {"Authorization": f"Bearer {key}"} if key else {}
 
     def _error(self, answer: _Answer) -> Exception:
@@ -135,10 +137,9 @@ class OpenAIEngine(TextEngine):
         if answer.status in (408, 409, 425, 429) or answer.status >= 500:
             return _PassingError(message, pause_s=answer.pause_s())
         if answer.status in _HOPELESS:
-            variable, model = self._config.key_env, self._model
             return ConfigError(
                 f"{message} - check {_HOPELESS[answer.status]} (engine.url, the key in the "
-                f"variable {variable}, and the model, {model!r})"
+                f"variable {_KEY}, and the model, {self._model!r})"
             )
         if answer.status in (400, 413, 422) and _CONTEXT_FULL.search(answer.text()):
             return ContextFullError(message)

@@ -18,7 +18,7 @@ _MISSING = "#888888"
 _WIDTH, _BAR_INCHES, _MARGIN_INCHES = 8.0, 0.34, 1.5
 
 Bar = tuple[str, Score | None, str]
-"""Name, score and color; without a score it is named as missing."""
+"""Name, score and color; without a score it says that there is none."""
 
 
 def draw_report(path: Path, report: EvalReport) -> None:
@@ -82,7 +82,7 @@ def _draw_bars(path: Path, bars: Sequence[Bar], *, title: str) -> None:
     figure, axes = _figure(_MARGIN_INCHES + _BAR_INCHES * len(bars))
     for place, (_, score, color) in enumerate(bars):
         if score is None:
-            axes.text(0.01, place, "missing", va="center", color=_MISSING, fontsize=8)
+            axes.text(0.01, place, "not evaluated", va="center", color=_MISSING, fontsize=8)
             continue
         axes.barh(
             place,
@@ -92,10 +92,18 @@ def _draw_bars(path: Path, bars: Sequence[Bar], *, title: str) -> None:
             height=0.7,
             error_kw={"capsize": 2, "elinewidth": 1, "ecolor": "#333333"},
         )
-    axes.set_yticks(range(len(bars)), [name for name, *_ in bars], fontsize=8)
-    axes.invert_yaxis()
-    axes.set(xlabel="success rate (95% interval)", xlim=(0, 1), title=title)
+    axes.set_yticks(range(len(bars)), [_label(name, score) for name, score, _ in bars], fontsize=8)
+    axes.set(
+        xlabel="success rate (95% interval)",
+        xlim=(0, 1),
+        ylim=(len(bars) - 0.4, -0.6),  # the first bar at the top
+        title=title,
+    )
     _save(figure, path)
+
+
+def _label(name: str, score: Score | None) -> str:
+    return name if score is None else f"{name} ({score.episodes})"
 
 
 def _errors(scores: Sequence[Score | Estimate]) -> list[list[float]]:

@@ -29,8 +29,8 @@ from agentgym_rl.evaluation.suite import SuiteReport
 from agentgym_rl.models.loading import load_pretrained
 from agentgym_rl.rollout.episode import Actors, Cast, TextActors
 from agentgym_rl.rollout.limits import episode_limits
-from agentgym_rl.rollout.tasks import evaluation_tasks, select_tasks
-from agentgym_rl.types import Episode
+from agentgym_rl.rollout.tasks import evaluation_tasks, select_tasks, tasks_per_category
+from agentgym_rl.types import Episode, Task
 
 NAME = "report"
 
@@ -53,9 +53,23 @@ class Wanted:
     attempts: int = 1
     horizons: tuple[int, ...] = (0,)
     """Limits on rounds; 0 for the environment's own."""
+    per_category: int = 0
+    """Tasks of each category; 0 for those of `eval.tasks`."""
 
     def settings(self, config: RunConfig) -> EvalSettings:
-        return EvalSettings.of(self.model, config, attempts=self.attempts, horizons=self.horizons)
+        return EvalSettings.of(
+            self.model,
+            config,
+            attempts=self.attempts,
+            horizons=self.horizons,
+            per_category=self.per_category,
+        )
+
+    def choose(self, tasks: Sequence[Task], config: RunConfig) -> list[Task]:
+        """Return the tasks to attempt, of those that there are."""
+        if self.per_category:
+            return tasks_per_category(tasks, self.per_category, seed=config.seed)
+        return evaluation_tasks(tasks, config.eval.tasks, seed=config.seed)
 
 
 async def evaluate(
@@ -128,7 +142,7 @@ async def _evaluate_env(
     async with make_source(config.env) as source:
         spec = await source.spec()
         tasks = select_tasks(config.env, spec, await source.tasks(config.env.eval_split))
-        tasks = evaluation_tasks(tasks, config.eval.tasks, seed=config.seed)
+        tasks = wanted.choose(tasks, config)
         cast = player.cast(source, make_agent(config.agent, spec))
         horizons = [
             rounds or config.eval.max_rounds or spec.max_rounds for rounds in wanted.horizons

@@ -41,11 +41,19 @@ class EvalSettings:
     attempts: int
     horizons: tuple[int, ...]
     """Limits on rounds; 0 is the environment's own."""
+    per_category: int = 0
+    """Tasks of each category; 0 for those of `eval.tasks`."""
     config: Mapping[str, object] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, model: str, config: RunConfig, *, attempts: int, horizons: tuple[int, ...]
+        cls,
+        model: str,
+        config: RunConfig,
+        *,
+        attempts: int,
+        horizons: tuple[int, ...],
+        per_category: int = 0,
     ) -> EvalSettings:
         path = Path(model).expanduser()
         is_local = config.engine.type != "openai" and path.exists()
@@ -55,6 +63,7 @@ class EvalSettings:
             _fingerprint(path) if is_local else "",
             attempts,
             horizons,
+            per_category,
             dict(sorted(_flatten(table).items())),
         )
 
@@ -76,6 +85,7 @@ class EvalSettings:
             "the model's files": self.weights,
             "attempts": self.attempts,
             "rounds": list(self.horizons),
+            "tasks per category": self.per_category,
         }
         return own | dict(self.config)
 

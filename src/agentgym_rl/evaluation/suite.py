@@ -99,7 +99,7 @@ class SuiteReport:
         for env, category, scores, reason in rows:
             mark = "" if category in PAPER_TASKS.get(env, ()) else " (not of the paper)"
             if scores is None:
-                cells, number = [f"missing: {_cell(reason)}", *[""] * (columns - 1)], ""
+                cells, number = [_cell(reason), *[""] * (columns - 1)], ""
             else:
                 cells, number = list(map(with_interval, scores)), str(scores[0].episodes)
             yield f"| {env} | {category}{mark} | {number} | {' | '.join(cells)} |"
@@ -111,14 +111,14 @@ class SuiteReport:
             if reports is None:
                 if env in self.missing:
                     for category in PAPER_TASKS[env]:
-                        yield env, category, None, self.missing[env]
+                        yield env, category, None, f"missing: {self.missing[env]}"
                 continue
             wanted = dict.fromkeys([*PAPER_TASKS.get(env, ()), *reports[0].categories])
             for category in wanted:
                 found = [report.categories.get(category) for report in reports]
                 scores = [score for score in found if score is not None]
                 is_there = len(scores) == len(reports)
-                yield env, category, scores if is_there else None, "no task of it was drawn"
+                yield env, category, scores if is_there else None, "no task drawn"
 
 
 def _cell(text: str) -> str:

@@ -70,3 +70,16 @@ def evaluation_tasks(tasks: Sequence[Task], num_tasks: int, *, seed: int) -> lis
         return list(tasks)
     chosen = random.Random(f"{seed}/eval").sample(range(len(tasks)), num_tasks)
     return [tasks[index] for index in sorted(chosen)]
+
+
+def tasks_per_category(tasks: Sequence[Task], number: int, *, seed: int) -> list[Task]:
+    """Return `number` tasks of every category, drawn as `evaluation_tasks` draws, in order."""
+    drawn = [
+        task
+        for category in dict.fromkeys(task.category for task in tasks)
+        for task in evaluation_tasks(
+            [task for task in tasks if task.category == category], number, seed=seed
+        )
+    ]
+    chosen = {task.id for task in drawn}
+    return [task for task in tasks if task.id in chosen]

@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from agentgym_rl.cli.evaluate import EvalOptions, parse_horizons, run_evaluation
-from agentgym_rl.errors import ConfigError
+from agentgym_rl.cli.main import app
+from agentgym_rl.errors import AgentGymError, ConfigError
 
 
 @pytest.mark.parametrize(
@@ -30,3 +32,36 @@ def test_several_attempts_need_a_temperature(tmp_path: Path):
             EvalOptions(["babyai"], limit=1, attempts=4, rounds="4,8", out=tmp_path / "out"),
             ["eval.temperature=0"],
         )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], "MODEL and --env are needed"),
+        (["m"], "MODEL and --env are needed"),
+        (["m", "--compare", "a", "b"], "neither MODEL nor --env"),
+    ],
+)
+def test_words_that_do_not_go_together_are_refused(words: list[str], told: str):
+    result = CliRunner().invoke(app, ["eval", *words])
+    assert result.exit_code == 2 and told in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--compare", "a", "b"], "a holds no finished evaluation"),
+        (["m", "--env", "babyai", "--engine", "nobody"], "engine"),
+        (["m", "--env", "babyai", "--engine", "openai", "--out", "out"], "OPENAI_BASE_URL"),
+        (["m", "--env", "babyai", "--limit", "1", "--per-category", "1"], "give one of them"),
+        (["nowhere/m/x", "--env", "babyai", "--out", "out"], "no model directory 'nowhere/m/x'"),
+        (["m", "--env", "babyai", "--env", "all", "env.url=http://x"], "by itself"),
+    ],
+)
+def test_mistakes_are_told(
+    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    with pytest.raises(AgentGymError, match=told):
+        CliRunner().invoke(app, ["eval", *words], catch_exceptions=False)

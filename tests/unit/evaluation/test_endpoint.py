@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from agentgym_rl.cli.evaluate import EvalOptions, run_evaluation
 from agentgym_rl.config import OpenAIEngineConfig, RunConfig, parse_config
 from agentgym_rl.engines.base import ContextFullError
 from agentgym_rl.engines.openai import OpenAIEngine, read_answer
@@ -37,7 +39,8 @@ def server(running: StandIn) -> StandIn:
 
 
 @pytest.fixture(autouse=True)
-def no_long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_long_pauses_and_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setattr("agentgym_rl.engines.openai._FIRST_PAUSE_S", 0.01)
 
 
@@ -175,11 +178,12 @@ def test_parameters_that_a_model_does_not_take_are_left_out(
 def test_a_wrong_key_or_name_ends_the_evaluation(
     server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setenv("A_KEY", KEY)
-    assert ask(server.url, key_env="A_KEY").text
-    monkeypatch.setenv("A_KEY", "wrong")
-    with pytest.raises(ConfigError, match="the key in the variable A_KEY"):
-        ask(server.url, key_env="A_KEY")
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    assert ask(server.url).text
+    monkeypatch.setenv("OPENAI_API_KEY", "wrong")
+    with pytest.raises(ConfigError, match="the key in the variable X
+    monkeypatch.delenv("OPENAI_API_KEY")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     with pytest.raises(ConfigError, match="'another' does not exist"):
         asyncio.run(evaluate(Wanted("another"), make_config(server.url), out=tmp_path / "out"))
     with pytest.raises(ConfigError, match="OPENAI_BASE_URL"):
@@ -239,3 +243,17 @@ def test_several_attempts_without_log_probabilities(server: StandIn, tmp_path: P
         make_config(server.url, "eval.tasks=2"), tmp_path / "out", attempts=2
     )
     assert reports[0].several is not None and reports[0].several.best_by_logprob is None
+
+
+def test_several_environments_make_one_report(server: StandIn, tmp_path: Path):
+    envs = ["fakes:CountingEnv", "fakes:TroubleEnv"]
+    options = EvalOptions(envs, per_category=2, engine="openai", out=tmp_path / "out")
+    run_evaluation(MODEL, options, [f"engine.url={server.url}"])
+    data = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert [report["env"] for report in data["reports"]] == ["counting", "trouble"]
+    assert all(report["overall"]["episodes"] == 4 for report in data["reports"])
+    assert data["missing"] == {}
+    files = {"report.json", "report.md", "report.png", "eval-000000.parquet", "evaluation.json"}
+    for env in ("fakes-CountingEnv", "fakes-TroubleEnv"):
+        assert {file.name for file in (tmp_path / "out" / env).iterdir()} == files
+    assert (tmp_path / "out" / "report.png").exists()

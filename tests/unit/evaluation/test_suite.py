@@ -59,7 +59,7 @@ def test_the_paper_has_27_tasks():
     assert [len(tasks) for tasks in PAPER_TASKS.values()] == [5, 7, 4, 6, 5]
 
 
-@pytest.mark.parametrize("env", sorted(PAPER_TASKS.keys() & registry.BUILTIN.keys()))
+@pytest.mark.parametrize("env", ["textcraft", "babyai", "sciworld"])
 def test_every_task_of_the_paper_is_a_category_of_its_environment(env: str):
     spec = registry.env_class(env).spec
     assert set(PAPER_TASKS[env]) <= set(spec.categories)
@@ -89,7 +89,7 @@ def test_a_suite_lists_what_is_missing(tmp_path: Path):
     assert "| **mean of 2** | | | 50.0% |" in text
     assert "| webarena | Shopping |  | missing: unknown environment 'webarena' |" in text
     assert "| sciworld | Find |  | missing: needs Java \\| now |" in text
-    assert "| textcraft | depth 4 |  | missing: no task of it was drawn |" in text
+    assert "| textcraft | depth 4 |  | no task drawn |" in text
     assert "| babyai | Other (not of the paper) | 2 |" in text
     assert "- textcraft: the item is there" in text
     assert text.count("searchqa") == 0, "it was not asked for"

@@ -9,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_rl.config import EnvConfig
-from agentgym_rl.rollout.tasks import EpochSampler, evaluation_tasks, select_tasks
+from agentgym_rl.rollout.tasks import (
+    EpochSampler,
+    evaluation_tasks,
+    select_tasks,
+    tasks_per_category,
+)
 from agentgym_rl.types import Task
 from fakes import CountingEnv
 
@@ -118,3 +123,11 @@ def test_evaluation_draws_without_replacement_and_in_order():
 def test_evaluation_takes_all_tasks_when_there_are_no_more(number: int):
     tasks = list(CountingEnv.tasks("test"))
     assert evaluation_tasks(tasks, number, seed=1) == tasks
+
+
+def test_a_number_of_tasks_of_each_category_is_drawn_in_order():
+    drawn = tasks_per_category(TASKS, 2, seed=0)
+    assert [task.index for task in drawn] == sorted(task.index for task in drawn)
+    assert Counter(task.category for task in drawn) == {"small": 2, "large": 2}
+    assert drawn == tasks_per_category(TASKS, 2, seed=0)
+    assert tasks_per_category(TASKS, 99, seed=0) == TASKS
