@@ -98,6 +98,17 @@ def test_equal_scores_are_ordered_by_row(tmp_path: Path):
     assert [hit.passage.id for hit in found] == ["p0", "p1", "p2", "p3", "p4"]
 
 
+def test_the_commonest_words_go_first_when_there_are_too_many(
+    retriever: Bm25Retriever, monkeypatch: pytest.MonkeyPatch
+):
+    query = "1972 film by Andrei"
+    assert ids(retriever, query, 5) == ["f2", "f1", "f3"]
+    monkeypatch.setattr("agentgym_rl.envs.searchqa.retrieval.bm25._MAX_POSTINGS", 3)
+    assert ids(retriever, query, 5) == ["f2", "f1"]  # 1972 is in one passage, Andrei and by in two
+    monkeypatch.setattr("agentgym_rl.envs.searchqa.retrieval.bm25._MAX_POSTINGS", 0)
+    assert ids(retriever, query, 5) == ["f2"]
+
+
 def test_threads_read_at_once(retriever: Bm25Retriever):
     expected = retriever.search(["film Tarkovsky"], 3)
     failures: list[object] = []

@@ -1,8 +1,7 @@
 """BM25 over English text with tantivy, which also keeps the passages for every other back end.
 
 An index has one document a passage: its row in the corpus, its id, its contents (stored only) and
-the words to search, the title's counted `TITLE_WEIGHT` times. One field of words, not two, keeps
-tantivy on its fastest path (block-max WAND).
+the words to search, the title's counted `TITLE_WEIGHT` times.
 """
 
 from __future__ import annotations
@@ -20,6 +19,9 @@ TITLE_WEIGHT = 2
 _MAX_QUERY_CHARS = 4096
 """What is read of a query; the rest of a longer one does not count."""
 _MAX_WORD_BYTES = 64
+_MAX_POSTINGS = 3_000_000
+"""Occurrences of words that a search reads, at most: some 20 ms. It leaves out the commonest words
+of a query where they are more, which happens in corpora of millions of passages only."""
 _MAX_TIED = 10_000
 """Hits looked at, at most, to order equal scores at the border of `topk` by row."""
 
@@ -62,7 +64,7 @@ class Bm25Retriever(Retriever):
         return self._searcher.num_docs
 
     def _search(self, query: str, topk: int) -> list[Hit]:
-        words = dict.fromkeys(self._analyzer.analyze(clean(query[:_MAX_QUERY_CHARS])))
+        words = self._words(query)
         if not words or topk < 1:
             return []
         terms = [
@@ -79,6 +81,22 @@ class Bm25Retriever(Retriever):
             key=lambda hit: hit[:2],
         )
         return [Hit(self._passage(address), -score) for score, _, address in ordered[:topk]]
+
+    def _words(self, query: str) -> list[str]:
+        """Return the words of the query that are in the index, within `_MAX_POSTINGS`.
+
+        A word that stands twice counts once.
+        """
+        words = dict.fromkeys(self._analyzer.analyze(clean(query[:_MAX_QUERY_CHARS])))
+        numbers = {word: self._searcher.doc_freq("words", word) for word in words}
+        chosen: list[str] = []
+        num_postings = 0
+        for word in sorted((word for word in words if numbers[word]), key=lambda w: numbers[w]):
+            num_postings += numbers[word]
+            if chosen and num_postings > _MAX_POSTINGS:
+                break
+            chosen.append(word)
+        return chosen
 
     def _best(self, query: tantivy.Query, topk: int) -> list[tuple[float, tantivy.DocAddress]]:
         """Return the best hits and all that tie with the last of them.
