@@ -191,7 +191,13 @@ def test_a_server_that_dies_is_an_error_and_one_that_returns_is_not(corpus: Path
 class _Scripted(BaseHTTPRequestHandler):
     """Answers with the next of `script`: a status and a body, or a number of seconds to hang."""
 
+    protocol_version = "HTTP/1.1"
     script: ClassVar[list[tuple[int, bytes] | float]] = []
+    num_connections: ClassVar[int] = 0
+
+    def setup(self) -> None:
+        _Scripted.num_connections += 1
+        super().setup()
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["content-length"]))
@@ -213,7 +219,7 @@ class _Scripted(BaseHTTPRequestHandler):
 
 @contextmanager
 def scripted(*script: tuple[int, bytes] | float) -> Iterator[str]:
-    _Scripted.script = list(script)
+    _Scripted.script, _Scripted.num_connections = list(script), 0
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Scripted)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -232,6 +238,14 @@ def test_failures_of_a_foreign_server_are_retried():
         assert [(hit.passage.title, hit.passage.text, hit.score) for hit in hits] == [("T", "x", 2)]
         assert remote.get(hits[0].passage.id) == hits[0].passage
         assert remote.get("another") is None and len(remote) == 0
+
+
+def test_searches_share_a_connection():
+    with scripted(*[(200, b'{"result": [[]]}')] * 5) as url:
+        remote = RemoteRetriever(RemoteAddress(url, timeout_s=20.0))
+        assert [remote.search(["x"], 1) for _ in range(5)] == [[[]]] * 5
+        assert _Scripted.num_connections == 1
+        remote.close()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from agentgym_rl.envs.searchqa.passages import Passage, passage_from_row
 from agentgym_rl.envs.searchqa.retrieval.base import Hit, Retriever
 from agentgym_rl.errors import EnvError
 
-TITLE_WEIGHT = 2
+TITLE_WEIGHT = 3
 _MAX_QUERY_CHARS = 4096
 """What is read of a query; the rest of a longer one does not count."""
 _MAX_WORD_BYTES = 64

@@ -19,6 +19,7 @@ import orjson
 from agentgym_rl.envs.searchqa.passages import Passage, passage_from_row
 
 _SAMPLE_BYTES = 1024 * 1024
+_MAX_SAMPLES = 64
 _PARQUET_ROWS = 4096
 
 
@@ -117,14 +118,15 @@ def _estimate_lines(path: Path) -> int:
 
 
 def _fingerprint(path: Path) -> str:
-    """Return a digest of the size and of samples at the start, the middle and the end.
+    """Return a digest of the file; of its size and of pieces spread over it where it is large.
 
     The whole of a corpus of many gigabytes would take minutes at every start.
     """
     size = path.stat().st_size
     digest = hashlib.blake2b(str(size).encode(), digest_size=12)
+    step = max(_SAMPLE_BYTES, size // _MAX_SAMPLES)
     with path.open("rb") as file:
-        for place in (0, size // 2, max(0, size - _SAMPLE_BYTES)):
+        for place in range(0, size, step):
             file.seek(place)
             digest.update(file.read(_SAMPLE_BYTES))
     return digest.hexdigest()

@@ -23,8 +23,8 @@ from agentgym_rl.envs.searchqa.retrieval.bm25 import TITLE_WEIGHT
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
-"""Raised whenever an index of before would be read wrongly."""
+FORMAT = 2
+"""Raised whenever an index of before would be read wrongly, or would rank otherwise."""
 _POLL_S = 0.2
 
 

@@ -144,6 +144,7 @@ class RemoteRetriever(Retriever):
         while chunk := response.read1(_READ_BYTES):
             chunks.append(chunk)
             _set_timeout(connection, deadline)
+        response.close()  # read1 does not, and the connection would not be used again
         return response.status, b"".join(chunks)
 
     def _headers(self) -> dict[str, str]:
