@@ -126,6 +126,11 @@ def test_threads_read_at_once(retriever: Bm25Retriever):
     assert failures == []
 
 
+def test_a_large_batch_is_the_same_as_its_queries(retriever: Bm25Retriever):
+    queries = ["film", "penguins", "", "Tarkovsky film", "Iceland"] * 20
+    assert retriever.search(queries, 2) == [retriever.search([q], 2)[0] for q in queries]
+
+
 @pytest.mark.parametrize("start", [0, 1, 4, 5, 9])
 def test_every_format_reads_the_same(tmp_path: Path, start: int):
     plain = write_corpus(tmp_path / "c.jsonl")

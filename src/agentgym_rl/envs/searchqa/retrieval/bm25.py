@@ -6,7 +6,10 @@ the words to search, the title's counted `TITLE_WEIGHT` times.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import tantivy
@@ -22,6 +25,9 @@ _MAX_WORD_BYTES = 64
 _MAX_POSTINGS = 3_000_000
 """Occurrences of words that a search reads, at most: some 20 ms. It leaves out the commonest words
 of a query where they are more, which happens in corpora of millions of passages only."""
+_MIN_THREAD_QUERIES = 8
+_MAX_THREADS = 8
+"""tantivy works outside Python's lock, so the queries of a batch can share the processors."""
 _MAX_TIED = 10_000
 """Hits looked at, at most, to order equal scores at the border of `topk` by row."""
 
@@ -42,8 +48,13 @@ class Bm25Retriever(Retriever):
         self._analyzer = english_analyzer()
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
+        num_threads = min(len(queries) // _MIN_THREAD_QUERIES, os.cpu_count() or 1, _MAX_THREADS)
         try:
-            return [self._search(query, topk) for query in queries]
+            if num_threads < 2:
+                return [self._search(query, topk) for query in queries]
+            # Threads of this call alone: none is left behind when a process forks.
+            with ThreadPoolExecutor(num_threads) as pool:
+                return list(pool.map(partial(self._search, topk=topk), queries))
         except (ValueError, OSError) as error:
             raise EnvError(f"the index failed: {error}") from error
 
