@@ -1,10 +1,10 @@
 """The 27 tasks of the paper: which categories of which environments they are.
 
 The paper counts 27 tasks in five scenarios without listing them; these are the columns of its
-tables, under nearly the same names: WebArena 5 (its table has GitLab and Reddit in one column), deep
-search 7, TextCraft 4, BabyAI 6, SciWorld 5. Categories beyond them, such as "Other" of BabyAI and
-SciWorld or those of questions that deep search has without data sets, are in our reports, but not
-among the 27.
+tables, under nearly the same names: WebArena 5 (its table has GitLab and Reddit in one column),
+deep search 7, TextCraft 4, BabyAI 6, SciWorld 5. Categories beyond them, such as "Other" of BabyAI
+and SciWorld or those of questions that deep search has without data sets, are in our reports, but
+not among the 27.
 """
 
 from __future__ import annotations
