@@ -65,6 +65,7 @@ function show() {
     showPreferredRun(name, params);
     return;
   }
+  runList.lastShown = params.run ?? runList.lastShown;
   drawFrame(name, params);
   const identity = `${name}|${view.needsRun ? params.run : ""}|${view.identity?.(params) ?? ""}`;
   if (shown?.identity === identity && shown.handle.update) {

@@ -121,5 +121,5 @@ export function details(value, depth = 0) {
     if (!entries.length) return h("span", { class: "muted" }, "none");
     return h("dl", { class: `details depth-${Math.min(depth, 2)}` }, entries.map(([name, item]) => [h("dt", {}, words(name)), h("dd", {}, details(item, depth + 1))]));
   }
-  return h("span", { class: "text" }, String(value));
+  return value === "" ? h("span", { class: "muted" }, "–") : h("span", { class: "text" }, String(value));
 }

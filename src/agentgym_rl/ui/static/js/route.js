@@ -18,6 +18,21 @@ export function href(view, params = {}) {
   return `#/${view}${readable ? `?${readable}` : ""}`;
 }
 
+let numOpened = 0;
+addEventListener("hashchange", (event) => {
+  numOpened += event.oldURL ? 1 : 0; // replaced addresses send the event without one
+});
+
+/** Go back to where the user came from; to a view of our own where the page began here. */
+export function leave(view, params) {
+  if (numOpened > 0) {
+    numOpened -= 2; // going back sends the event too
+    history.back();
+  } else {
+    go(view, params);
+  }
+}
+
 /** Show another address; `replace` leaves no entry for Back (play positions, text being typed). */
 export function go(view, params = {}, { replace = false } = {}) {
   const address = href(view, params);

@@ -9,6 +9,11 @@ export function compare(a, b) {
   return (a ?? "") < (b ?? "") ? -1 : Number((a ?? "") > (b ?? ""));
 }
 
+/** Whether a run is the supervised beginning of another one. */
+export function isWarmStart(run) {
+  return /(^|\/)warm_start$/.test(run.run);
+}
+
 /** The runs below the folder that the server shows. */
 class RunList {
   constructor() {
@@ -16,6 +21,7 @@ class RunList {
     this.error = null;
     this.listeners = new Set();
     this.text = "";
+    this.lastShown = null;
   }
 
   /** Ask now and from then on; a page in the background asks nothing. */
@@ -56,9 +62,11 @@ class RunList {
     return this.runs?.find((item) => item.run === run) ?? null;
   }
 
-  /** The run that a view without a choice shows: a live one, or else the one written to last. */
+  /** The run that a view without a choice shows: the last one looked at, a live one, or the one written to last. */
   preferred() {
-    const begun = (this.runs ?? []).filter((run) => run.status !== "empty");
+    const last = this.find(this.lastShown);
+    if (last) return last;
+    const begun = (this.runs ?? []).filter((run) => run.status !== "empty" && !isWarmStart(run));
     const latest = (runs) => runs.toSorted((a, b) => compare(b.updated_at, a.updated_at))[0];
     return latest(begun.filter((run) => run.status === "live")) ?? latest(begun) ?? this.runs?.[0] ?? null;
   }

@@ -4,7 +4,7 @@ import { get } from "../api.js";
 import { empty, outcome, present } from "../components.js";
 import { fill, h, icon } from "../dom.js";
 import { count, number, signed, words } from "../format.js";
-import { go, href, integerOf } from "../route.js";
+import { go, href, integerOf, leave } from "../route.js";
 
 /**
  * Give every cell the number of its branch: episodes that acted the same so far share one. Returns
@@ -64,7 +64,7 @@ class GroupView {
     const name = [task?.env, task?.index ?? task?.task_index].filter((item) => item !== undefined && item !== null).join(" ") || "Group";
     fill(this.context.slot, h("div", { class: "episode-head" },
       h("span", { class: "episode-title clip" }, h("b", {}, name), " ", h("span", { class: "muted" }, task?.category ?? "")),
-      h("span", { class: "muted clip" }, `${this.params.phase} step ${this.params.step} · group ${this.params.group} · ${solved} of ${count(episodes.length, "episode")} succeeded · the same for ${count(common, "round")}`),
+      h("span", { class: "muted clip" }, `${this.params.phase} step ${this.params.step} · group ${this.params.group} · ${solved} of ${count(episodes.length, "episode")} succeeded · ${common ? `the same for ${count(common, "round")}` : "they part with the first action"}`),
       h("nav", { class: "episode-links", "aria-label": "Other groups" },
         h("button", { type: "button", class: "button small", title: "Previous group ([)", onclick: () => this.turn(-1), disabled: Number(this.params.group) <= 0 }, icon("back", 13), "Previous"),
         h("button", { type: "button", class: "button small", title: "Next group (])", onclick: () => this.turn(1) }, "Next", icon("forward", 13)))));
@@ -134,7 +134,7 @@ export default {
         { keys: ["k", "ArrowUp"], label: "Previous round", run: () => view.step(-1) },
         { keys: "]", label: "Next group", run: () => view.turn(1) },
         { keys: "[", label: "Previous group", run: () => view.turn(-1) },
-        { keys: "Escape", label: "Back", run: () => history.back() },
+        { keys: "Escape", label: "Back", run: () => leave("episodes", { run: context.params.run }) },
       ],
     };
   },

@@ -16,7 +16,7 @@ class PlayView {
     fill(context.slot, h("h1", { class: "page-title" }, "Play"));
     fill(root, this.body);
     present(this.body, () => get("envs", {}, { signal: context.signal }), (answer) => this.build(answer.envs), { signal: context.signal, label: "Looking for environments" })
-      .then(() => this.envs?.length && this.choose());
+      .then(() => this.envs?.length && (this.drawIdle(), this.choose()));
   }
 
   build(envs) {
@@ -61,7 +61,6 @@ class PlayView {
       if (key !== this.tasksKey) return;
     }
     this.drawSetup();
-    if (!this.play) this.drawIdle();
   }
 
   get task() {
@@ -89,6 +88,7 @@ class PlayView {
     fill(this.state);
     fill(this.figures);
     fill(this.moves);
+    this.side.classList.add("is-idle");
   }
 
   random() {
@@ -122,6 +122,7 @@ class PlayView {
 
   /** Show the state and what can be done in it. */
   show(answer) {
+    this.side.classList.remove("is-idle");
     fill(this.state, stateOf({ ...answer, observation: null }));
     if (!answer.picture && !Object.keys(answer.details ?? {}).length) fill(this.state, stateOf(answer));
     fill(this.figures, figure("round", String(this.round)), figure("reward so far", signed(this.earned)), this.isOver ? figure("the end", answer.success ? badge("success", "good") : badge("no success", "bad")) : null);
@@ -220,13 +221,13 @@ class PlayView {
     const card = h("article", { class: "round-card is-current" },
       h("header", { class: "round-head" }, h("h3", {}, `Round ${this.round}`), answer.reward ? badge(`reward ${signed(answer.reward)}`, answer.reward > 0 ? "good" : "bad") : null,
         answer.valid_action === false ? badge("invalid action", "warn") : null, answer.reply ? badge("model", "live") : null),
-      answer.reply && answer.reply !== answer.action ? part("thought", answer.reply, { note: "the whole reply" }) : null,
+      answer.reply && answer.reply !== answer.action ? part("reply", answer.reply) : null,
       part("action", answer.action ?? "none: the reply held no action"),
       part("observation", answer.observation));
     this.talk.querySelector(".is-current")?.classList.remove("is-current");
     this.talk.append(card);
-    this.talk.scrollTo({ top: this.talk.scrollHeight, behavior: "smooth" });
     this.show(answer);
+    card.scrollIntoView({ block: "end", behavior: "smooth" });
   }
 
   update(params) {

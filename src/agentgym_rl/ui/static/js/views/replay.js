@@ -7,7 +7,7 @@ import { fill, h, icon, setText } from "../dom.js";
 import { episodeHead } from "../episode_head.js";
 import { duration, signed } from "../format.js";
 import { neighbour } from "../neighbours.js";
-import { go, integerOf } from "../route.js";
+import { go, integerOf, leave } from "../route.js";
 
 const ROUND_MS = 1200;
 const SPEEDS = [["0.5", "½×"], ["1", "1×"], ["2", "2×"], ["4", "4×"]];
@@ -189,7 +189,7 @@ export default {
         { keys: "[", label: "Previous episode of the list", run: () => view.open(-1) },
         { keys: "v", label: "Token view", run: () => go("tokens", { run: context.params.run, episode: context.params.episode }) },
         { keys: "c", label: "Compare the group", run: () => view.episode && go("group", { run: context.params.run, phase: view.episode.phase, step: view.episode.step, group: view.episode.group }) },
-        { keys: "Escape", label: "Back to the list", run: () => history.back() },
+        { keys: "Escape", label: "Back to the list", run: () => leave("episodes", { run: context.params.run }) },
       ],
       dispose: () => view.pause(),
     };

@@ -6,7 +6,7 @@ import { CurveBoard, DEFAULT_METRICS } from "../curve_board.js";
 import { fill, h, setText } from "../dom.js";
 import { ago, count, percent } from "../format.js";
 import { href, joined, listOf } from "../route.js";
-import { compare, runList } from "../run_store.js";
+import { compare, isWarmStart, runList } from "../run_store.js";
 
 const MAX_DEFAULT_RUNS = 2;
 
@@ -33,7 +33,6 @@ class RunsView {
   get selected() {
     if (this.params.sel !== undefined) return listOf(this.params.sel === "none" ? "" : this.params.sel);
     const begun = runList.runs.filter((run) => run.steps > 0 || run.status === "live");
-    const isWarmStart = (run) => /(^|\/)warm_start$/.test(run.run);
     const latest = begun.toSorted((a, b) => isWarmStart(a) - isWarmStart(b) || (b.status === "live") - (a.status === "live") || compare(b.updated_at, a.updated_at));
     return latest.slice(0, MAX_DEFAULT_RUNS).map((run) => run.run);
   }

@@ -6,7 +6,7 @@ import { empty, present, segmented, select } from "../components.js";
 import { fill, h, visible } from "../dom.js";
 import { episodeHead } from "../episode_head.js";
 import { count, number, signed } from "../format.js";
-import { go, href, integerOf } from "../route.js";
+import { go, href, integerOf, leave } from "../route.js";
 import { onTheme } from "../theme.js";
 import { MODES, scaleOf, valuesOf } from "../token_colors.js";
 import { TokenMap } from "../token_map.js";
@@ -237,7 +237,7 @@ export default {
         { keys: "ArrowDown", label: "Next segment", run: () => view.jump(1) },
         { keys: "ArrowUp", label: "Previous segment", run: () => view.jump(-1) },
         { keys: "v", label: "Replay", run: () => go("replay", { run, episode }) },
-        { keys: "Escape", label: "Back", run: () => history.back() },
+        { keys: "Escape", label: "Back", run: () => leave("replay", { run, episode }) },
       ],
       dispose: () => view.dispose(),
     };
