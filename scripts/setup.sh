@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes the virtual environment given as $1 with everything the project and its tests use.
-# A Debian machine without Python's venv module gets it from the system's packages first.
+# A Debian machine without Python's venv module gets it from the system's packages first, and a
+# browser for the tests of the web UI.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=$1
@@ -15,6 +16,12 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     sudo=$([ "$(id -u)" = 0 ] || echo sudo)
     $sudo apt-get update -qq
     $sudo apt-get install -y -qq python3-venv
+fi
+if ! command -v chromium-headless-shell chromium chromium-browser google-chrome >/dev/null; then
+    echo "installing Chromium"
+    sudo=$([ "$(id -u)" = 0 ] || echo sudo -n)
+    { $sudo apt-get update -qq && $sudo apt-get install -y -qq chromium-headless-shell; } ||
+        echo "no Chromium could be installed: the tests of the web UI will be skipped" >&2
 fi
 [ -x "$venv/bin/pip" ] || "$python" -m venv "$venv"
 "$venv/bin/pip" install --quiet --disable-pip-version-check "torch==$(sed -n 's/^torch==//p' constraints.txt)"

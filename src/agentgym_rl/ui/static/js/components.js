@@ -50,6 +50,11 @@ export async function present(node, load, show, { signal, label } = {}) {
   }
 }
 
+/** What the server could not read, as a line above what it could; nothing where all is well. */
+export function problemLine(answer) {
+  return answer.problem ? h("p", { class: "notice text", role: "note" }, icon("warn", 15), answer.problem) : null;
+}
+
 /** A button that is only a picture. */
 export function iconButton(name, label, onclick, { title = label, disabled = false, className = "" } = {}) {
   return h("button", { type: "button", class: `icon-button ${className}`, "aria-label": label, title, onclick, disabled }, icon(name));

@@ -3,7 +3,7 @@
 import { empty, iconButton } from "./components.js";
 import { fill, h, icon, setText } from "./dom.js";
 import { count, isShare, metricValue } from "./format.js";
-import { Chart, faded, lineColor } from "./plot.js";
+import { Chart, faded, lineColor, plotText } from "./plot.js";
 import { Curves } from "./run_store.js";
 import { color } from "./theme.js";
 
@@ -165,7 +165,7 @@ function chartOf(name, series, { smoothing, span }) {
   if (name === "rollout/rounds_mean") {
     for (const { run, index, curves } of series) {
       traces.push({
-        x: curves.steps, y: curves.values[HORIZON] ?? [], name: `horizon · ${run}`, mode: "lines", line: { color: lineColor(index), width: 1, dash: "dot", shape: "hv" }, hoverinfo: "skip",
+        x: curves.steps, y: curves.values[HORIZON] ?? [], name: plotText(`horizon · ${run}`), mode: "lines", line: { color: lineColor(index), width: 1, dash: "dot", shape: "hv" }, hoverinfo: "skip",
       });
     }
   }
@@ -181,10 +181,10 @@ function tracesOf(name, { run, index, curves, smoothing }) {
   const x = points ? points.map(([step]) => step) : curves.steps;
   const y = points ? points.map(([, value]) => value) : values;
   const line = { color: lineColor(index), width: 1.7 };
-  if (isSparse || smoothing === 0) return [{ x, y, name: run, mode: isSparse ? "lines+markers" : "lines", line, marker: { size: 5, color: lineColor(index) } }];
+  if (isSparse || smoothing === 0) return [{ x, y, name: plotText(run), mode: isSparse ? "lines+markers" : "lines", line, marker: { size: 5, color: lineColor(index) } }];
   return [
-    { x, y, name: run, mode: "lines", line: { ...line, width: 1, color: faded(lineColor(index), 0.28) }, hoverinfo: "skip" },
-    { x, y: smoothed(y, smoothing), name: run, mode: "lines", line },
+    { x, y, name: plotText(run), mode: "lines", line: { ...line, width: 1, color: faded(lineColor(index), 0.28) }, hoverinfo: "skip" },
+    { x, y: smoothed(y, smoothing), name: plotText(run), mode: "lines", line },
   ];
 }
 

@@ -1,6 +1,6 @@
 // Charts: plotly.js, loaded when the first chart is drawn, in the colours of the theme.
 
-import { h } from "./dom.js";
+import { h, visible } from "./dom.js";
 import { color, onTheme } from "./theme.js";
 
 const CONFIG = { displayModeBar: false, responsive: false, doubleClick: "reset", showTips: false };
@@ -25,6 +25,11 @@ export function plotly() {
 /** Return the colour of the n-th line. */
 export function lineColor(index) {
   return color(`--series-${index % NUM_COLORS}`);
+}
+
+/** Return a text as plotly shows it: in its texts a few HTML tags mean something. */
+export function plotText(text) {
+  return visible(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 }
 
 /** Return a colour of the theme ("#rrggbb") with an opacity. */
@@ -71,8 +76,8 @@ export class Chart {
 
   async #draw() {
     if (!this.make) return;
-    const library = await plotly();
-    if (!this.make || !this.node.isConnected) return;
+    const library = await plotly().catch(() => null); // the server went away: drawn after the next answer
+    if (!library || !this.make || !this.node.isConnected) return;
     this.isStale = false;
     const { traces, layout, label } = this.make();
     if (label) this.node.setAttribute("aria-label", label);

@@ -1,11 +1,11 @@
 // Diagnosis: what may be wrong with a run, in words, and the charts that show it.
 
 import { get } from "../api.js";
-import { empty, present } from "../components.js";
+import { empty, present, problemLine } from "../components.js";
 import { fill, h, icon } from "../dom.js";
 import { duration, number, percent, words } from "../format.js";
 import { stepAxis } from "../curve_board.js";
-import { Chart, lineColor } from "../plot.js";
+import { Chart, lineColor, plotText } from "../plot.js";
 import { go, href } from "../route.js";
 import { runList } from "../run_store.js";
 
@@ -35,10 +35,18 @@ class DiagnosisView {
     return present(this.body, () => get("diagnosis", { run }, { signal: this.context.signal }), (answer) => this.draw(answer), { signal: this.context.signal, label: "Looking at the run" });
   }
 
+  /** Ask again as long as episodes are still being read. */
+  again(index) {
+    clearTimeout(this.timer);
+    if (index && index.parts_read < index.parts) this.timer = setTimeout(() => this.load(), 800);
+  }
+
   draw(answer) {
     this.dispose();
     if (!answer.steps?.length) return empty("Nothing to diagnose yet", "The first step of the run has not ended.");
+    this.again(answer.index);
     return [
+      problemLine(answer),
       h("section", { "aria-label": "Findings", class: "findings" }, answer.findings.length
         ? answer.findings.map((finding) => this.finding(finding))
         : h("div", { class: "finding is-good" }, icon("check", 17), h("div", {}, h("h2", {}, "Nothing stands out"), h("p", { class: "muted" }, "No sign of a collapse, a reward hack or growing replies was found.")))),
@@ -60,7 +68,7 @@ class DiagnosisView {
     const format = FORMATS[unit] ?? number;
     this.charts.push(chart);
     chart.update(() => ({
-      traces: isPresent.map(({ name, values }, index) => ({ x: steps, y: values, name: words(name), mode: steps.length < 3 ? "lines+markers" : "lines", line: { color: lineColor(index), width: 1.7 }, connectgaps: true })),
+      traces: isPresent.map(({ name, values }, index) => ({ x: steps, y: values, name: plotText(words(name)), mode: steps.length < 3 ? "lines+markers" : "lines", line: { color: lineColor(index), width: 1.7 }, connectgaps: true })),
       layout: { xaxis: stepAxis([steps[0], steps.at(-1)]), yaxis: { tickformat: unit === "share" ? ".0%" : "", hoverformat: unit === "share" ? ".1%" : ".4~g", rangemode: "tozero" } },
       label: `${title}: ${isPresent.map(({ name, values }) => `${words(name)} ${format(values.findLast((value) => value !== null))}`).join(", ") || "no values"}`,
     }));
@@ -71,6 +79,7 @@ class DiagnosisView {
   }
 
   dispose() {
+    clearTimeout(this.timer);
     for (const chart of this.charts) chart.dispose();
     this.charts = [];
   }

@@ -1,7 +1,7 @@
 // Episodes: filter, sort, page through, open.
 
 import { get } from "../api.js";
-import { empty, field, outcome, present, segmented, select } from "../components.js";
+import { empty, field, outcome, present, problemLine, segmented, select } from "../components.js";
 import { fill, h, icon, setText } from "../dom.js";
 import { count, duration, number, percent, signed, words } from "../format.js";
 import { rememberList } from "../neighbours.js";
@@ -114,7 +114,7 @@ class EpisodesView {
     return present(this.table, () => get("episodes", query, { signal: this.context.signal }), (answer) => this.draw(answer), this.context);
   }
 
-  draw({ total, rows, index }) {
+  draw({ total, rows, index, problem }) {
     const isPartial = index && index.parts_read < index.parts;
     setText(this.total, count(total, "episode") + (isPartial ? `, as far as read (${percent(index.parts_read / index.parts)})` : ""));
     if (isPartial) this.later(() => this.load(), 600);
@@ -122,13 +122,14 @@ class EpisodesView {
     rememberList(this.params.run, rows.map((row) => row.episode));
     if (!rows.length) {
       const isFiltered = FILTERS.some((name) => this.params[name]);
-      return isFiltered
+      const said = isFiltered
         ? empty("No episode fits", "No stored episode has all of these properties.", h("button", { type: "button", class: "button", onclick: () => this.clear() }, "Clear filters"))
         : empty("No episodes yet", "Episodes appear here when the first step or evaluation of the run is done.");
+      return [problemLine({ problem }), said];
     }
-    return h("table", { class: "table hover" },
+    return [problemLine({ problem }), h("table", { class: "table hover" },
       h("thead", {}, h("tr", {}, COLUMNS.map((column) => this.head(column)))),
-      h("tbody", {}, rows.map((row) => this.row(row))));
+      h("tbody", {}, rows.map((row) => this.row(row))))];
   }
 
   head([name, label, className = ""]) {

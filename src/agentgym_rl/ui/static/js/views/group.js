@@ -1,7 +1,7 @@
 // Group compare: the episodes of one task side by side, round by round, and where they part.
 
 import { get } from "../api.js";
-import { empty, outcome, present } from "../components.js";
+import { empty, outcome, present, problemLine } from "../components.js";
 import { fill, h, icon } from "../dom.js";
 import { count, number, signed, words } from "../format.js";
 import { go, href, integerOf, leave } from "../route.js";
@@ -53,6 +53,7 @@ class GroupView {
     });
     if (common >= branches.length) rows.push(h("div", { class: "parting is-same", role: "row" }, h("span", { role: "cell" }, "All episodes took the same actions to the end.")));
     return [
+      problemLine(answer),
       hasSpread ? null : h("p", { class: "notice" }, icon("info", 15), "All rewards of this group are the same: with advantages taken within the group it teaches nothing."),
       h("div", { class: "group-scroll", tabIndex: 0, role: "region", "aria-label": "Episodes side by side" },
         h("div", { class: "group-grid", role: "table", "aria-label": "Rounds of each episode", style: { "--columns": episodes.length } }, rows)),
@@ -61,7 +62,7 @@ class GroupView {
 
   drawHead({ task, episodes, common_rounds: common }) {
     const solved = episodes.filter((episode) => episode.success).length;
-    const name = [task?.env, task?.index ?? task?.task_index].filter((item) => item !== undefined && item !== null).join(" ") || "Group";
+    const name = [task?.env, task?.task_index].filter((item) => item !== undefined && item !== null).join(" ") || "Group";
     fill(this.context.slot, h("div", { class: "episode-head" },
       h("span", { class: "episode-title clip" }, h("b", {}, name), " ", h("span", { class: "muted" }, task?.category ?? "")),
       h("span", { class: "muted clip" }, `${this.params.phase} step ${this.params.step} · group ${this.params.group} · ${solved} of ${count(episodes.length, "episode")} succeeded · ${common ? `the same for ${count(common, "round")}` : "they part with the first action"}`),

@@ -1,7 +1,7 @@
 // Trajectory replay: the conversation round by round, with the environment's own state beside it.
 
 import { getOnce } from "../api.js";
-import { details, empty, iconButton, present, select, stackedBar } from "../components.js";
+import { details, empty, iconButton, present, problemLine, select, stackedBar } from "../components.js";
 import { conversation } from "../conversation.js";
 import { fill, h, icon, setText } from "../dom.js";
 import { episodeHead } from "../episode_head.js";
@@ -153,6 +153,7 @@ class ReplayView {
 export function stateOf(answer) {
   const hasDetails = answer.details && Object.keys(answer.details).length;
   return [
+    problemLine(answer),
     answer.picture ? h("img", { class: "state-picture", src: answer.picture, alt: "Picture of the environment" }) : null,
     hasDetails ? h("div", { class: "state-details" }, details(answer.details)) : null,
     answer.observation ? h("div", { class: "part kind-observation" }, h("span", { class: "part-label" }, "observation"), h("div", { class: "part-text text" }, answer.observation)) : null,

@@ -1,10 +1,10 @@
 // Time: where each second of a training step went.
 
 import { get } from "../api.js";
-import { empty, figure, present, segmented } from "../components.js";
+import { empty, figure, present, problemLine, segmented } from "../components.js";
 import { fill, h } from "../dom.js";
 import { count, duration, number, percent, words } from "../format.js";
-import { Chart, lineColor } from "../plot.js";
+import { Chart, lineColor, plotText } from "../plot.js";
 import { href, integerOf } from "../route.js";
 import { runList } from "../run_store.js";
 import { color } from "../theme.js";
@@ -34,7 +34,7 @@ class TimeView {
       this.answer = answer;
       if (!answer.steps.length) return empty("No time to show yet", "Times appear when the first step of the run has ended.");
       this.draw();
-      return this.layout;
+      return [problemLine(answer), this.layout];
     }, { signal: this.context.signal, label: "Reading the times" });
   }
 
@@ -64,7 +64,7 @@ class TimeView {
     const { steps, parts, total } = this.answer;
     const { isShare } = this;
     const traces = parts.map((part, index) => ({
-      type: "bar", name: words(part.name), x: steps, y: part.seconds.map((value, at) => (isShare && value !== null ? value / (total[at] || 1) : value)), marker: { color: lineColor(index), line: { width: 0 } },
+      type: "bar", name: plotText(words(part.name)), x: steps, y: part.seconds.map((value, at) => (isShare && value !== null ? value / (total[at] || 1) : value)), marker: { color: lineColor(index), line: { width: 0 } },
       hovertemplate: isShare ? "%{y:.1%}" : "%{y:.3~g} s",
     }));
     const mark = step === null ? [] : [{ type: "rect", xref: "x", yref: "paper", x0: step - 0.5, x1: step + 0.5, y0: 0, y1: 1, line: { color: color("--text"), width: 1 }, fillcolor: "rgba(0,0,0,0)" }];

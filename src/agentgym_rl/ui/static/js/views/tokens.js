@@ -2,7 +2,7 @@
 // tokens are made in chunks, which the browser lays out and we colour only where they are seen.
 
 import { get, getOnce } from "../api.js";
-import { empty, present, segmented, select } from "../components.js";
+import { empty, present, problemLine, segmented, select } from "../components.js";
 import { fill, h, visible } from "../dom.js";
 import { episodeHead } from "../episode_head.js";
 import { count, number, signed } from "../format.js";
@@ -47,7 +47,7 @@ class TokensView {
     this.text.addEventListener("click", (event) => this.click(event));
     this.map = new TokenMap(sample, (index) => this.select(index));
     this.tools = h("div", { class: "token-tools" });
-    return [this.tools, this.map.node, h("div", { class: "token-panes" }, this.text, this.detail)];
+    return [h("div", {}, problemLine(sample), this.tools), this.map.node, h("div", { class: "token-panes" }, this.text, this.detail)];
   }
 
   drawTools() {

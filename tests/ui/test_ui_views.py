@@ -1,0 +1,269 @@
+"""Every view of the web UI in a real browser: what it shows, its deep links, its keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from agentgym_rl.envs.babyai.env import BabyAI
+from ui_browser import link_of, num_points, show, watched_page
+from ui_runs import long_episode, played, write_run
+from ui_servers import make_run, ui_process
+
+ACTIONS = ("turn left", "turn left", "move forward", "dance")
+OTHER = ("turn left", "turn right", "move forward", "turn left")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    runs: Path = tmp_path_factory.mktemp("runs")
+    task = BabyAI.tasks("test")[0]
+    group = [played(task, ACTIONS), played(task, OTHER, sample_index=1)]
+    write_run(runs / "grid", [[group]], env="babyai", horizons=(3, 3, 3, 5, 5, 8))
+    write_run(runs / "long", [[[long_episode()]]], env="textcraft", horizons=(100,))
+    make_run(runs / "crafting")
+    with ui_process(runs) as client:
+        yield client.url
+
+
+def test_the_overview_lays_runs_over_each_other(page: Page, url: str):
+    show(page, url, "#/runs?sel=long")
+    for run in ("grid", "long", "crafting"):
+        check = page.get_by_role("checkbox", name=f"Show the curves of {run}")
+        check.set_checked(run in ("grid", "crafting"))
+    expect(page.get_by_label("Runs shown").get_by_role("listitem")).to_have_count(2)
+    assert set(re.findall("grid|long|crafting", link_of(page))) == {"grid", "crafting"}
+    chart = page.get_by_role("img", name=re.compile("rollout.success_rate: .*grid 60.0%"))
+    expect(chart).to_be_visible()
+    expect(chart).to_have_accessible_name(re.compile("crafting 75.0% after 3 steps"))
+    # The stages of the horizon: three limits, the second on a ground of its own.
+    texts = "node => node.layout.annotations.map(item => item.text)"
+    assert chart.evaluate(texts) == ["≤3", "≤5", "≤8"]
+
+
+def test_metrics_are_searched_enlarged_and_smoothed(page: Page, url: str):
+    show(page, url, "#/runs?sel=grid&smooth=0")
+    page.keyboard.press("/")
+    page.keyboard.type("entr")
+    expect(page.locator("[data-metric]")).to_have_count(1)
+    expect(page.get_by_text("1 metric", exact=True)).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("train.entropy"))).to_be_visible()
+    assert "q=entr" in link_of(page)
+    page.get_by_role("searchbox", name="Search metrics").press("Escape")
+    page.locator("[data-metric='train/entropy']").hover()
+    page.get_by_role("button", name="Enlarge train/entropy").click()
+    expect(page.locator(".board-grid.is-focused")).to_be_visible()
+    assert "focus=train/entropy" in link_of(page)
+    page.go_back()
+    expect(page.locator(".board-grid.is-focused")).to_have_count(0)
+    assert num_points(page, "train/entropy") == 6
+
+
+def test_a_run_has_its_facts_and_its_configuration(page: Page, url: str):
+    show(page, url, "#/run?run=grid")
+    expect(page.get_by_label("config.toml")).to_contain_text('name = "babyai"')
+    expect(page.get_by_text("No evaluation yet")).to_be_visible()
+    page.get_by_role("link", name="Curves").click()
+    expect(page.get_by_role("checkbox", name="Show the curves of grid")).to_be_checked()
+
+
+def test_episodes_are_filtered_sorted_and_opened(page: Page, url: str):
+    show(page, url, "#/episodes?run=crafting")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(12)
+    page.get_by_label("Outcome").select_option("success")
+    expect(rows).to_have_count(3)
+    assert "outcome=success" in link_of(page)
+    page.get_by_role("button", name="step", exact=False).first.click()
+    expect(page.get_by_role("columnheader", name=re.compile("^step"))).to_have_attribute(
+        "aria-sort", "ascending"
+    )
+    expect(rows.first.locator("td").nth(1)).to_have_text("1")
+    page.get_by_label("Text in an episode").fill("nobody says this")
+    expect(page.get_by_text("No episode fits")).to_be_visible()
+    page.get_by_role("button", name="Clear filters").last.click()
+    expect(rows).to_have_count(12)
+    page.keyboard.press("Escape")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("toolbar", name="Replay")).to_be_visible()
+    page.go_back()
+    expect(rows).to_have_count(12)
+
+
+def test_a_deep_link_to_filtered_episodes_is_the_same_list(page: Page, url: str):
+    show(page, url, "#/episodes?run=crafting&outcome=failure&step_min=2&sort=reward&order=asc")
+    expect(page.locator("tbody tr")).to_have_count(6)
+    expect(page.get_by_label("Outcome")).to_have_value("failure")
+    expect(page.get_by_label("Step from")).to_have_value("2")
+
+
+def test_a_trajectory_is_replayed_round_by_round(page: Page, url: str):
+    show(page, url, "#/replay?run=grid&episode=train-000001:0")
+    scrubber = page.get_by_role("slider", name="Round")
+    expect(scrubber).to_have_attribute("aria-valuetext", "start")
+    picture = page.get_by_alt_text("Picture of the environment")
+    expect(picture).to_be_visible()
+    first = picture.get_attribute("src")
+    page.keyboard.press("ArrowRight")
+    expect(scrubber).to_have_attribute("aria-valuetext", "round 1 of 4")
+    expect(page.locator(".round-card.is-current")).to_contain_text("turn left")
+    expect(picture).not_to_have_attribute("src", first or "")
+    page.keyboard.press("End")
+    expect(page.locator(".round-card.is-current")).to_contain_text("invalid action")
+    assert "round=4" in link_of(page)
+    page.keyboard.press("Home")
+    page.get_by_label("Speed").select_option("4")
+    page.get_by_role("button", name="Play", exact=True).click()
+    expect(scrubber).to_have_attribute("aria-valuetext", "round 4 of 4")
+    expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
+
+
+def test_a_deep_link_to_a_round_shows_that_round(page: Page, url: str):
+    show(page, url, "#/replay?run=crafting&episode=train-000002:0&round=2")
+    current = page.locator(".round-card.is-current")
+    expect(current).to_contain_text("Round 2")
+    first = page.get_by_role("article", name="Round 1")
+    expect(first.locator(".kind-thought")).to_contain_text("I need wood.")
+    expect(first.locator(".kind-action")).to_contain_text("get 1 oak log")
+    expect(first.locator(".kind-observation")).to_contain_text("Got 1 oak log")
+
+
+def test_tokens_are_coloured_and_explained(page: Page, url: str):
+    show(page, url, "#/tokens?run=grid&episode=train-000001:0&token=8")
+    tokens = page.locator(".tok")
+    expect(tokens).to_have_count(36)
+    detail = page.get_by_role("complementary", name="Token")
+    expect(detail).to_contain_text("learned from")
+    before = tokens.nth(6).evaluate("node => node.style.backgroundColor")
+    page.keyboard.press("2")
+    expect(page.get_by_role("radio", name="Log-prob")).to_be_checked()
+    expect(page.get_by_role("img", name=re.compile("Log-prob from 0 to"))).to_be_visible()
+    assert "color=logprob" in link_of(page)
+    assert tokens.nth(6).evaluate("node => node.style.backgroundColor") != before
+    page.keyboard.press("ArrowRight")
+    assert "token=9" in link_of(page)
+    page.keyboard.press("ArrowDown")
+    assert "token=12" in link_of(page)
+    expect(detail).to_contain_text("action")
+    tokens.nth(4).hover()
+    expect(detail).to_contain_text("4 of 36")
+
+
+def test_a_long_sample_stays_smooth(page: Page, url: str):
+    show(page, url, "#/tokens?run=long&episode=train-000001:0")
+    expect(page.locator(".tok")).to_have_count(20_004)
+    # Time on the page's own thread: to colour anew, and to go to the other end and back.
+    spent = page.evaluate(
+        """async () => {
+            const began = performance.now();
+            location.hash += '&color=logprob';
+            await new Promise(requestAnimationFrame);
+            const text = document.querySelector('.token-text');
+            for (const place of [1e9, 0, 1e9]) {
+                text.scrollTo(0, place);
+                await new Promise(requestAnimationFrame);
+            }
+            return performance.now() - began;
+        }"""
+    )
+    assert spent < 5000  # a tenth of it on a machine that does nothing else
+
+
+def test_a_group_is_compared_where_it_parts(page: Page, url: str):
+    show(page, url, "#/group?run=grid&phase=train&step=1&group=0")
+    expect(page.get_by_text("Here they part, after 1 round in common")).to_be_visible()
+    table = page.get_by_role("table", name="Rounds of each episode")
+    expect(table.locator("[data-round='2'] .group-action")).to_have_text(
+        ["turn left", "turn right"]
+    )
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    assert "round=2" in link_of(page)
+    table.get_by_role("link", name="turn right").click()
+    expect(page.locator(".round-card.is-current")).to_contain_text("Round 2")
+
+
+def test_a_run_is_diagnosed(page: Page, url: str):
+    show(page, url, "#/diagnosis?run=grid")
+    expect(page.get_by_role("region", name="Findings")).to_be_visible()
+    expect(page.locator("figure.card").first).to_be_visible()
+
+
+def test_time_is_told_apart_step_by_step(page: Page, url: str):
+    show(page, url, "#/time?run=grid")
+    chart = page.get_by_role("img", name=re.compile("Time of 6 steps: "))
+    expect(chart).to_be_visible()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("columnheader", name="step 6")).to_be_visible()
+    page.get_by_role("radio", name="share of the step").check()
+    assert link_of(page) == "#/time?run=grid&step=6&unit=share"
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("columnheader", name="step 6")).to_have_count(0)
+
+
+def test_an_environment_is_played_by_hand(page: Page, url: str):
+    show(page, url, "#/play?env=babyai&split=test&task=29")
+    page.get_by_role("button", name="Start").click()
+    actions = page.get_by_role("group", name="Available actions")
+    expect(page.get_by_alt_text("Picture of the environment")).to_be_visible()
+    actions.get_by_role("button", name="turn left").click()
+    expect(page.get_by_role("heading", name="Round 1")).to_be_visible()
+    page.get_by_role("textbox", name="Action").fill("dance wildly")
+    page.get_by_role("button", name="Act", exact=True).click()
+    expect(page.locator(".round-card").last).to_contain_text("invalid action")
+
+
+def test_keys_lead_everywhere_and_help_tells_them(page: Page, url: str):
+    show(page, url, "#/runs")
+    expect(page.get_by_role("checkbox").first).to_be_visible()
+    for keys, title in (
+        ("g e", "Episodes"),
+        ("g d", "Diagnosis"),
+        ("g t", "Time"),
+        ("g p", "Play"),
+    ):
+        for key in keys.split():
+            page.keyboard.press(key)
+        expect(page).to_have_title(re.compile(f"^{title}"))
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_contain_text("Dark or light")
+    page.keyboard.press("Escape")
+    page.keyboard.press("g")
+    page.keyboard.press("e")
+    page.keyboard.press("o")
+    page.keyboard.type("craft")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Run crafting, choose another")).to_be_visible()
+
+
+def test_both_themes_and_the_switch_between_them(browser: Browser, url: str):
+    for theme, other in (("light", "dark"), ("dark", "light")):
+        with watched_page(browser, theme=theme) as page:
+            show(page, url, "#/runs?sel=grid")
+            html = page.locator("html")
+            expect(html).to_have_attribute("data-theme", theme)
+            page.keyboard.press("t")
+            expect(html).to_have_attribute("data-theme", other)
+            page.reload()
+            expect(html).to_have_attribute("data-theme", other)
+
+
+@pytest.mark.parametrize(
+    ("link", "says"),
+    [
+        ("#/nowhere", "There is no such page"),
+        ("#/run?run=none", "No such run"),
+        ("#/episodes?run=none", "This cannot be shown"),
+        ("#/replay?run=grid&episode=train-000009:0", "This cannot be shown"),
+        ("#/replay?run=grid", "No episode chosen"),
+    ],
+)
+def test_a_link_to_nothing_says_so(page: Page, url: str, link: str, says: str):
+    show(page, url, link)
+    expect(page.get_by_text(says).first).to_be_visible()
