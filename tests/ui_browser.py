@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from playwright.sync_api import Browser, Dialog, Page, expect
 
 VIEWPORT = {"width": 1366, "height": 768}
-PATIENCE_MS = 8_000
+PATIENCE_MS = 20_000
 """For what a busy machine does slowly; what is there already is seen at once."""
 
 expect.set_options(timeout=PATIENCE_MS)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
+from agentgym_rl.runs.folder import RunFolder
 from training_runs import RECIPE
-from ui_browser import num_points, show, wait_for_points
+from ui_browser import show, wait_for_points
 from ui_servers import ui_process
 
 TRAINING_S = 120
@@ -36,30 +39,37 @@ def training(runs: Path) -> Iterator[subprocess.Popen[bytes]]:
         process.wait(10)
 
 
+def wait_for_steps(run: RunFolder, num_steps: int) -> None:
+    """Wait until the run has written the metrics of so many steps."""
+    deadline = time.monotonic() + TRAINING_S
+    while len(run.read_metrics()) < num_steps:
+        assert time.monotonic() < deadline, "the training run is too slow"
+        time.sleep(0.02)
+
+
 def test_a_live_run_grows_on_the_page_and_its_model_plays(page: Page, tmp_path: Path):
     runs = tmp_path / "runs"
     runs.mkdir()
+    run = RunFolder(runs / "live")
     with ui_process(runs) as client:
-        show(page, client.url, "#/runs")
+        show(page, client.url, f"#/runs?sel=live&smooth=0&metrics={METRIC}")
         expect(page.get_by_text("No runs yet")).to_be_visible()
         with training(runs) as process:
-            row = page.locator(".run-row", has_text="live").filter(has_not_text="warm_start")
-            expect(row.get_by_role("progressbar")).to_be_visible(timeout=1000 * TRAINING_S)
-            show(page, client.url, f"#/runs?sel=live&smooth=0&metrics={METRIC}")
+            wait_for_steps(run, 2)
+            # Held, so that the page sees it under way however fast it is.
+            process.send_signal(signal.SIGSTOP)
+            seen = wait_for_points(page, METRIC, 2)
+            row = page.locator(".run-row", has=page.get_by_role("link", name="live", exact=True))
+            expect(row.get_by_role("progressbar")).to_be_visible()
             chart = page.locator(f"[data-metric='{METRIC}'] .chart")
-            expect(chart.locator(".scatterlayer path").first).to_be_attached(
-                timeout=1000 * TRAINING_S
-            )
-            # The element that is there now must still be there when the curve has grown.
             chart.evaluate("node => { node.isTheSame = true; }")
-            seen = num_points(page, METRIC)
-            wait_for_points(page, METRIC, seen + 1, timeout_s=TRAINING_S)
-            assert chart.evaluate("node => node.isTheSame")
+            process.send_signal(signal.SIGCONT)
+            wait_for_points(page, METRIC, seen + 1)
+            assert chart.evaluate("node => node.isTheSame")  # drawn anew, not made anew
             page.keyboard.press("g")
             page.keyboard.press("e")
             expect(page.locator("tbody tr").first).to_be_visible()
-            process.wait(TRAINING_S)
-            assert process.returncode == 0
+            assert process.wait(TRAINING_S) == 0
         _play_with_the_model(page, client.url)
 
 

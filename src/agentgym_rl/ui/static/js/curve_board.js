@@ -60,7 +60,7 @@ export class CurveBoard {
     const names = state.focus ? [state.focus] : chosenMetrics(state.known, state);
     setText(this.summary, state.search ? count(names.length, "metric") : "");
     this.#drawLegend();
-    const key = names.join();
+    const key = JSON.stringify([names, state.focus]);
     if (key !== this.shownNames || !names.length) this.#place(names);
     this.shownNames = key;
     const changed = await this.#load([...new Set([...names, HORIZON])]);

@@ -6,7 +6,7 @@
 import { h } from "./dom.js";
 import { showDialog } from "./dialog.js";
 
-const SEQUENCE_MS = 1200;
+const SEQUENCE_MS = 2000;
 const sections = new Map();
 let pending = null;
 let pendingSince = 0;
@@ -24,7 +24,7 @@ export function listen() {
     if (document.querySelector("dialog[open]")) return;
     const name = event.key === " " ? "Space" : event.key;
     if (isTyping(event.target, name)) return;
-    const isSequence = pending && performance.now() - pendingSince < SEQUENCE_MS;
+    const isSequence = pending && event.timeStamp - pendingSince < SEQUENCE_MS;
     const typed = isSequence ? `${pending} ${name}` : name;
     pending = null;
     const binding = find(typed) ?? find(name);
@@ -33,7 +33,7 @@ export function listen() {
       binding.run(event);
     } else if (startsSequence(name)) {
       pending = name;
-      pendingSince = performance.now();
+      pendingSince = event.timeStamp;
     }
   });
 }
