@@ -204,9 +204,12 @@ class _Scripted(BaseHTTPRequestHandler):
         step = self.script.pop(0)
         if isinstance(step, float):
             time.sleep(step)
+            self.close_connection = True
             return
         self.send_response(step[0])
-        self.send_header("content-length", str(len(step[1])))
+        is_whole = not step[1].endswith(b"BREAK")
+        self.close_connection = not is_whole
+        self.send_header("content-length", str(len(step[1]) + (0 if is_whole else 9)))
         self.end_headers()
         self.wfile.write(step[1])
 
@@ -232,10 +235,12 @@ def scripted(*script: tuple[int, bytes] | float) -> Iterator[str]:
 def test_failures_of_a_foreign_server_are_retried():
     document = {"title": "T", "text": "x", "contents": '"T"\nx'}
     good = json.dumps({"result": [[{"document": document, "score": 2}, {"document": document}]]})
-    with scripted((500, b"oops"), (503, b""), (200, good.encode())) as url:
+    breaks = (200, b'{"result": BREAK')
+    with scripted((500, b"oops"), (429, b""), 0.0, breaks, (200, good.encode())) as url:
         remote = RemoteRetriever(RemoteAddress(url, timeout_s=20.0))
         hits = remote.search(["x"], 1)[0]
         assert [(hit.passage.title, hit.passage.text, hit.score) for hit in hits] == [("T", "x", 2)]
+        assert _Scripted.script == []
         assert remote.get(hits[0].passage.id) == hits[0].passage
         assert remote.get("another") is None and len(remote) == 0
 

@@ -1,7 +1,7 @@
 """A `/retrieve` server that somebody else runs: ours, or Search-R1's.
 
-Every call has one deadline for all its attempts. A server that cannot be reached or answers 5xx is
-tried again until then; whatever is wrong in the end is an EnvError, never an empty result.
+Every call has one deadline for all its attempts. A server that cannot be reached, breaks off, is
+busy (429) or answers 5xx is tried again until then; whatever is wrong in the end is an EnvError, never an empty result.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ class RemoteRetriever(Retriever):
         while True:
             try:
                 status, answer = self._exchange(method, path, body, deadline)
-                if status < HTTPStatus.INTERNAL_SERVER_ERROR:
+                is_busy = status == HTTPStatus.TOO_MANY_REQUESTS
+                if status < HTTPStatus.INTERNAL_SERVER_ERROR and not is_busy:
                     return status, answer
                 failure: Exception | str = f"{status} {_excerpt(answer)}"
             except (OSError, http.client.HTTPException) as error:
@@ -144,7 +145,9 @@ class RemoteRetriever(Retriever):
         while chunk := response.read1(_READ_BYTES):
             chunks.append(chunk)
             _set_timeout(connection, deadline)
-        response.close()  # read1 does not, and the connection would not be used again
+        if response.length:  # read1 does not tell that the rest is missing
+            raise http.client.IncompleteRead(b"".join(chunks), response.length)
+        response.close()  # nor does it, and the connection would not be used again
         return response.status, b"".join(chunks)
 
     def _headers(self) -> dict[str, str]:
