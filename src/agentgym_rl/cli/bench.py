@@ -17,6 +17,7 @@ _PROGRAMS = {
     "attention": "attention_bench",
     "learning": "learning_study",
     "train": "train_bench",
+    "ui": "ui_bench",
 }
 
 

@@ -7,6 +7,7 @@ what they know of runs is in `RunReader`.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
@@ -44,6 +45,7 @@ def make_app(root: Path, *, names: Sequence[str] = (), envs: Sequence[str] = ())
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         playground.start()
+        threading.Thread(target=reader.warm_up, daemon=True, name="warm-up").start()
         yield
         await playground.close()
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,20 @@ def _is_light(path: str) -> bool:
         return True
     inner = path.removeprefix(_SAMPLE).partition(".")[0]
     return inner in ("version", "attempt", "segments", "loss_mask")
+
+
+@contextmanager
+def reading(episode: str) -> Iterator[None]:
+    """Turn whatever a record of odd types raises into a refusal."""
+    try:
+        yield
+    except ApiError:
+        raise
+    except BROKEN as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise ApiError(
+            409, f"episode {episode} is not as episodes are stored ({reason})"
+        ) from error
 
 
 def view(record: Record) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
@@ -19,10 +20,6 @@ _OUTCOMES: dict[Outcome, str] = {
     "failure": f"NOT success AND stop_reason NOT IN ({_FAILURES})",
     "failed": f"stop_reason IN ({_FAILURES})",
 }
-HAS_TEXT = (
-    "key IN (SELECT key FROM mentions WHERE text_key IN "
-    "(SELECT text_key FROM texts WHERE contains(text, ?)))"
-)
 
 
 MAX_ROWS = 1000
@@ -78,8 +75,11 @@ class Where:
         self.parameters.extend(parameters)
 
 
-def condition(wanted: EpisodeFilter) -> Where:
-    """Return the filter in SQL; what users write is in the parameters alone."""
+def condition(wanted: EpisodeFilter, holding: Callable[[str], str]) -> Where:
+    """Return the filter in SQL; what users write is in the parameters alone.
+
+    `holding` gives the name of a table with the keys of the episodes in which a text occurs.
+    """
     where = Where()
     for column in ("phase", "env", "category", "stop_reason", "group", "task_index"):
         value = getattr(wanted, column)  # the names of columns are those of the fields
@@ -96,5 +96,5 @@ def condition(wanted: EpisodeFilter) -> Where:
     if wanted.outcome is not None:
         where.add(f"({_OUTCOMES[wanted.outcome]})")
     if wanted.text:
-        where.add(HAS_TEXT, wanted.text.lower())
+        where.add(f"key IN (SELECT key FROM {holding(wanted.text)})")
     return where

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.episode_lists import list_episodes
-from agentgym_rl.ui.episode_view import Record, view
+from agentgym_rl.ui.episode_view import Record, reading, view
 from agentgym_rl.ui.filters import EpisodePage
 from agentgym_rl.ui.index import EpisodeIndex
 
@@ -17,6 +17,7 @@ def group_view(
     index: EpisodeIndex, wanted: EpisodePage, read: Callable[[str], Record]
 ) -> dict[str, object]:
     """Return the group that a filter names by phase, step and group; `read` gives an episode."""
+    index.refresh(first=f"{wanted.phase}-{wanted.step_min:06d}.parquet")
     page = wanted.model_copy(update={"limit": _MAX_EPISODES, "sort": "step"})
     found = list_episodes(index, page)
     rows = found["rows"]
@@ -27,7 +28,8 @@ def group_view(
         )
     episodes: list[dict[str, object]] = []
     for row in rows:
-        shown = view(read(str(row["episode"])))
+        with reading(str(row["episode"])):
+            shown = view(read(str(row["episode"])))
         shown.pop("messages")
         episodes.append(row | shown)
     task = {name: rows[0][name] for name in ("env", "split", "task_index", "category", "level")}

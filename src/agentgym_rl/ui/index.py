@@ -11,9 +11,11 @@ while a run goes on are followed.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -29,8 +31,13 @@ logger = logging.getLogger(__name__)
 
 _BATCH = 32
 """Parts that are read and put into the tables together."""
+_BATCH_S = 0.1
+"""What the reader in the background does without a pause for requests."""
 _FRESH_S = 0.5
 """How long a listing of the folder is good for."""
+_MAX_HITS = 8
+"""Searches whose results are kept."""
+_numbers = itertools.count(1)
 _TABLES = {"episodes": EPISODES, "texts": TEXTS, "mentions": MENTIONS}
 
 
@@ -65,13 +72,28 @@ class EpisodeIndex:
         self._stems: dict[int, str] = {}
         self._numbers = 0
         self._listed: tuple[float, list[PartFile]] = (-1e9, [])
+        self._first = ""
+        self._part_s = 0.05
+        """What reading a part took lately."""
+        self._is_closed = False
+        self._version = 0
+        """Counts the changes of the tables."""
+        self._searching = threading.Lock()
+        self._hits: OrderedDict[tuple[str, int], str] = OrderedDict()
 
-    def refresh(self, *, budget_s: float = 0.3) -> IndexState:
-        """Follow the folder for a while; what takes longer goes on in the background."""
+    def refresh(self, *, budget_s: float = 0.25, first: str = "") -> IndexState:
+        """Follow the folder for a while; what takes longer goes on in the background.
+
+        A part of the name `first` is read before all others.
+        """
         deadline = time.monotonic() + budget_s
+        if first:
+            self._first = first
         if self._working.acquire(timeout=budget_s):
             try:
-                self._read(deadline)
+                self._list()
+                while self._read_some(deadline - time.monotonic()):
+                    pass
             finally:
                 self._working.release()
         state = self.state()
@@ -97,33 +119,60 @@ class EpisodeIndex:
             names = [column[0] for column in result.description or ()]
             return [dict(zip(names, row, strict=True)) for row in result.fetchall()]
 
+    def holding(self, text: str) -> str:
+        """Return the name of a table with the keys of the episodes in which a text occurs.
+
+        The search goes over all texts; its result is kept for pages and filters that follow.
+        """
+        wanted = (text.lower(), self._version)
+        with self._searching:
+            if wanted not in self._hits:
+                while len(self._hits) >= _MAX_HITS:
+                    self._base.execute(f"DROP TABLE {self._hits.popitem(last=False)[1]}")
+                name = f"hits_{next(_numbers)}"
+                with self._base.cursor() as cursor:
+                    cursor.execute(
+                        f"CREATE TABLE {name} AS SELECT DISTINCT key FROM mentions "
+                        "WHERE text_key IN (SELECT text_key FROM texts WHERE contains(text, ?))",
+                        [wanted[0]],
+                    )
+                self._hits[wanted] = name
+            return self._hits[wanted]
+
     def stem(self, part: int) -> str:
         """Return the name of a part by its number."""
         return self._stems[part]
 
     def close(self) -> None:
+        self._is_closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _read_all(self) -> None:
-        with self._working:
-            self._read(time.monotonic() + 600.0)
+        """Read what is left; requests come between."""
+        is_left = True
+        while is_left and not self._is_closed:
+            with self._working:
+                is_left = self._read_some(_BATCH_S)
 
-    def _read(self, deadline: float) -> None:
-        """Take in what is new, newest parts first, until the deadline."""
+    def _list(self) -> None:
         now = time.monotonic()
         if now - self._listed[0] > _FRESH_S:
             self._listed = (now, list_parts(self._folder))
             self._drop_missing()
+
+    def _read_some(self, left_s: float) -> bool:
+        """Take in some parts, the newest first, if there is time; return whether any was left."""
         fresh = [
-            part
-            for part in sorted(self._listed[1], key=lambda part: part.mtime_ns, reverse=True)
-            if part not in self._known and part not in self._broken
+            part for part in self._listed[1] if part not in self._known and part not in self._broken
         ]
-        size = 4  # small at first, so that the deadline is kept where parts are large
-        while fresh and time.monotonic() < deadline:
-            batch, fresh = fresh[:size], fresh[size:]
-            self._add(batch)
-            size = _BATCH if time.monotonic() + 0.2 < deadline else 4
+        if not fresh or left_s <= 0:
+            return False
+        fresh.sort(key=lambda part: (part.name == self._first, part.mtime_ns), reverse=True)
+        started = time.monotonic()
+        size = min(_BATCH, max(1, int(left_s / self._part_s)))
+        self._add(fresh[:size])
+        self._part_s = max(0.001, (time.monotonic() - started) / min(size, len(fresh)))
+        return True
 
     def _drop_missing(self) -> None:
         present = set(self._listed[1])
@@ -140,6 +189,7 @@ class EpisodeIndex:
                     "DELETE FROM texts WHERE text_key NOT IN (SELECT text_key FROM mentions)"
                 )
                 cursor.execute("COMMIT")
+            self._version += 1
 
     def _add(self, batch: Sequence[PartFile]) -> None:
         first = self._numbers
@@ -164,6 +214,7 @@ class EpisodeIndex:
                 cursor.execute(f"INSERT INTO {name} SELECT * FROM rows")
                 cursor.unregister("rows")
             cursor.execute("COMMIT")
+        self._version += 1
 
     def _columns(self, part: PartFile, number: int) -> PartColumns | str:
         """Return what is kept of a part, or why nothing is."""

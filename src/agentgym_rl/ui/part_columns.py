@@ -113,17 +113,15 @@ def _with_num_tokens(table: pa.Table, file: Path) -> pa.Table:
 
 
 def _list_of(table: pa.Table, name: str) -> pa.ListArray:
-    """Return a column of lists in one piece, empty lists where the part has no such column.
+    """Return a column of lists in one piece, with empty lists where the part has none.
 
-    Its values begin at its first offset only after `combine_chunks` and a null-free cast.
+    Offsets count from 0, so that they fit what `values` holds.
     """
-    if name not in table.column_names or table.num_rows == 0:
+    column = table.column(name) if name in table.column_names else None
+    if column is None or len(column) == 0 or pa.types.is_null(column.type):
         return pa.array([[] for _ in range(table.num_rows)], type=pa.list_(pa.struct([])))
-    column = (
-        pc.fill_null(table.column(name), [])
-        if table.column(name).null_count
-        else (table.column(name))
-    )
+    if column.null_count:
+        column = pc.fill_null(column, [])
     joined = column.combine_chunks()
     lists = joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined
     if not isinstance(lists, pa.ListArray):
@@ -188,17 +186,19 @@ def _texts(
         if values is not None:
             pieces.append(values.cast(pa.large_string()))
             owners.append(np.repeat(keys, np.diff(np.asarray(lists.offsets, dtype=np.int64))))
-    pieces.append(_plain(table, "error", pa.large_string()).combine_chunks())
+    errors = _plain(table, "error", pa.large_string())
+    pieces.append(errors if isinstance(errors, pa.Array) else errors.combine_chunks())
     owners.append(keys)
     every = pc.fill_null(pa.chunked_array(pieces, type=pa.large_string()), "").combine_chunks()
     encoded = every.dictionary_encode()
     codes = _codes(encoded)
-    pairs = np.unique(np.stack([codes, np.concatenate(owners)]), axis=1)
+    rows = np.concatenate(owners) - number * MAX_ROWS
+    codes, rows = np.divmod(np.unique(codes * MAX_ROWS + rows), MAX_ROWS)
     texts = _call("utf8_lower", encoded.dictionary)
     text_keys = np.arange(len(texts), dtype=np.int64) + number * _MAX_TEXTS
     return (
         pa.table([pa.array(text_keys), texts], schema=TEXTS),
-        pa.table([pa.array(text_keys[pairs[0]]), pa.array(pairs[1])], schema=MENTIONS),
+        pa.table([pa.array(text_keys[codes]), pa.array(keys[rows])], schema=MENTIONS),
     )
 
 

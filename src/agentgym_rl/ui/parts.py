@@ -15,8 +15,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 STEM = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,120}")
-BROKEN = (OSError, pa.ArrowException, KeyError, TypeError, ValueError, MemoryError)
-"""What reading a part that is cut, forged or gone may raise."""
+BROKEN = (
+    OSError,
+    pa.ArrowException,
+    LookupError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    MemoryError,
+)
+"""What reading a part that is cut, forged or gone may raise: any column may be of any type."""
 
 
 class PartFile(NamedTuple):

@@ -11,7 +11,7 @@ from pathlib import Path
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.catalog import RunCatalog
 from agentgym_rl.ui.environments import Environments
-from agentgym_rl.ui.episode_view import Record, read_episode, token_view, view
+from agentgym_rl.ui.episode_view import Record, read_episode, reading, token_view, view
 from agentgym_rl.ui.index import EpisodeIndex
 from agentgym_rl.ui.overview import Overview
 from agentgym_rl.ui.token_texts import TokenTexts, bare_ids, texts_of, tokenizer_file
@@ -47,13 +47,26 @@ class RunReader:
                 self._indexes.popitem(last=False)[1].close()
             return self._indexes[folder]
 
+    def warm_up(self) -> None:
+        """Begin with the index of the run that changed last, which is likely to be asked for."""
+        latest: tuple[float, str] | None = None
+        for run in self.catalog.find()[0]:
+            try:
+                changed = self.catalog.episodes(run).stat().st_mtime
+            except (ApiError, OSError):
+                continue
+            latest = max(latest or (changed, run), (changed, run))
+        if latest is not None:
+            self.index(latest[1]).refresh()
+
     def record(self, run: str, episode: str, *, with_tokens: bool = False) -> Record:
         """Return the stored row of an episode."""
         return read_episode(self.catalog.episodes(run), episode, with_tokens=with_tokens)
 
     def episode(self, run: str, episode: str) -> dict[str, object]:
         """Return an episode with its rounds."""
-        found = {"episode": episode} | view(self.record(run, episode))
+        with reading(episode):
+            found = {"episode": episode} | view(self.record(run, episode))
         return found | {"has_pictures": self._has_pictures(str(found.get("env")))}
 
     def _has_pictures(self, env: str) -> bool | None:
@@ -68,7 +81,8 @@ class RunReader:
 
     def tokens(self, run: str, episode: str, sample: int) -> dict[str, object]:
         """Return the tokens of one sample, with their texts where the run has its tokenizer."""
-        found = token_view(self.record(run, episode, with_tokens=True), sample)
+        with reading(episode):
+            found = token_view(self.record(run, episode, with_tokens=True), sample)
         ids, file = found["ids"], tokenizer_file(self.catalog.folder(run))
         assert isinstance(ids, list), "a list column"
         if file is None:
