@@ -1,7 +1,8 @@
 """A `/retrieve` server that somebody else runs: ours, or Search-R1's.
 
 Every call has one deadline for all its attempts. A server that cannot be reached, breaks off, is
-busy (429) or answers 5xx is tried again until then; whatever is wrong in the end is an EnvError, never an empty result.
+busy (429) or answers 5xx is tried again until then; whatever is wrong in the end is an EnvError,
+never an empty result.
 """
 
 from __future__ import annotations
