@@ -1,0 +1,248 @@
+"""Questions that lead from one thing to the next: 2, 3 and 4 hops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from agentgym_rl.envs.searchqa.embedded.answers import (
+    film_answers,
+    minutes_answers,
+    with_plain_forms,
+)
+from agentgym_rl.envs.searchqa.embedded.countries import Country
+from agentgym_rl.envs.searchqa.embedded.draft import Draft
+from agentgym_rl.envs.searchqa.embedded.films import Film, Person
+from agentgym_rl.envs.searchqa.embedded.names import pick
+from agentgym_rl.envs.searchqa.embedded.pool import (
+    Pool,
+    attribute_of,
+    credit_hop,
+    film_hop,
+    film_named,
+)
+from agentgym_rl.envs.searchqa.embedded.splits import (
+    country_bridge,
+    film_bridge,
+    person_bridge,
+)
+from agentgym_rl.envs.searchqa.questions import Hop
+
+_CATEGORY = "bridge"
+
+
+def director_film(pool: Pool) -> Iterator[Draft]:
+    """Film, its director, the director's film of another year."""
+    for film in pool.films_in_order("director-film"):
+        director = pool.sole_director(film)
+        other = _other_film(pool, film, director.directed if director else ())
+        if director is None or other is None:
+            continue
+        named = film_named(film)
+        text = pick(
+            (
+                f"Which {other.year} film was directed by the director of {named}?",
+                f"The director of {named} also directed a film released in {other.year}. "
+                "What is it called?",
+                f"What is the title of the {other.year} film made by the director of {named}?",
+            ),
+            f"text {film.id}",
+        )
+        path = (film_hop(film, "director", director.name), credit_hop(director, "directed", other))
+        bridges = (person_bridge(director.name),)
+        yield Draft("bridge-director-film", _CATEGORY, text, film_answers(other), path, bridges)
+
+
+def writer_film(pool: Pool) -> Iterator[Draft]:
+    """Film, its sole screenwriter, the writer's film of another year."""
+    for film in pool.films_in_order("writer-film"):
+        writer = pool.sole_writer(film)
+        other = _other_film(pool, film, writer.wrote if writer else ())
+        if writer is None or other is None:
+            continue
+        named = film_named(film)
+        text = pick(
+            (
+                f"Which {other.year} film was written by the screenwriter of {named}?",
+                f"The screenwriter of {named} also has a writing credit on a {other.year} film. "
+                "Which one?",
+            ),
+            f"text {film.id}",
+        )
+        path = (film_hop(film, "screenwriter", writer.name), credit_hop(writer, "wrote", other))
+        bridges = (person_bridge(writer.name),)
+        yield Draft("bridge-writer-film", _CATEGORY, text, film_answers(other), path, bridges)
+
+
+def city_country(pool: Pool) -> Iterator[Draft]:
+    """City, its country, an attribute of the country."""
+    for city in pool.cities_in_order("city-country"):
+        country = pool.country_of_city(city)
+        attribute = attribute_of(country, f"city-country {city.id}")
+        if attribute is None:
+            continue
+        phrase, hop, answers = attribute
+        text = pick(
+            (
+                f"What is {phrase} of the country in which the city of {city.name} lies?",
+                f"The city of {city.name} lies in a country. What is {phrase} of that country?",
+            ),
+            f"text {city.id}",
+        )
+        path = (Hop(f"{city.name} city country", city.id, country.name), hop)
+        yield Draft(
+            "bridge-city-country", _CATEGORY, text, answers, path, (country_bridge(country),)
+        )
+
+
+def film_country(pool: Pool) -> Iterator[Draft]:
+    """Film, its country of origin, an attribute of the country."""
+    for film in pool.films_in_order("film-country"):
+        country = pool.country_of_film(film)
+        attribute = attribute_of(country, f"film-country {film.id}") if country else None
+        if country is None or attribute is None:
+            continue
+        phrase, hop, answers = attribute
+        text = f"What is {phrase} of the country of origin of {film_named(film)}?"
+        path = (film_hop(film, "country", country.name), hop)
+        yield Draft(
+            "bridge-film-country", _CATEGORY, text, answers, path, (country_bridge(country),)
+        )
+
+
+def director_film_fact(pool: Pool) -> Iterator[Draft]:
+    """Film, its director, the director's film of another year, a fact of that film."""
+    for film in pool.films_in_order("director-film-fact"):
+        director = pool.sole_director(film)
+        other = _other_film(pool, film, director.directed if director else ())
+        if director is None or other is None:
+            continue
+        named = film_named(film)
+        for opening, hop, answers in _facts_of(pool, other, named, director):
+            path = (
+                film_hop(film, "director", director.name),
+                credit_hop(director, "directed", other),
+                hop,
+            )
+            bridges = (person_bridge(director.name), film_bridge(other))
+            yield Draft("bridge-director-film-fact", _CATEGORY, opening, answers, path, bridges)
+
+
+def _facts_of(
+    pool: Pool, film: Film, named: str, director: Person
+) -> Iterator[tuple[str, Hop, tuple[str, ...]]]:
+    """Yield one question on the film of which only the year and another film's director is told."""
+    described = f"the {film.year} film by the director of {named}"
+    options: list[tuple[str, Hop, tuple[str, ...]]] = []
+    writer = pool.sole_writer(film)
+    if writer is not None and writer.name != director.name:
+        hop = film_hop(film, "screenwriter", writer.name)
+        options.append(
+            (f"Who wrote the screenplay of {described}?", hop, with_plain_forms(writer.name))
+        )
+    if len(film.languages) == 1 and film.languages[0] != "English":
+        hop = film_hop(film, "language", film.languages[0])
+        answers = with_plain_forms(film.languages[0], f"{film.languages[0]} language")
+        options.append((f"In which language is {described}?", hop, answers))
+    if film.minutes:
+        answers = minutes_answers(film.minutes)
+        hop = film_hop(film, "running time minutes", answers[0])
+        options.append((f"How many minutes does {described} run?", hop, answers))
+    if options:
+        yield pick(options, f"fact of {film.id} from {named}")
+
+
+def city_border(pool: Pool) -> Iterator[Draft]:
+    """City, its country, the neighbour with the longest border, an attribute of the neighbour."""
+    for city in pool.cities_in_order("city-border"):
+        country = pool.country_of_city(city)
+        neighbour = pool.longest_border(country)
+        attribute = attribute_of(neighbour, f"city-border {city.id}") if neighbour else None
+        if neighbour is None or attribute is None:
+            continue
+        phrase, hop, answers = attribute
+        text = (
+            f"What is {phrase} of the country that shares the longest land border with the "
+            f"country in which the city of {city.name} lies?"
+        )
+        path = (
+            Hop(f"{city.name} city country", city.id, country.name),
+            border_hop(country, neighbour.name),
+            hop,
+        )
+        bridges = (country_bridge(country), country_bridge(neighbour))
+        yield Draft("bridge-city-border", _CATEGORY, text, answers, path, bridges)
+
+
+def border_hop(country: Country, finding: str) -> Hop:
+    """Return the search for a country's neighbours."""
+    query = f"{country.name} land boundaries border countries"
+    return Hop(query, country.passage_id("Land boundaries"), finding)
+
+
+def director_film_country(pool: Pool) -> Iterator[Draft]:
+    """Film, its director, the director's film of another year, its country, an attribute."""
+    for film in pool.films_in_order("director-film-country"):
+        director = pool.sole_director(film)
+        other = _other_film(pool, film, director.directed if director else ())
+        country = pool.country_of_film(other) if other else None
+        attribute = attribute_of(country, f"director-film-country {film.id}") if country else None
+        if director is None or other is None or country is None or attribute is None:
+            continue
+        phrase, hop, answers = attribute
+        text = (
+            f"What is {phrase} of the country of origin of the {other.year} film by the director "
+            f"of {film_named(film)}?"
+        )
+        path = (
+            film_hop(film, "director", director.name),
+            credit_hop(director, "directed", other),
+            film_hop(other, "country", country.name),
+            hop,
+        )
+        bridges = (person_bridge(director.name), film_bridge(other), country_bridge(country))
+        yield Draft("bridge-director-film-country", _CATEGORY, text, answers, path, bridges)
+
+
+def director_film_writer_film(pool: Pool) -> Iterator[Draft]:
+    """Film, its director, the director's other film, its writer, the writer's other film."""
+    for film in pool.films_in_order("director-film-writer-film"):
+        director = pool.sole_director(film)
+        for other in pool.clear_films(director.directed) if director else ():
+            writer = pool.sole_writer(other)
+            last = _other_film(pool, other, writer.wrote if writer else ())
+            if director is None or writer is None or last in (None, film) or other == film:
+                continue
+            assert last is not None
+            text = (
+                f"The director of {film_named(film)} made another film in {other.year}. Which "
+                f"{last.year} film was written by the screenwriter of that film?"
+            )
+            path = (
+                film_hop(film, "director", director.name),
+                credit_hop(director, "directed", other),
+                film_hop(other, "screenwriter", writer.name),
+                credit_hop(writer, "wrote", last),
+            )
+            bridges = (
+                person_bridge(director.name),
+                film_bridge(other),
+                person_bridge(writer.name),
+            )
+            yield Draft(
+                "bridge-director-film-writer-film",
+                _CATEGORY,
+                text,
+                film_answers(last),
+                path,
+                bridges,
+            )
+
+
+def _other_film(pool: Pool, film: Film, credits: tuple[Film, ...]) -> Film | None:
+    """Return one film of these credits that its year names and that is not from about that year."""
+    options = [
+        other
+        for other in pool.clear_films(credits)
+        if other != film and len(other.directors) == 1
+    ]
+    return pick(options, f"other {film.id} {len(credits)}") if options else None
