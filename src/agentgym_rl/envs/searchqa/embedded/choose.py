@@ -24,13 +24,13 @@ Cell: TypeAlias = tuple[str, int]
 """Category and number of hops."""
 Kind: TypeAlias = Callable[[Pool], Iterator[Draft]]
 
-NUM_QUESTIONS: dict[Split, int] = {"train": 12_000, "dev": 1_000, "test": 1_500}
+NUM_QUESTIONS: dict[Split, int] = {"train": 10_000, "dev": 1_000, "test": 1_500}
 
 SHARES: dict[Cell, float] = {
     ("single", 1): 0.06,
-    ("bridge", 2): 0.16,
-    ("bridge", 3): 0.14,
-    ("bridge", 4): 0.10,
+    ("bridge", 2): 0.17,
+    ("bridge", 3): 0.15,
+    ("bridge", 4): 0.08,
     ("comparison", 2): 0.06,
     ("comparison", 3): 0.10,
     ("comparison", 4): 0.12,
@@ -52,7 +52,6 @@ KINDS: tuple[Kind, ...] = (
     kinds_bridge.director_film_country,
     kinds_bridge.director_film_writer_film,
     kinds_comparison.named_films,
-    kinds_comparison.named_cities,
     kinds_comparison.half_described_films,
     kinds_comparison.described_films,
     kinds_comparison.countries_of_cities,
@@ -65,3 +64,66 @@ KINDS: tuple[Kind, ...] = (
 
 _MAX_PER_PERSON = 3
 _MAX_PER_COUNTRY = {"train": 40, "dev": 8, "test": 12}
+
+
+def choose(
+    pool: Pool, screened_out: Collection[str], *, room: float = 1.0
+) -> dict[Split, list[Draft]]:
+    """Return the drafts of every split, without those whose key is in `screened_out`.
+
+    With more `room` there are more of every cell than the splits have.
+    """
+    found: dict[tuple[Split, Cell], list[list[Draft]]] = defaultdict(list)
+    seen: set[str] = set()
+    for kind in KINDS:
+        for place, drafts in _drafts_of(kind, pool, screened_out, seen, room).items():
+            found[place].append(drafts)
+    return {
+        split: [
+            draft
+            for cell in SHARES
+            for draft in _in_turns(found[split, cell], quota(split, cell, room))
+        ]
+        for split in SPLITS
+    }
+
+
+def quota(split: Split, cell: Cell, room: float = 1.0) -> int:
+    """Return how many questions of a cell the split has room for."""
+    return round(NUM_QUESTIONS[split] * SHARES[cell] * room)
+
+
+def _drafts_of(
+    kind: Kind, pool: Pool, screened_out: Collection[str], seen: set[str], room: float
+) -> dict[tuple[Split, Cell], list[Draft]]:
+    """Return the drafts of one kind by place, at most as many as could be used there."""
+    drafts: dict[tuple[Split, Cell], list[Draft]] = defaultdict(list)
+    uses: Counter[str] = Counter()
+    for draft in kind(pool):
+        split = split_of(draft.bridges)
+        cell = (draft.category, len(draft.gold))
+        if split is None or len(drafts[split, cell]) >= quota(split, cell, room):
+            if all(len(drafts[split, cell]) >= quota(split, cell, room) for split in SPLITS):
+                break
+            continue
+        is_fresh = draft.key not in screened_out and draft.text not in seen
+        if is_fresh and _has_room(draft, split, uses) and not draft.gives_itself_away:
+            uses.update(draft.bridges)
+            seen.add(draft.text)
+            drafts[split, cell].append(draft)
+    return drafts
+
+
+def _has_room(draft: Draft, split: Split, uses: Counter[str]) -> bool:
+    return all(
+        uses[bridge]
+        < (_MAX_PER_COUNTRY[split] if bridge.startswith("country ") else _MAX_PER_PERSON)
+        for bridge in draft.bridges
+    )
+
+
+def _in_turns(kinds: list[list[Draft]], limit: int) -> list[Draft]:
+    """Return at most `limit` drafts, one of every kind at a time."""
+    longest = max(map(len, kinds), default=0)
+    turns = (drafts[turn] for turn in range(longest) for drafts in kinds if turn < len(drafts))
+    return [draft for draft, _ in zip(turns, range(limit), strict=False)]

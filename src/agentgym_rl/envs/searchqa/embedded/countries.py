@@ -60,6 +60,13 @@ _OTHER_NAMES = {
     "ho": ("Honduras",),
     "nl": ("Holland",),
 }
+_FORMS = {
+    "Mount McKinley": ("Denali",),
+    "Washington, D.C.": ("Washington DC",),
+    "Mount Everest": ("Everest",),
+    "Kilimanjaro": ("Mount Kilimanjaro",),
+    "Kanchenjunga": ("Kangchenjunga",),
+}
 # Not sovereign in everybody's eyes, or with a capital that is in dispute.
 _DISPUTED = frozenset({"kv", "we", "gz", "wi", "tw", "is"})
 
@@ -152,9 +159,7 @@ def _codes_by_name(raw: Mapping[str, _Json], geo: Mapping[str, GeoCountry]) -> d
     return codes
 
 
-def _country(
-    code: str, data: _Json, geo: GeoCountry | None, codes: Mapping[str, str]
-) -> Country:
+def _country(code: str, data: _Json, geo: GeoCountry | None, codes: Mapping[str, str]) -> Country:
     name = _name(code, data)
     is_dependent = _text(data, "Government", "Dependency status") is not None
     capital = _forms(_text(data, "Government", "Capital", "name"))
@@ -173,7 +178,9 @@ def _country(
             _text(data, "Government", "National anthem(s)", "title"),
             _text(data, "Government", "National anthem(s)", "history"),
         ),
-        legislature=_legislature(_text(data, "Government", "Legislative branch", "legislature name")),
+        legislature=_legislature(
+            _text(data, "Government", "Legislative branch", "legislature name")
+        ),
         domain=_domain(_text(data, "Communications", "Internet country code")),
         area_km2=number_in(_text(data, "Geography", "Area", "total ")),
         median_age=number_in(_text(data, "People and Society", "Median age", "total")),
@@ -191,7 +198,10 @@ def _text(data: _Json, *keys: str) -> str | None:
 def _name(code: str, data: _Json) -> str:
     if code in _NAMES:
         return _NAMES[code]
-    forms = [_text(data, "Government", "Country name", f"conventional {kind} form") for kind in ("short", "long")]
+    forms = [
+        _text(data, "Government", "Country name", f"conventional {kind} form")
+        for kind in ("short", "long")
+    ]
     named = [form for form in forms if form and form != "none"]
     return re.sub(r"\s*\(.*?\)", "", named[0].split(";")[0]).removeprefix("The ").strip()
 
@@ -227,7 +237,7 @@ def _forms(text: str | None) -> tuple[str, ...]:
         for part in inner.split(", ")
         if part[:1].isupper() and part.count(" ") < 4
     ]
-    forms = (name, name.split(",")[0], *bracketed)
+    forms = (name, name.split(",")[0], *bracketed, *_FORMS.get(name, ()))
     return tuple(dict.fromkeys(forms)) if fold(name) and len(name) < 40 else ()
 
 

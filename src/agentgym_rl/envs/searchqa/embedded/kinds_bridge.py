@@ -15,6 +15,7 @@ from agentgym_rl.envs.searchqa.embedded.films import Film, Person
 from agentgym_rl.envs.searchqa.embedded.names import pick
 from agentgym_rl.envs.searchqa.embedded.pool import (
     Pool,
+    Role,
     attribute_of,
     credit_hop,
     film_hop,
@@ -28,13 +29,15 @@ from agentgym_rl.envs.searchqa.embedded.splits import (
 from agentgym_rl.envs.searchqa.questions import Hop
 
 _CATEGORY = "bridge"
+# English is a guess that is right too often; the names of the others overlap.
+_VAGUE_LANGUAGES = frozenset({"English", "Chinese", "Standard Chinese", "Mandarin", "Cantonese"})
 
 
 def director_film(pool: Pool) -> Iterator[Draft]:
     """Film, its director, the director's film of another year."""
     for film in pool.films_in_order("director-film"):
-        director = pool.sole_director(film)
-        other = _other_film(pool, film, director.directed if director else ())
+        director = pool.prolific(pool.sole_director(film))
+        other = _other_film(pool, film, director, "directed")
         if director is None or other is None:
             continue
         named = film_named(film)
@@ -47,7 +50,10 @@ def director_film(pool: Pool) -> Iterator[Draft]:
             ),
             f"text {film.id}",
         )
-        path = (film_hop(film, "director", director.name), credit_hop(director, "directed", other))
+        path = (
+            film_hop(film, "directed by", director.name),
+            credit_hop(director, "directed", other),
+        )
         bridges = (person_bridge(director.name),)
         yield Draft("bridge-director-film", _CATEGORY, text, film_answers(other), path, bridges)
 
@@ -55,8 +61,8 @@ def director_film(pool: Pool) -> Iterator[Draft]:
 def writer_film(pool: Pool) -> Iterator[Draft]:
     """Film, its sole screenwriter, the writer's film of another year."""
     for film in pool.films_in_order("writer-film"):
-        writer = pool.sole_writer(film)
-        other = _other_film(pool, film, writer.wrote if writer else ())
+        writer = pool.prolific(pool.sole_writer(film))
+        other = _other_film(pool, film, writer, "wrote")
         if writer is None or other is None:
             continue
         named = film_named(film)
@@ -68,7 +74,7 @@ def writer_film(pool: Pool) -> Iterator[Draft]:
             ),
             f"text {film.id}",
         )
-        path = (film_hop(film, "screenwriter", writer.name), credit_hop(writer, "wrote", other))
+        path = (film_hop(film, "written by", writer.name), credit_hop(writer, "wrote", other))
         bridges = (person_bridge(writer.name),)
         yield Draft("bridge-writer-film", _CATEGORY, text, film_answers(other), path, bridges)
 
@@ -84,7 +90,7 @@ def city_country(pool: Pool) -> Iterator[Draft]:
         text = pick(
             (
                 f"What is {phrase} of the country in which the city of {city.name} lies?",
-                f"The city of {city.name} lies in a country. What is {phrase} of that country?",
+                f"What is {phrase} of the country where the city of {city.name} is located?",
             ),
             f"text {city.id}",
         )
@@ -103,7 +109,7 @@ def film_country(pool: Pool) -> Iterator[Draft]:
             continue
         phrase, hop, answers = attribute
         text = f"What is {phrase} of the country of origin of {film_named(film)}?"
-        path = (film_hop(film, "country", country.name), hop)
+        path = (film_hop(film, "country of origin", country.name), hop)
         yield Draft(
             "bridge-film-country", _CATEGORY, text, answers, path, (country_bridge(country),)
         )
@@ -113,13 +119,13 @@ def director_film_fact(pool: Pool) -> Iterator[Draft]:
     """Film, its director, the director's film of another year, a fact of that film."""
     for film in pool.films_in_order("director-film-fact"):
         director = pool.sole_director(film)
-        other = _other_film(pool, film, director.directed if director else ())
+        other = _other_film(pool, film, director, "directed")
         if director is None or other is None:
             continue
         named = film_named(film)
         for opening, hop, answers in _facts_of(pool, other, named, director):
             path = (
-                film_hop(film, "director", director.name),
+                film_hop(film, "directed by", director.name),
                 credit_hop(director, "directed", other),
                 hop,
             )
@@ -135,11 +141,11 @@ def _facts_of(
     options: list[tuple[str, Hop, tuple[str, ...]]] = []
     writer = pool.sole_writer(film)
     if writer is not None and writer.name != director.name:
-        hop = film_hop(film, "screenwriter", writer.name)
+        hop = film_hop(film, "written by", writer.name)
         options.append(
             (f"Who wrote the screenplay of {described}?", hop, with_plain_forms(writer.name))
         )
-    if len(film.languages) == 1 and film.languages[0] != "English":
+    if len(film.languages) == 1 and film.languages[0] not in _VAGUE_LANGUAGES:
         hop = film_hop(film, "language", film.languages[0])
         answers = with_plain_forms(film.languages[0], f"{film.languages[0]} language")
         options.append((f"In which language is {described}?", hop, answers))
@@ -175,7 +181,7 @@ def city_border(pool: Pool) -> Iterator[Draft]:
 
 def border_hop(country: Country, finding: str) -> Hop:
     """Return the search for a country's neighbours."""
-    query = f"{country.name} land boundaries border countries"
+    query = f"{country.name} border countries"
     return Hop(query, country.passage_id("Land boundaries"), finding)
 
 
@@ -183,7 +189,7 @@ def director_film_country(pool: Pool) -> Iterator[Draft]:
     """Film, its director, the director's film of another year, its country, an attribute."""
     for film in pool.films_in_order("director-film-country"):
         director = pool.sole_director(film)
-        other = _other_film(pool, film, director.directed if director else ())
+        other = _other_film(pool, film, director, "directed")
         country = pool.country_of_film(other) if other else None
         attribute = attribute_of(country, f"director-film-country {film.id}") if country else None
         if director is None or other is None or country is None or attribute is None:
@@ -194,9 +200,9 @@ def director_film_country(pool: Pool) -> Iterator[Draft]:
             f"of {film_named(film)}?"
         )
         path = (
-            film_hop(film, "director", director.name),
+            film_hop(film, "directed by", director.name),
             credit_hop(director, "directed", other),
-            film_hop(other, "country", country.name),
+            film_hop(other, "country of origin", country.name),
             hop,
         )
         bridges = (person_bridge(director.name), film_bridge(other), country_bridge(country))
@@ -207,9 +213,9 @@ def director_film_writer_film(pool: Pool) -> Iterator[Draft]:
     """Film, its director, the director's other film, its writer, the writer's other film."""
     for film in pool.films_in_order("director-film-writer-film"):
         director = pool.sole_director(film)
-        for other in pool.clear_films(director.directed) if director else ():
+        for other in pool.clear_films(director, "directed") if director else ():
             writer = pool.sole_writer(other)
-            last = _other_film(pool, other, writer.wrote if writer else ())
+            last = _other_film(pool, other, writer, "wrote")
             if director is None or writer is None or last in (None, film) or other == film:
                 continue
             assert last is not None
@@ -218,9 +224,9 @@ def director_film_writer_film(pool: Pool) -> Iterator[Draft]:
                 f"{last.year} film was written by the screenwriter of that film?"
             )
             path = (
-                film_hop(film, "director", director.name),
+                film_hop(film, "directed by", director.name),
                 credit_hop(director, "directed", other),
-                film_hop(other, "screenwriter", writer.name),
+                film_hop(other, "written by", writer.name),
                 credit_hop(writer, "wrote", last),
             )
             bridges = (
@@ -238,11 +244,11 @@ def director_film_writer_film(pool: Pool) -> Iterator[Draft]:
             )
 
 
-def _other_film(pool: Pool, film: Film, credits: tuple[Film, ...]) -> Film | None:
-    """Return one film of these credits that its year names and that is not from about that year."""
+def _other_film(pool: Pool, film: Film, person: Person | None, role: Role) -> Film | None:
+    """Return one film of the person that its year names."""
     options = [
         other
-        for other in pool.clear_films(credits)
+        for other in (pool.clear_films(person, role) if person else ())
         if other != film and len(other.directors) == 1
     ]
-    return pick(options, f"other {film.id} {len(credits)}") if options else None
+    return pick(options, f"other {film.id} {role}") if options else None

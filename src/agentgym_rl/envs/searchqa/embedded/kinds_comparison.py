@@ -10,6 +10,7 @@ from agentgym_rl.envs.searchqa.embedded.answers import (
     minutes_answers,
     with_plain_forms,
 )
+from agentgym_rl.envs.searchqa.embedded.cities import City
 from agentgym_rl.envs.searchqa.embedded.countries import Country
 from agentgym_rl.envs.searchqa.embedded.draft import Draft
 from agentgym_rl.envs.searchqa.embedded.films import Film
@@ -41,31 +42,7 @@ def half_described_films(pool: Pool) -> Iterator[Draft]:
 def described_films(pool: Pool) -> Iterator[Draft]:
     """Two films described by their directors and years."""
     for first, second in _pairs(pool, "described-films", described=(True, True)):
-        yield _film_draft(
-            "comparison-described-films", pool, first, second, described=(True, True)
-        )
-
-
-def named_cities(pool: Pool) -> Iterator[Draft]:
-    """Two named cities: which has more inhabitants."""
-    for first, second in pairwise(pool.cities_in_order("named-cities")):
-        big, small = sorted((first, second), key=lambda city: -city.population)
-        if big.population < _MIN_RATIO * small.population:
-            continue
-        text = pick(
-            (
-                f"Which city has more inhabitants, {first.name} or {second.name}?",
-                f"Is the population of {first.name} or that of {second.name} larger?",
-            ),
-            f"text {first.id} {second.id}",
-        )
-        path = tuple(
-            Hop(f"{city.name} city population", city.id, f"{city.population:,} inhabitants")
-            for city in (first, second)
-        )
-        bridges = tuple(country_bridge(pool.country_of_city(city)) for city in (first, second))
-        answers = with_plain_forms(big.name)
-        yield Draft("comparison-named-cities", _CATEGORY, text, answers, path, bridges)
+        yield _film_draft("comparison-described-films", pool, first, second, described=(True, True))
 
 
 def countries_of_cities(pool: Pool) -> Iterator[Draft]:
@@ -97,7 +74,9 @@ def _measures(
     if first.area_km2 and second.area_km2:
         areas = (first.area_km2, second.area_km2)
         if max(areas) > _MIN_RATIO * min(areas):
-            question = "Which city lies in the country with the larger total area, {first} or {second}?"
+            question = (
+                "Which city lies in the country with the larger total area, {first} or {second}?"
+            )
             texts = (f"{areas[0]:,.0f} sq km", f"{areas[1]:,.0f} sq km")
             measures.append((question, "Area", "total area", areas, texts))
     if first.median_age and second.median_age:
@@ -108,13 +87,13 @@ def _measures(
                 "{first} or {second}?"
             )
             texts = (f"{ages[0]:g} years", f"{ages[1]:g} years")
-            measures.append((question, "Median age", "median age population", ages, texts))
+            measures.append((question, "Median age", "median age", ages, texts))
     return measures
 
 
-def _by_split(pool: Pool, salt: str) -> Iterator[tuple]:
+def _by_split(pool: Pool, salt: str) -> Iterator[tuple[City, City]]:
     """Yield pairs of neighbours in the order of cities, among those of one split."""
-    by_split: dict[Split | None, list] = {}
+    by_split: dict[Split | None, list[City]] = {}
     for city in pool.cities_in_order(salt):
         bridge = country_bridge(pool.country_of_city(city))
         by_split.setdefault(split_of((bridge,)), []).append(city)
@@ -122,9 +101,7 @@ def _by_split(pool: Pool, salt: str) -> Iterator[tuple]:
         yield from pairwise(cities)
 
 
-def _pairs(
-    pool: Pool, salt: str, *, described: tuple[bool, bool]
-) -> Iterator[tuple[Film, Film]]:
+def _pairs(pool: Pool, salt: str, *, described: tuple[bool, bool]) -> Iterator[tuple[Film, Film]]:
     """Yield pairs of films with clearly different running times."""
     films = [
         film
@@ -159,9 +136,7 @@ def _film_draft(
     return Draft(kind, _CATEGORY, text, answers, tuple(path), bridges)
 
 
-def _film_text(
-    first: Film, second: Film, mentions: Sequence[str]
-) -> tuple[str, tuple[str, ...]]:
+def _film_text(first: Film, second: Film, mentions: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     assert first.minutes and second.minutes
     long, short = sorted((first, second), key=lambda film: -(film.minutes or 0))
     key = f"compare {first.id} {second.id}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
 
@@ -27,7 +28,7 @@ from agentgym_rl.envs.searchqa.embedded.splits import (
 from agentgym_rl.envs.searchqa.questions import Hop
 
 _CATEGORY = "intersection"
-_MAX_TRIES = 12
+_MAX_PAIRS = 4
 
 
 def actor_of_named(pool: Pool) -> Iterator[Draft]:
@@ -48,7 +49,7 @@ def actor_of_described(pool: Pool) -> Iterator[Draft]:
 def film_of_director_and_actor(pool: Pool) -> Iterator[Draft]:
     """The one film by the director of a named film in which a named actor plays."""
     for film in pool.films_in_order("film-of-director-and-actor"):
-        director = pool.sole_director(film)
+        director = pool.prolific(pool.sole_director(film))
         options = list(_films_with_actor(pool, film, director)) if director else []
         if director is None or not options:
             continue
@@ -62,7 +63,7 @@ def film_of_director_and_actor(pool: Pool) -> Iterator[Draft]:
             f"text {film.id}",
         )
         path = (
-            film_hop(film, "director", director.name),
+            film_hop(film, "directed by", director.name),
             Hop(f"film directed by {director.name} starring {actor}", other.id, other.name),
         )
         yield Draft(
@@ -77,69 +78,73 @@ def film_of_director_and_actor(pool: Pool) -> Iterator[Draft]:
 
 def _films_with_actor(pool: Pool, film: Film, director: Person) -> Iterator[tuple[Film, str]]:
     """Yield films of the director with a leading actor who is in no other film of theirs."""
+    num_films = Counter(name for other in director.directed for name in pool.folded_cast(other))
     for other in director.directed:
         if other == film or not pool.has_clear_cast(other) or len(other.directors) > 1:
             continue
-        elsewhere = {fold(name) for third in director.directed if third != other for name in third.cast}
         for name in pool.world.leads[other.number]:
             person = pool.world.people.get(name)
             is_clear = person is not None and person.is_one_person and name != director.name
-            if is_clear and fold(name) not in elsewhere:
+            if is_clear and num_films[fold(name)] == 1:
                 yield other, name
 
 
 def _common_actors(pool: Pool, kind: str, *, num_described: int) -> Iterator[Draft]:
-    for person in pool.people_in_order(kind):
-        pair = _pair_of(pool, person, kind, num_described)
-        if pair is None:
-            continue
-        path: list[Hop] = []
-        mentions: list[str] = []
-        bridges: list[str] = [] if num_described else [person_bridge(person.name)]
-        for film, is_described in zip(pair, (num_described > 1, num_described > 0), strict=True):
-            director = pool.described(film) if is_described else None
-            if director is not None:
-                path.append(credit_hop(director, "directed", film))
-                mentions.append(f"the {film.year} film directed by {director.name}")
-                bridges.append(film_bridge(film))
-            else:
-                mentions.append(film_named(film))
-            path.append(film_hop(film, "cast", listed(pool.world.leads[film.number])))
-        path[-1] = film_hop(pair[-1], "cast", person.name)
-        text = pick(
-            (
-                f"Who appears in the cast of both {mentions[0]} and {mentions[1]}?",
-                f"Which actor was in both {mentions[0]} and {mentions[1]}?",
-            ),
-            f"text {kind} {person.id}",
-        )
-        yield Draft(
-            kind, _CATEGORY, text, with_plain_forms(person.name), tuple(path), tuple(bridges)
-        )
+    people = [person for person in pool.people_in_order(kind) if pool.prolific(person)]
+    pairs_of = [_pairs_of(pool, person, kind, num_described) for person in people]
+    for turn in range(_MAX_PAIRS):
+        for person, pairs in zip(people, pairs_of, strict=True):
+            if turn < len(pairs):
+                yield _actor_draft(pool, kind, person, pairs[turn], num_described)
 
 
-def _pair_of(
-    pool: Pool, person: Person, kind: str, num_described: int
-) -> tuple[Film, Film] | None:
-    """Return two films with this person as their one common actor; the second is described."""
+def _actor_draft(
+    pool: Pool, kind: str, person: Person, pair: tuple[Film, Film], num_described: int
+) -> Draft:
+    path: list[Hop] = []
+    mentions: list[str] = []
+    bridges: list[str] = [] if num_described else [person_bridge(person.name)]
+    for film, is_described in zip(pair, (num_described > 1, num_described > 0), strict=True):
+        director = pool.described(film) if is_described else None
+        if director is not None:
+            path.append(credit_hop(director, "directed", film))
+            mentions.append(f"the {film.year} film directed by {director.name}")
+            bridges.append(film_bridge(film))
+        else:
+            mentions.append(film_named(film))
+        path.append(film_hop(film, "cast", listed(pool.world.leads[film.number])))
+    path[-1] = film_hop(pair[-1], "cast", person.name)
+    text = pick(
+        (
+            f"Who appears in the cast of both {mentions[0]} and {mentions[1]}?",
+            f"Which actor was in both {mentions[0]} and {mentions[1]}?",
+        ),
+        f"text {kind} {person.id} {pair[0].id}",
+    )
+    return Draft(kind, _CATEGORY, text, with_plain_forms(person.name), tuple(path), tuple(bridges))
+
+
+def _pairs_of(pool: Pool, person: Person, kind: str, num_described: int) -> list[tuple[Film, Film]]:
+    """Return pairs of films with this person as their one common actor, the described one last."""
     films = [
         film
         for film in person.acted
         if pool.has_clear_cast(film) and person.name in pool.world.leads[film.number]
     ]
-    pairs = list(combinations(shuffled(films, kind, lambda film: film.id), 2))[:_MAX_TRIES]
-    for first, second in pairs:
-        common = set(map(fold, first.cast)) & set(map(fold, second.cast))
+    order = shuffled(films, f"{kind} {person.id}", lambda film: film.id)
+    found: list[tuple[Film, Film]] = []
+    for first, second in zip(order[::2], order[1::2], strict=False):
+        common = pool.folded_cast(first) & pool.folded_cast(second)
         directors = [
-            pool.described(film) if described else None
-            for film, described in ((first, num_described > 1), (second, num_described > 0))
+            pool.described(film)
+            for film, is_described in ((first, num_described > 1), (second, num_described > 0))
+            if is_described
         ]
-        is_described = sum(director is not None for director in directors) == num_described
         hidden = {director.name for director in directors if director is not None}
-        is_clear = len(common) == 1 and is_described and len(hidden) == num_described
+        is_clear = len(common) == 1 and len(hidden) == num_described
         if is_clear and person.name not in hidden:
-            return first, second
-    return None
+            found.append((first, second))
+    return found[:_MAX_PAIRS]
 
 
 def country_between(pool: Pool) -> Iterator[Draft]:

@@ -27,9 +27,11 @@ def film_fact(pool: Pool) -> Iterator[Draft]:
         director, writer = pool.sole_director(film), pool.sole_writer(film)
         if director is not None:
             answers = with_plain_forms(director.name)
-            options.append((f"Who directed {named}?", film_hop(film, "director", director.name), answers))
+            options.append(
+                (f"Who directed {named}?", film_hop(film, "directed by", director.name), answers)
+            )
         if writer is not None:
-            hop = film_hop(film, "screenwriter", writer.name)
+            hop = film_hop(film, "written by", writer.name)
             answers = with_plain_forms(writer.name)
             options.append((f"Who wrote the screenplay of {named}?", hop, answers))
         if film.minutes:
@@ -50,7 +52,11 @@ def city_fact(pool: Pool) -> Iterator[Draft]:
         people_hop = Hop(f"{city.name} city population", city.id, people[0])
         text, hop, answers = pick(
             (
-                (f"In which country is the city of {city.name}?", country_hop, country_answers(country)),
+                (
+                    f"In which country is the city of {city.name}?",
+                    country_hop,
+                    country_answers(country),
+                ),
                 (f"What is the population of the city of {city.name}?", people_hop, people),
             ),
             f"fact {city.id}",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Literal, TypeAlias
 
 from agentgym_rl.envs.searchqa.embedded.answers import with_plain_forms, years_answers
 from agentgym_rl.envs.searchqa.embedded.cities import City
@@ -15,8 +17,14 @@ from agentgym_rl.envs.searchqa.embedded.prose_films import credit_id
 from agentgym_rl.envs.searchqa.embedded.world import World
 from agentgym_rl.envs.searchqa.questions import Hop
 
-_MIN_CITY = 50_000
+Role: TypeAlias = Literal["directed", "wrote"]
+
+_MIN_CITY = 100_000
 _MIN_CAST = 6
+_MIN_CREDITS = 10
+_MIN_KM = 5
+"""What is called a city but lies nearer to another is often a part of that one."""
+_DISTRICT = re.compile(r"\d|\(|\b(?:[IVX]+\.|arrondissement|district|borough|zone|sector)", re.I)
 # Zones in which people disagree about the country that a city belongs to.
 _DISPUTED_ZONES = frozenset({"Europe/Simferopol", "Asia/Famagusta", "Asia/Hebron", "Asia/Gaza"})
 
@@ -32,6 +40,8 @@ class Pool:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self._clear: dict[tuple[str, str], list[Film]] = {}
+        self._folded_casts: dict[int, frozenset[str]] = {}
 
     @cached_property
     def films(self) -> list[Film]:
@@ -76,6 +86,11 @@ class Pool:
         person = self.world.people.get(names[0]) if len(names) == 1 else None
         return person if person is not None and person.is_one_person else None
 
+    def prolific(self, person: Person | None) -> Person | None:
+        """Return the person if the credits are many; else one search with a title finds them."""
+        roles = (person.directed, person.wrote, person.acted) if person else ()
+        return person if sum(map(len, roles)) >= _MIN_CREDITS else None
+
     def has_clear_cast(self, film: Film) -> bool:
         """Whether a question may ask who acted in the film."""
         return film.is_acted and len(film.cast) >= _MIN_CAST and self.is_askable(film)
@@ -83,17 +98,26 @@ class Pool:
     def described(self, film: Film) -> Person | None:
         """Return the sole director if "the 1972 film directed by ..." can only mean this film."""
         director = self.sole_director(film)
-        is_clear = director is not None and film in self.clear_films(director.directed)
+        is_clear = director is not None and film in self.clear_films(director, "directed")
         return director if is_clear else None
 
-    def clear_films(self, films: Sequence[Film]) -> list[Film]:
+    def clear_films(self, person: Person, role: Role) -> list[Film]:
         """Return those of a person's films that their year names, even if it is off by one."""
-        return [
-            film
-            for film in films
-            if self.is_askable(film)
-            and sum(abs(other.year - film.year) <= 1 for other in films) == 1
-        ]
+        if (person.name, role) not in self._clear:
+            films = person.directed if role == "directed" else person.wrote
+            self._clear[person.name, role] = [
+                film
+                for film in films
+                if self.is_askable(film)
+                and sum(abs(other.year - film.year) <= 1 for other in films) == 1
+            ]
+        return self._clear[person.name, role]
+
+    def folded_cast(self, film: Film) -> frozenset[str]:
+        """Return the names of the whole cast, spelt so that accents do not matter."""
+        if film.number not in self._folded_casts:
+            self._folded_casts[film.number] = frozenset(map(fold, film.cast))
+        return self._folded_casts[film.number]
 
     @cached_property
     def cities(self) -> list[City]:
@@ -113,6 +137,8 @@ class Pool:
             and (country := self.world.countries_by_iso.get(city.country)) is not None
             and country.is_sovereign
             and fold(country.name) not in fold(city.name)
+            and not _DISTRICT.search(city.name)
+            and (city.neighbour is None or city.neighbour.km >= _MIN_KM)
         ]
 
     def cities_in_order(self, salt: str) -> list[City]:
@@ -156,23 +182,23 @@ class Pool:
 def attributes(country: Country) -> Iterator[tuple[str, str, str, tuple[str, ...]]]:
     """Yield what one can ask of a country: phrase, words to search, field, answers."""
     if country.capital:
-        yield "the capital", "capital city", "Capital", with_plain_forms(*country.capital)
+        yield "the capital", "capital", "Capital", with_plain_forms(*country.capital)
     if country.highest_point:
         answers = with_plain_forms(*country.highest_point)
-        yield "the highest point", "highest point elevation", "Elevation", answers
+        yield "the highest point", "highest point", "Elevation", answers
     if country.anthem:
         answers = with_plain_forms(*country.anthem)
         yield "the title of the national anthem", "national anthem", "National anthem(s)", answers
     if country.legislature:
         answers = with_plain_forms(*country.legislature)
         phrase = "the name of the national legislature"
-        yield phrase, "legislative branch legislature", "Legislative branch", answers
+        yield phrase, "national legislature", "Legislative branch", answers
     if country.domain:
         answers = (country.domain, country.domain.lstrip("."))
         yield "the internet country code", "internet country code", "Internet country code", answers
     if country.median_age:
         answers = years_answers(country.median_age)
-        yield "the median age of the population", "median age population", "Median age", answers
+        yield "the median age of the population", "median age", "Median age", answers
 
 
 def attribute_of(country: Country, key: str) -> tuple[str, Hop, tuple[str, ...]] | None:
@@ -196,7 +222,7 @@ def film_hop(film: Film, words: str, finding: str, *, passage_id: str = "") -> H
     return Hop(f"{film.name} {film.year} film {words}", passage_id or film.id, finding)
 
 
-def credit_hop(person: Person, role: str, film: Film) -> Hop:
+def credit_hop(person: Person, role: Role, film: Film) -> Hop:
     """Return the search in a person's filmography that finds the film of its year."""
-    words = {"directed": "director films directed", "wrote": "screenwriter films wrote"}[role]
-    return Hop(f"{person.name} {words} {film.year}", credit_id(person, role, film), film.name)
+    words = {"directed": "films directed by", "wrote": "films written by"}[role]
+    return Hop(f"{words} {person.name} {film.year}", credit_id(person, role, film), film.name)

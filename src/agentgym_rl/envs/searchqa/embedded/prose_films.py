@@ -50,7 +50,8 @@ def film_passages(film: Film, title: str, leads: Sequence[str]) -> Iterator[Pass
             film.id,
         )
         text = wording.format(film=film.name, year=film.year, names=listed(others))
-        yield Passage(cast_id(film), f"{title}: further cast", text)
+        heading = f"Further cast of {title}"
+        yield Passage(cast_id(film), heading, text)
 
 
 def cast_id(film: Film) -> str:
@@ -124,7 +125,10 @@ def _credit_sentences(person: Person, credits: Sequence[tuple[str, Film]]) -> It
     name = person.name
     wordings = {
         "directed": (f"{name} directed {{}}.", f"Films directed by {name} are {{}}."),
-        "wrote": (f"{name} wrote the screenplay of {{}}.", f"{name}'s credits as a writer are {{}}."),
+        "wrote": (
+            f"{name} wrote the screenplay of {{}}.",
+            f"{name}'s credits as a writer are {{}}.",
+        ),
         "acted": (f"{name} appears in the cast of {{}}.", f"As an actor, {name} was seen in {{}}."),
     }
     for role, options in wordings.items():

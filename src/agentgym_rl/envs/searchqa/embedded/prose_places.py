@@ -19,6 +19,8 @@ _SHORT = 220
 _FULL = 500
 _MAX = 1100
 """A longer field is cut at the ends of sentences."""
+_MAX_ASKED = 400
+"""The same for what questions ask about, so that the main fact is not one of many."""
 _MAX_OTHER_NAMES = 3
 _BIG_RANKS = 300
 _ALONE = frozenset(
@@ -90,7 +92,8 @@ def country_passages(country: Country) -> Iterator[Passage]:
         names = [_label(field.name) for field in fields]
         title = f"{country.name}: {listed(names[:3])}"
         text = " ".join(_sentence(country, field) for field in fields)
-        for number, piece in enumerate(_pieces(text)):
+        limit = _MAX_ASKED if fields[0].name in _ALONE else _MAX
+        for number, piece in enumerate(_pieces(text, limit)):
             # The id of a field's first passage is what a question's hop points to.
             suffix = f"-part-{number + 1}" if number else ""
             heading = f"{title} (part {number + 1})" if number else title
@@ -121,16 +124,35 @@ def _sentence(country: Country, field: Field) -> str:
     wording = _SENTENCES.get(field.name, f"{_label(field.name)} of {{country}}: {{text}}.")
     if field.name == "Background":
         wording = "{text}."
-    text = field.text.rstrip(" .;")
-    return wording.format(country=country.name, text=text)
+    text = wording.format(country=country.name, text=field.text.rstrip(" .;"))
+    lead = _lead(country, field.name)
+    return f"{lead} {text}" if lead else text
 
 
-def _pieces(text: str) -> Iterator[str]:
+def _lead(country: Country, field: str) -> str:
+    """Return the field's main fact as a sentence of its own, where it is known for sure."""
+    name = country.name
+    if field == "Capital" and country.capital:
+        return f"The capital of {name} is {country.capital[0]}."
+    if field == "Elevation" and country.highest_point:
+        return f"The highest point of {name} is {country.highest_point[0]}."
+    if field == "National anthem(s)" and country.anthem:
+        return f'The national anthem of {name} is "{country.anthem[0]}".'
+    if field == "Legislative branch" and country.legislature:
+        return f"The national legislature of {name} is called {country.legislature[0]}."
+    if field == "Median age" and country.median_age:
+        return f"In {name}, the median age is {country.median_age:g} years."
+    if field == "Area" and country.area_km2:
+        return f"{name} has a total area of {country.area_km2:,.0f} square kilometres."
+    return ""
+
+
+def _pieces(text: str, limit: int) -> Iterator[str]:
     """Yield the text in pieces that end with a sentence or, failing that, with a clause."""
-    while len(text) > _MAX:
-        cut = max(text.rfind(mark, _FULL, _MAX) for mark in (". ", "; "))
-        cut = cut if cut > 0 else text.rfind(" ", _FULL, _MAX)
-        cut = cut if cut > 0 else _MAX
+    while len(text) > limit:
+        cut = max(text.rfind(mark, limit // 2, limit) for mark in (". ", "; "))
+        cut = cut if cut > 0 else text.rfind(" ", limit // 2, limit)
+        cut = cut if cut > 0 else limit
         yield text[: cut + 1].strip()
         text = text[cut + 1 :].strip()
     yield text

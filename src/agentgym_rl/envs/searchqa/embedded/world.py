@@ -44,7 +44,9 @@ class World:
         for country in self.countries:
             yield from country_passages(country)
         for city in self.cities:
-            yield city_passage(city, self.city_titles[city.number], self.country_names[city.country])
+            yield city_passage(
+                city, self.city_titles[city.number], self.country_names[city.country]
+            )
         for film in self.films:
             yield from film_passages(film, self.film_titles[film.number], self.leads[film.number])
         for person in self.people.values():
@@ -79,13 +81,11 @@ class World:
 
     @cached_property
     def film_titles(self) -> dict[int, str]:
-        """Titles by number: bare if nothing else has the name, else with the year, or more."""
+        """Titles by number: name and year, and the director where these are not enough."""
         years = Counter((fold(film.name), film.year) for film in self.films)
         return {film.number: self._film_title(film, years) for film in self.films}
 
     def _film_title(self, film: Film, years: Counter[tuple[str, int]]) -> str:
-        if self.num_named[fold(film.name)] == 1 and fold(film.name):
-            return film.name
         if years[fold(film.name), film.year] == 1:
             return f"{film.name} ({film.year} film)"
         return f"{film.name} ({film.year} film by {film.directors[0]})"
