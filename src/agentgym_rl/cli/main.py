@@ -275,6 +275,32 @@ def bench(
     run_benchmark(name, context.args)
 
 
+@app.command(name="import")
+def import_(
+    source: Annotated[
+        Path, typer.Argument(help="A file of conversations, or a folder of rollout logs.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Run folder to write.")],
+    env: Annotated[str, typer.Option(help="Environment, where the files do not name it.")] = "",
+) -> None:
+    """Make a run folder of episodes that AgentGym or AgentGym-RL recorded."""
+    from agentgym_rl.cli.stores import run_import  # start-up time
+
+    run_import(source, output, env=env)
+
+
+@app.command()
+def rescore(
+    run: Annotated[Path, typer.Argument(help="Run folder with stored episodes.")],
+    reward: Annotated[str, typer.Option(help='The reward of an episode, "module:function".')],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Run folder to write.")],
+) -> None:
+    """Give stored episodes another reward, without running them again."""
+    from agentgym_rl.cli.stores import run_rescoring  # start-up time
+
+    run_rescoring(run, reward, output)
+
+
 @app.command()
 def ui(
     runs: Annotated[Path, typer.Argument(help="Folder that holds run folders.")] = Path("runs"),

@@ -83,11 +83,18 @@ def write_part(path: Path, table: pa.Table) -> Path:
 
 def read_episodes(part: Path) -> list[Episode]:
     """Return the episodes of one part in the order in which they were written."""
+    return [episode for group in read_groups(part) for episode in group]
+
+
+def read_groups(part: Path) -> list[list[Episode]]:
+    """Return the episodes of one part by group, in the order in which they were written."""
+    groups: dict[int, list[Episode]] = {}
     try:
-        rows = pq.read_table(part).to_pylist()
-        return [_episode(row) for row in rows]
+        for row in pq.read_table(part).to_pylist():
+            groups.setdefault(row["group"], []).append(_episode(row))
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{part} holds no episodes: {type(error).__name__}: {error}") from error
+    return list(groups.values())
 
 
 def _episode(row: Mapping[str, Any]) -> Episode:  # Any: pyarrow does not know a table's types

@@ -20,7 +20,8 @@ from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.runs.episodes import read_episodes
 from agentgym_rl.runs.folder import RunFolder
-from agentgym_rl.training.conversation_files import parse_conversation, read_rows
+from agentgym_rl.runs.json_rows import read_rows
+from agentgym_rl.training.conversation_files import parse_conversation
 from agentgym_rl.training.conversations import Conversation, from_episode, to_sample
 from agentgym_rl.types import Episode, Sample
 
