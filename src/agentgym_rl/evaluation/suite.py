@@ -118,7 +118,7 @@ class SuiteReport:
                 found = [report.categories.get(category) for report in reports]
                 scores = [score for score in found if score is not None]
                 is_there = len(scores) == len(reports)
-                yield env, category, scores if is_there else None, "no task drawn"
+                yield env, category, scores if is_there else None, "none among the tasks evaluated"
 
 
 def _cell(text: str) -> str:

@@ -226,19 +226,6 @@ async def test_published_weights_are_seen_and_nothing_old_is_kept(policy: Policy
     assert later.logprobs == pytest.approx(anew_later.logprobs, abs=1e-5)
 
 
-async def test_publishing_while_a_reply_is_sampled_is_refused(policy: Policy):
-    with running(policy) as engine:
-        session = engine.session(0)
-        task = await start(session, LONG)
-        with pytest.raises(EngineError, match="published while replies were being sampled"):
-            engine.publish(1)
-        session.close()
-        engine.publish(1)
-        with pytest.raises(EngineError):
-            await task
-        assert (await engine.session(1).generate(PROMPT, SHORT)).version == 1
-
-
 async def test_the_cache_can_be_given_back_and_taken_again(policy: Policy):
     with running(policy) as engine:
         session = engine.session(0)
@@ -333,15 +320,6 @@ async def test_a_long_reply_holds_up_no_short_one(policy: Policy):
             await engine.session(key).generate(PROMPT, SHORT)
         assert not long.done()
         long.cancel()
-
-
-async def test_closing_the_engine_fails_what_is_under_way(policy: Policy):
-    with running(policy) as engine:
-        tasks = [await start(engine.session(key), LONG) for key in range(5)]
-        engine.close()
-        for task in tasks:
-            with pytest.raises(EngineError, match="the engine was closed"):
-                await task
 
 
 async def test_cuts_are_those_of_the_cpu_engine_and_touch_nobody_else(policy: Policy):

@@ -89,7 +89,7 @@ def test_a_suite_lists_what_is_missing(tmp_path: Path):
     assert "| **mean of 2** | | | 50.0% |" in text
     assert "| webarena | Shopping |  | missing: unknown environment 'webarena' |" in text
     assert "| sciworld | Find |  | missing: needs Java \\| now |" in text
-    assert "| textcraft | depth 4 |  | no task drawn |" in text
+    assert "| textcraft | depth 4 |  | none among the tasks evaluated |" in text
     assert "| babyai | Other (not of the paper) | 2 |" in text
     assert "- textcraft: the item is there" in text
     assert text.count("searchqa") == 0, "it was not asked for"
