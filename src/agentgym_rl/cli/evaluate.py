@@ -110,12 +110,20 @@ def model_directory(model: str) -> str:
             return str((path / inner).resolve())  # what `latest` points at may change
     if (path / "config.toml").is_file():
         raise ConfigError(f"the run in {model} has no checkpoint yet, so there is no model in it")
-    if not path.exists() and len(path.parts) > 1 and path.parent.is_dir():
+    if not path.exists() and _is_in_a_run(path):
         names = sorted(item.name for item in path.parent.iterdir() if item.is_dir())
         raise ConfigError(
             f"there is no {path.name!r} in {path.parent}; it has {', '.join(names) or 'no folders'}"
         )
     return str(path) if path.exists() else model
+
+
+def _is_in_a_run(path: Path) -> bool:
+    """Whether a missing path is meant as a run or as a part of one, not as a hub name."""
+    if len(path.parts) < 2 or not path.parent.is_dir():
+        return False
+    beside = [item / "config.toml" for item in path.parent.iterdir()]
+    return path.parent.name == "checkpoints" or any(file.is_file() for file in beside)
 
 
 class _Display(Progress):

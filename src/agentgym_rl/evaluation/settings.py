@@ -114,7 +114,9 @@ def begin_or_go_on(folder: Path, settings: EvalSettings) -> None:
         settings.save(folder)
         return
     differences = found.differences(settings)
-    if differences:
+    if differences and not any(folder.rglob("*.parquet")):
+        settings.save(folder)  # what began there, perhaps with a wrong model, left nothing
+    elif differences:
         more = f" and {len(differences) - 5} more" if len(differences) > 5 else ""
         raise RunError(
             f"{folder} holds an evaluation with other settings (there / now): "

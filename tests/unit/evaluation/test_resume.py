@@ -108,9 +108,17 @@ def test_another_setting_in_the_same_folder_is_refused(
     tmp_path: Path, other: EvalSettings, told: str
 ):
     begin_or_go_on(tmp_path, settings())
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "000000.parquet").touch()
     begin_or_go_on(tmp_path, settings("rollout.max_concurrency=3", "training.lr=1"))
     with pytest.raises(RunError, match=rf"other settings.*{told}; choose another --out"):
         begin_or_go_on(tmp_path, other)
+
+
+def test_an_evaluation_that_never_began_is_in_nobodys_way(tmp_path: Path):
+    begin_or_go_on(tmp_path, settings(model="a-tpyo"))
+    begin_or_go_on(tmp_path, settings())
+    assert load_settings(tmp_path) == settings()
 
 
 def test_other_weights_under_the_same_name_are_other_settings(tmp_path: Path):
@@ -148,9 +156,13 @@ def test_a_model_that_is_not_there_is_refused_with_what_is(tmp_path: Path):
     (tmp_path / "checkpoints" / "step-4").mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"no 'step-5' in .*checkpoints; it has step-4"):
         model_directory(str(tmp_path / "checkpoints" / "step-5"))
-    (tmp_path / "config.toml").write_text("")
+    run = tmp_path / "runs" / "one"
+    run.mkdir(parents=True)
+    (run / "config.toml").write_text("")
     with pytest.raises(ConfigError, match="no checkpoint yet"):
-        model_directory(str(tmp_path))
+        model_directory(str(run))
+    with pytest.raises(ConfigError, match=r"no 'two' in .*runs; it has one"):
+        model_directory(str(run.parent / "two"))
 
 
 def test_a_folder_of_one_environment_is_not_one_of_several(tmp_path: Path):
