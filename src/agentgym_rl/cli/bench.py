@@ -18,6 +18,7 @@ _PROGRAMS = {
     "learning": "learning_study",
     "train": "train_bench",
     "ui": "ui_bench",
+    "search": "search_bench",
 }
 
 

@@ -107,9 +107,12 @@ def index_in_cache(corpus: Corpus) -> IndexFolder:
 
 
 def _corpus(spec: RetrieverOptions) -> Corpus:
-    if spec.corpus is None:
-        raise ConfigError("give index=FOLDER, corpus=FILE or url=ADDRESS")
-    return open_corpus(Path(spec.corpus).expanduser())
+    if spec.corpus is not None:
+        return open_corpus(Path(spec.corpus).expanduser())
+    # Late: only this corpus is made of the packages it needs.
+    from agentgym_rl.envs.searchqa.embedded.store import embedded_corpus_file
+
+    return open_corpus(embedded_corpus_file())
 
 
 def _local(backend: Backend, folder: IndexFolder) -> Retriever:
