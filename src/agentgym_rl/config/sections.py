@@ -232,8 +232,8 @@ class RolloutConfig(BaseConfig):
 
     max_staleness: int = Field(default=0, ge=0)
     """Steps that a token may wait to be learned from. 0 is strictly on-policy: a step waits for all
-    of its groups. Above 0 some are begun ahead, a step ends when enough are complete, and the
-    others go on in the next steps; `policy_loss.importance_cap` then has to be set."""
+    of its groups. Above 0 a quarter more are under way, a step ends when enough are complete, and
+    the others go on in the next; `policy_loss.importance_cap` then has to be set."""
 
 
 class TrainingConfig(BaseConfig):
