@@ -18,7 +18,7 @@ from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.demos import demonstrate
 from agentgym_rl.types import Task
 
-SCENARIOS = ("textcraft", "textcraft_generated", "babyai", "sciworld")
+SCENARIOS = ("textcraft", "textcraft_generated", "babyai", "sciworld", "searchqa")
 
 
 def choose(cls: type[Environment], *, per_level: int) -> list[Task]:

@@ -22,7 +22,12 @@ from agentgym_rl.types import StepResult, Task
 from env_servers import server_process
 from odd_actions import Move, moves
 
-DEFAULT_ACTIONS = {"textcraft": 9_000, "textcraft_generated": 9_000, "babyai": 4_500}
+DEFAULT_ACTIONS = {
+    "textcraft": 9_000,
+    "textcraft_generated": 9_000,
+    "babyai": 4_500,
+    "searchqa": 3_000,
+}
 FEW_ACTIONS = 300
 """For an environment that the table does not name."""
 LISTING_PERIODS = {"sciworld": 64}

@@ -13,6 +13,7 @@ _PROGRAMS = {
     "env": "env_bench",
     "soak": "env_soak",
     "experts": "expert_bench",
+    "one-search": "one_search_bench",
     "rollout": "rollout_bench",
     "attention": "attention_bench",
     "learning": "learning_study",

@@ -28,6 +28,7 @@ BUILTIN: Mapping[str, str] = MappingProxyType(
         "textcraft_generated": "agentgym_rl.envs.textcraft.generated_env:GeneratedTextCraft",
         "babyai": "agentgym_rl.envs.babyai.env:BabyAI",
         "sciworld": "agentgym_rl.envs.sciworld.env:SciWorld",
+        "searchqa": "agentgym_rl.envs.searchqa.env:SearchQA",
     }
 )
 """Name -> "module:Class". The extra that an environment needs, if any, has the environment's

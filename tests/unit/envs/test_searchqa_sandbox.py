@@ -98,6 +98,11 @@ ESCAPES = {
     "open file descriptors": (
         "import os\nfor fd in range(3, 64):\n  try: os.fstat(fd); print('ESCAPED', fd)\n  except OSError: pass"
     ),
+    "a handle on the root": "import os\nroot = os.open('/', os.O_PATH)\nos.open('etc/passwd', os.O_RDONLY, dir_fd=root)\nprint('ESCAPED')",
+    "a handle on the parent": "import os\nos.pidfd_open(os.getppid())\nprint('ESCAPED')",
+    "the parent's limits": "import os, resource\nresource.prlimit(os.getppid(), resource.RLIMIT_CPU, (0, 0))\nprint('ESCAPED')",
+    "the parent's priority": "import os\nos.setpriority(os.PRIO_PROCESS, os.getppid(), 19)\nprint('ESCAPED')",
+    "a terminal's input": "import fcntl\nfcntl.ioctl(0, 0x5412, b'x')\nprint('ESCAPED')",
     "the terminal": "open('/dev/tty')\nprint('ESCAPED')",
 }  # fmt: skip
 """Each prints or writes ESCAPED where it gets what it wants."""

@@ -113,5 +113,5 @@ def _where_to_get(folder: Path, name: str, split: DatasetSplit) -> str:
         f"no {split} questions of {dataset.title} in {folder}: expected {name}/{splits} with one "
         f"of {', '.join(SUFFIXES)}, or {split}.parquet with all sets. Get the folder {name} of the "
         f"dataset collection {COLLECTION}, or the original ({dataset.source}), and name the folder "
-        "that holds it in the option data_dir"
+        "that holds it in the option data"
     )

@@ -1,0 +1,289 @@
+"""Deep search: answer questions that take several searches (class `SearchQA`).
+
+Search-R1's task (arXiv:2503.09516). Questions are in catalog.py, search engines in retrieval/, what
+the agent reads in reading.py, the expert in expert.py.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import cache
+from typing import ClassVar
+
+from agentgym_rl.envs.base import Environment, EnvSpec, JsonValue
+from agentgym_rl.envs.searchqa import texts
+from agentgym_rl.envs.searchqa.actions import Action, Mistake, parse
+from agentgym_rl.envs.searchqa.catalog import Catalog
+from agentgym_rl.envs.searchqa.datasets.catalog import DATASETS
+from agentgym_rl.envs.searchqa.expert import Expert, Library
+from agentgym_rl.envs.searchqa.options import EMBEDDED, SearchOptions
+from agentgym_rl.envs.searchqa.passages import Passage
+from agentgym_rl.envs.searchqa.questions import Question
+from agentgym_rl.envs.searchqa.reading import information, plain_title, show_all
+from agentgym_rl.envs.searchqa.retrieval.base import Retriever
+from agentgym_rl.envs.searchqa.scoring import exact_match, f1
+from agentgym_rl.envs.searchqa.sources import open_engine, read_catalog
+from agentgym_rl.envs.searchqa.trace import Event, Trace
+from agentgym_rl.errors import EnvError
+from agentgym_rl.types import StepResult, Task
+
+SPLITS = ("train", "dev", "test")
+CATEGORIES = ("single", "bridge", "comparison", "intersection")
+"""Of the embedded questions; a data set's questions are a category."""
+_TITLE_HITS = 100
+"""How many passages are looked through for those of one title, which may be a common word."""
+
+
+def make_spec(options: SearchOptions) -> EnvSpec:
+    """Return the spec under these options; other data than the embedded is read for it."""
+    splits, categories = SPLITS, CATEGORIES
+    if options.data != EMBEDDED:
+        found = read_catalog(options.data).splits
+        splits = tuple(split for split in SPLITS if split in found)
+        categories = tuple(DATASETS)
+    tools = ("search", "open", *(["python"] if options.python else []), "answer")
+    return EnvSpec(
+        name="searchqa",
+        summary="Answer questions that take several searches in a collection of texts",
+        instructions=texts.instructions(
+            has_python=options.python, on_wrong_answer=options.on_wrong_answer
+        ),
+        example_action="<search>director of the film Stalker</search>",
+        splits=splits,
+        categories=categories,
+        max_rounds=10,
+        success="the answer equals an accepted one after normalisation (exact match)",
+        action_tags=tools,
+        has_answer=True,
+    )
+
+
+class SearchQA(Environment):
+    """Search, read, answer. Reward 1 for an exact match, else 0; options pay in parts."""
+
+    spec: ClassVar[EnvSpec] = make_spec(SearchOptions())
+    data: ClassVar[str] = EMBEDDED
+    # The options are the fields of SearchOptions, and the registry asks for the signature.
+    __signature__: ClassVar[inspect.Signature] = inspect.signature(SearchOptions)
+
+    def __init__(self, **options: object) -> None:
+        """Take the fields of `SearchOptions`; the first object of a process may build an index."""
+        self._options = SearchOptions(**options)  # type: ignore[arg-type]  # checked by itself
+        self._engine = self._open_engine(self._options)
+        if self._options.python:
+            _require_sandbox()
+        self._trace: Trace | None = None
+        self._expert: Expert | None = None
+        self._is_over = True
+
+    @classmethod
+    def with_options(cls, options: Mapping[str, object]) -> type[Environment]:
+        """Return the class for these options: the data and the tools are in its spec.
+
+        Where there is an index to build, it is built here, because no deadline runs yet.
+        """
+        chosen = SearchOptions(**options)  # type: ignore[arg-type]  # checked by itself
+        if chosen.retriever == "bm25":
+            cls._open_engine(chosen)
+        spec = make_spec(chosen)
+        return (
+            cls if (spec, chosen.data) == (cls.spec, cls.data) else _variant(cls, spec, chosen.data)
+        )
+
+    @classmethod
+    def tasks(cls, split: str) -> Sequence[Task]:
+        """Return the questions of a split; `Task.level` says how many hops it takes."""
+        if split not in cls.spec.splits:
+            raise ValueError(f"searchqa has the splits {cls.spec.splits}, not {split!r}")
+        return _tasks(cls.catalog(), split)
+
+    @classmethod
+    def catalog(cls) -> Catalog:
+        """Return all questions; read once per process."""
+        return read_catalog(cls.data)
+
+    @classmethod
+    def _open_engine(cls, options: SearchOptions) -> Retriever:
+        return open_engine(options)
+
+    def reset(self, task: Task) -> str:
+        found = self.catalog().by_index.get(task.index)
+        if found is None:
+            raise ValueError(f"searchqa has no question {task.index}")
+        question = found[1]
+        self._trace = Trace(question)
+        self._expert = Expert(question, Library(self._shown_by, self._title_of))
+        self._is_over = False
+        return f"Question: {question.text}"
+
+    def step(self, action: str) -> StepResult:
+        trace = self._running()
+        parsed = parse(action, self.spec.action_tags)
+        if isinstance(parsed, Mistake):
+            return self._refuse(action, parsed.reply)
+        num_gold = len(trace.gold_seen)
+        result = self._do(parsed)
+        num_new = len(trace.gold_seen) - num_gold
+        if not num_new or not self._options.gold_reward:
+            return result
+        bonus = self._options.gold_reward * num_new / len(trace.question.gold)
+        return replace(result, reward=result.reward + bonus)
+
+    def available_actions(self) -> tuple[str, ...]:
+        """Return the openings of what was found last; queries and answers cannot be listed."""
+        if self._is_over:
+            return ()
+        numbers = range(1, len(self._running().last_found) + 1)
+        return tuple(f"<open>{number}</open>" for number in numbers)
+
+    def expert_action(self) -> str | None:
+        """Return the next action along the question's path; None where it has no path."""
+        if self._is_over or self._expert is None:
+            return None
+        advice = self._expert.advise(self._running())
+        return None if advice is None else f"<{advice.tag}>{advice.text}</{advice.tag}>"
+
+    def details(self) -> Mapping[str, JsonValue]:
+        """Return the question with its answers, and the search trace; {} without an episode."""
+        if self._trace is None:
+            return {}
+        question = self._trace.question
+        return {
+            "goal": question.text,
+            "category": question.category,
+            "hops": question.hops,
+            "answers": question.answers,
+            "gold": question.gold,
+            "gold_seen": sorted(self._trace.gold_seen),
+            "path": [asdict(hop) for hop in question.path],
+            "trace": self._trace.as_json(),
+        }
+
+    def render(self) -> bytes | None:
+        """Return a picture of the search trace."""
+        if self._trace is None:
+            return None
+        from agentgym_rl.envs.searchqa.picture import draw_trace  # Pillow, for viewers only
+
+        return draw_trace(self._trace)
+
+    def close(self) -> None:
+        """End the episode. The search engine serves others and stays open."""
+        self._trace = self._expert = None
+        self._is_over = True
+
+    def _running(self) -> Trace:
+        assert self._trace is not None and not self._is_over, "reset before the first step"
+        return self._trace
+
+    def _do(self, action: Action) -> StepResult:
+        match action.tag:
+            case "search":
+                return self._search(action.text)
+            case "open":
+                return self._open(action.text)
+            case "python":
+                return self._run_python(action.text)
+            case _:
+                return self._answer(action.text)
+
+    def _search(self, query: str) -> StepResult:
+        shown = show_all(self._find(query, self._options.topk), self._options.max_words)
+        self._running().events.append(Event("search", query, shown))
+        return StepResult(information(shown))
+
+    def _open(self, name: str) -> StepResult:
+        passages = self._look_up(name)
+        if not passages:
+            return self._refuse(name, "There is no such passage. Open a Doc of your last search.")
+        shown = show_all(passages, self._options.open_words)
+        self._running().events.append(Event("open", name, shown))
+        return StepResult(information(shown))
+
+    def _run_python(self, code: str) -> StepResult:
+        # Late: it runs on Linux only, and few use it.
+        from agentgym_rl.envs.searchqa.sandbox.interpreter import SandboxLimits, run_code
+
+        result = run_code(code, SandboxLimits())
+        self._running().events.append(Event("python", code))
+        return StepResult(texts.output_of(result))
+
+    def _answer(self, answer: str) -> StepResult:
+        trace = self._running()
+        accepted = trace.question.answers
+        is_right = bool(exact_match(answer, accepted))
+        trace.events.append(Event("answer", answer, is_right=is_right))
+        if not is_right and self._options.on_wrong_answer == "retry":
+            return StepResult(texts.WRONG_RETRY)
+        self._is_over = True
+        options = self._options
+        score = float(is_right) if options.reward == "em" else f1(answer, accepted)
+        reward = (1.0 - options.format_reward - options.gold_reward) * score
+        reward += options.format_reward * (not trace.has_mistakes)
+        text = texts.CORRECT if is_right else texts.WRONG
+        return StepResult(text, reward, terminated=True, success=is_right)
+
+    def _refuse(self, text: str, reply: str) -> StepResult:
+        self._running().events.append(Event("mistake", text[:200]))
+        return StepResult(reply, valid_action=False)
+
+    def _find(self, query: str, topk: int) -> list[Passage]:
+        """Return the best passages. Raises EnvError when the search engine fails."""
+        return [hit.passage for hit in self._engine.search([query], topk)[0]]
+
+    def _shown_by(self, tag: str, text: str) -> frozenset[str]:
+        """Return the ids of what a search or an opening would show."""
+        found = self._find(text, self._options.topk) if tag == "search" else self._look_up(text)
+        return frozenset(passage.id for passage in found)
+
+    def _title_of(self, passage_id: str) -> str | None:
+        passage = self._engine.get(passage_id)
+        return None if passage is None else passage.title
+
+    def _look_up(self, name: str) -> list[Passage]:
+        """Return the passage of a number or an id, or all those that have the title."""
+        trace = self._running()
+        last = trace.last_found
+        if name.isascii() and name.isdecimal() and len(name) < 4 and 1 <= int(name) <= len(last):
+            return [last[int(name) - 1].passage]
+        if (seen := trace.find(name)) is not None:
+            return [seen.passage]
+        if (passage := self._engine.get(name)) is not None:
+            return [passage]
+        titles = (name.casefold(), plain_title(name).casefold())
+        return [
+            one
+            for one in self._find(name, _TITLE_HITS)
+            if one.title.casefold() in titles or plain_title(one.title).casefold() in titles
+        ]
+
+
+@cache
+def _variant(cls: type[SearchQA], spec: EnvSpec, data: str) -> type[SearchQA]:
+    """Return the class of other data or tools, the same for the same."""
+    return type(cls.__name__, (cls,), {"spec": spec, "data": data})
+
+
+@cache
+def _tasks(catalog: Catalog, split: str) -> tuple[Task, ...]:
+    return tuple(
+        Task("searchqa", split, question.index, question.category, level=_level(question))
+        for question in catalog.splits[split]
+    )
+
+
+def _level(question: Question) -> str:
+    if not question.hops:
+        return question.category
+    return f"{question.hops} hop" + "s" * (question.hops > 1)
+
+
+def _require_sandbox() -> None:
+    from agentgym_rl.envs.searchqa.sandbox.interpreter import why_unavailable  # Linux only
+
+    if reason := why_unavailable():
+        raise EnvError(
+            f"the Python tool of searchqa cannot be used here: {reason}; leave out python=true"
+        )

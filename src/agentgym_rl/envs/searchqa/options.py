@@ -1,0 +1,97 @@
+"""The options of the environment, checked once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from agentgym_rl.errors import did_you_mean
+
+EMBEDDED = "embedded"
+
+RewardKind = Literal["em", "f1"]
+AfterWrongAnswer = Literal["end", "retry"]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchOptions:
+    """What `env.options` of a recipe can say. Raises ValueError for what cannot be."""
+
+    data: str = EMBEDDED
+    """"embedded" for the built-in questions, or a folder with the files of the seven data sets."""
+    retriever: str = "bm25"
+    """The search engine: "bm25", "dense", "hybrid" or "remote"."""
+    index: str = ""
+    """A folder that `agentgym index` made; needed by "dense" and "hybrid"."""
+    corpus: str = ""
+    """A file of passages to search in place of the embedded ones."""
+    url: str = ""
+    """The server of a "remote" search engine."""
+    retriever_timeout_s: float = 30.0
+    """Deadline of one search on that server."""
+    topk: int = 3
+    """Passages that a search shows."""
+    max_words: int = 300
+    """Words that a search shows, over all its passages, titles included."""
+    open_words: int = 600
+    """Words that opening a passage or a document shows."""
+    reward: RewardKind = "em"
+    """What an answer earns: exact match, or its F1. Success is an exact match either way."""
+    format_reward: float = 0.0
+    """Share of the reward for an episode that comes to an answer without a malformed action."""
+    gold_reward: float = 0.0
+    """Share of the reward for gold passages, each paid when it is first shown."""
+    on_wrong_answer: AfterWrongAnswer = "end"
+    """"retry" lets the agent guess again, as AgentGym's server does."""
+    python: bool = False
+    """Whether there is a Python interpreter to use. Needs Linux with Landlock and seccomp."""
+
+    def __post_init__(self) -> None:
+        _choose("reward", self.reward, get_args(RewardKind))
+        _choose("on_wrong_answer", self.on_wrong_answer, get_args(AfterWrongAnswer))
+        for name in ("topk", "max_words", "open_words"):
+            _check_count(name, getattr(self, name))  # one rule for all
+        if not isinstance(self.python, bool):
+            raise ValueError(f"python must be true or false, got {self.python!r}")
+        self._check_shares()
+        if self.reward == "f1" and self.on_wrong_answer == "retry":
+            raise ValueError(
+                'reward="f1" pays wrong answers in part, so each must end its episode: '
+                'use reward="em" with on_wrong_answer="retry"'
+            )
+        if self.data != EMBEDDED:
+            self._check_data_sets()
+
+    def _check_shares(self) -> None:
+        for name in ("format_reward", "gold_reward"):
+            share = getattr(self, name)  # one rule for all
+            if not isinstance(share, int | float) or not 0.0 <= share < 1.0:
+                raise ValueError(f"{name} must be in [0, 1), got {share!r}")
+        if self.format_reward + self.gold_reward >= 1.0:
+            raise ValueError(
+                f"format_reward {self.format_reward:g} and gold_reward {self.gold_reward:g} leave "
+                "nothing for the answer: their sum must be below 1"
+            )
+
+    def _check_data_sets(self) -> None:
+        if self.gold_reward:
+            raise ValueError(
+                f"gold_reward={self.gold_reward:g} needs gold passages, which only the embedded "
+                "questions have"
+            )
+        if not (self.index or self.corpus or self.url):
+            raise ValueError(
+                f"the questions in {self.data!r} are about Wikipedia, which the embedded passages "
+                "are not: give index=FOLDER, corpus=FILE or url=ADDRESS of a search engine over it"
+            )
+
+
+def _choose(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        hint = did_you_mean(str(value), known)
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}{hint}")
+
+
+def _check_count(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be a whole number above 0, got {value!r}")
