@@ -147,3 +147,35 @@ def play_expert(
         if is_done:
             return reward, is_done
     return 0.0, False
+
+
+class StockSearchQA:
+    """SearchQA's client: bare answers, `env_idx` for the environment and `id` for the question."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        created = requests.post(f"{url}/create", json={"id": 0}, timeout=20)
+        assert created.status_code == 200
+        self.env_id: int = created.json()
+
+    def observe(self) -> str:
+        query = {"env_idx": self.env_id}
+        answer = requests.get(f"{self._url}/observation", params=query, timeout=20)
+        assert answer.status_code == 200
+        return answer.json()
+
+    def reset(self, id_: int) -> str:
+        return self.post("reset", id=id_)
+
+    def step(self, action: str) -> tuple[str, float, bool]:
+        answer = self.post("step", action=action)
+        return answer["observation"], answer["reward"], answer["done"]
+
+    def close(self) -> bool:
+        return self.post("close")
+
+    def post(self, path: str, **fields: object) -> Any:
+        body = {"env_idx": self.env_id, **fields}
+        answer = requests.post(f"{self._url}/{path}", json=body, timeout=20)
+        assert answer.status_code == 200
+        return answer.json()

@@ -61,6 +61,12 @@ class _Create(BaseModel):
     goal: str | None = None
 
 
+class _CreateAt(_Create):
+    """SearchQA's body of a create."""
+
+    data_idx: int
+
+
 class _Reset(_Id):
     data_idx: int
 
@@ -95,25 +101,27 @@ class _Dialect:
 
     def routes(self) -> list[Route]:
         """Return the routes, the most used first: they are matched in order."""
-        profile = self._profile
+        profile, names = self._profile, self._profile.field_names
         reset = _Reset if profile.needs_index else _ResetOrFirst
+        create = _CreateAt if profile.names_first_task else _Create
+        is_told = profile.needs_create_body
         posts: dict[str, _Endpoint] = {
-            "/step": _posted(_Step, self._played(self._step)),
-            "/reset": _posted(reset, self._played(self._reset)),
-            "/create": _posted(_Create, self._create) if profile.needs_create_body else self._make,
-            "/close": _posted(_Id, self._close),
+            "/step": _posted(_Step, self._played(self._step), names),
+            "/reset": _posted(reset, self._played(self._reset), names),
+            "/create": _posted(create, self._create, names) if is_told else self._make,
+            "/close": _posted(_Id, self._close, names),
         }
         if isinstance(profile, SciWorldProfile):
-            posts["/step_visual"] = _posted(_Step, self._played(self._step_visual))
+            posts["/step_visual"] = _posted(_Step, self._played(self._step_visual), names)
         for path, view in profile.post_views().items():
-            posts[path] = _posted(_Id, self._played(self._view(view)))
+            posts[path] = _posted(_Id, self._played(self._view(view)), names)
         gets: dict[str, _Endpoint] = {
             "/": self._greet,
-            "/observation": _queried(self._played(self._observation)),
-            "/detail": _queried(self._played(self._view(self._detail))),
+            "/observation": _queried(self._played(self._observation), names),
+            "/detail": _queried(self._played(self._view(self._detail)), names),
         }
         for path, view in profile.get_views().items():
-            gets[path] = _queried(self._played(self._view(view)))
+            gets[path] = _queried(self._played(self._view(view)), names)
         return [
             *(Route(path, endpoint, methods=["POST"]) for path, endpoint in posts.items()),
             *(Route(path, endpoint, methods=["GET"]) for path, endpoint in gets.items()),
@@ -132,14 +140,14 @@ class _Dialect:
                     except EpisodeStateError as error:
                         raise RefusedError(str(error), play) from error
             except RefusedError as error:
-                return _json(self._profile.refused(body.id, error))
+                return _json(self._profile.refused(body.id, error), self._profile.refusal_status)
             except EnvError as error:
                 return _failure(error, f"environment {body.id}")
 
         return answer
 
     async def _greet(self, request: Request) -> Response:
-        return _json(f"This is an environment server for {self._service.spec.name}.")
+        return _json(self._profile.greeting(self._service.spec.name))
 
     async def _make(self, request: Request) -> Response:
         """Create where the body does not matter."""
@@ -152,12 +160,20 @@ class _Dialect:
             return _failure(error, "create")
         if not self._profile.starts_on_create:
             return _json(self._profile.created(play))
+        if isinstance(body, _CreateAt):
+            first = _Reset(id=play.id, data_idx=body.data_idx)
+            return await self._played(self._start)(first)
         return await self._played(self._reset)(_ResetOrFirst(id=play.id, data_idx=play.id))
 
     async def _close(self, body: _Id) -> Response:
         return _json(await self._plays.close(body.id))
 
     # What follows runs while no other request uses the same id.
+
+    async def _start(self, play: Play, body: _Reset) -> JsonValue:
+        """Begin the task that a create names."""
+        await self._reset(play, body)
+        return self._profile.created(play)
 
     async def _reset(self, play: Play, body: _Reset) -> JsonValue:
         # Without a task until it succeeds: a client that overlooks the error of a refused reset
@@ -212,8 +228,10 @@ def _refuse_unless_started(play: Play) -> None:
         raise RefusedError(NOT_STARTED, play)
 
 
-def _posted(model: type[_M], handler: Callable[[_M], Awaitable[Response]]) -> _Endpoint:
-    """Return the endpoint that takes the fields of `model` from a JSON body."""
+def _posted(
+    model: type[_M], handler: Callable[[_M], Awaitable[Response]], names: Mapping[str, str]
+) -> _Endpoint:
+    """Return the endpoint that takes the fields of `model`, by these names, from a JSON body."""
 
     async def endpoint(request: Request) -> Response:
         raw = await request.body()
@@ -224,22 +242,22 @@ def _posted(model: type[_M], handler: Callable[[_M], Awaitable[Response]]) -> _E
         except (ValueError, RecursionError):
             return _unprocessable([_problem("json_invalid", ["body"], "JSON decode error")])
         try:
-            body = model.model_validate(_without_surrogates(value))
+            body = model.model_validate(_renamed(_without_surrogates(value), names))
         except ValidationError as error:
-            return _unprocessable(_problems("body", error))
+            return _unprocessable(_problems("body", error, names))
         return await handler(body)
 
     return endpoint
 
 
-def _queried(handler: Callable[[_Id], Awaitable[Response]]) -> _Endpoint:
+def _queried(handler: Callable[[_Id], Awaitable[Response]], names: Mapping[str, str]) -> _Endpoint:
     """Return the endpoint that takes the id from the query."""
 
     async def endpoint(request: Request) -> Response:
         try:
-            query = _Id.model_validate(dict(request.query_params))
+            query = _Id.model_validate(_renamed(dict(request.query_params), names))
         except ValidationError as error:
-            return _unprocessable(_problems("query", error))
+            return _unprocessable(_problems("query", error, names))
         return await handler(query)
 
     return endpoint
@@ -255,14 +273,32 @@ def _without_surrogates(value: object) -> object:
     }
 
 
+def _renamed(value: object, names: Mapping[str, str]) -> object:
+    """Return an object with the scenario's names of fields replaced by ours."""
+    if not names or not isinstance(value, dict):
+        return value
+    return {names[key]: one for key, one in value.items() if key in names} | {
+        key: one for key, one in value.items() if key not in names and key not in names.values()
+    }
+
+
 def _problem(kind: str, loc: Sequence[int | str], message: str, input_: object = None) -> _Problem:
     return {"type": kind, "loc": loc, "msg": message, "input": input_}
 
 
-def _problems(place: str, error: ValidationError) -> list[_Problem]:
-    """Return what pydantic found, in FastAPI's words."""
+def _problems(place: str, error: ValidationError, names: Mapping[str, str]) -> list[_Problem]:
+    """Return what pydantic found, in FastAPI's words and the scenario's names."""
+    theirs = {ours: name for name, ours in names.items()}
     found = error.errors(include_url=False, include_context=False)
-    return [_problem(one["type"], [place, *one["loc"]], one["msg"], one["input"]) for one in found]
+    return [
+        _problem(
+            one["type"],
+            [place, *(theirs.get(str(part), part) for part in one["loc"])],
+            one["msg"],
+            one["input"],
+        )
+        for one in found
+    ]
 
 
 def _unprocessable(problems: Sequence[_Problem]) -> Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar
 
 from agentgym_rl.envs.base import JsonValue
@@ -38,6 +39,16 @@ class Profile:
     num_levels: ClassVar[int] = 1
     max_tasks: ClassVar[int | None] = None
     """How many of our tasks AgentGym knows, if not all."""
+    field_names: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """The scenario's names of fields in requests, where they are not TextCraft's."""
+    names_first_task: ClassVar[bool] = False
+    """Whether a create names the task to start with."""
+    refusal_status: ClassVar[int] = 200
+    """Status of the answer to a mistake."""
+
+    def greeting(self, env: str) -> str:
+        """Answer GET /."""
+        return f"This is an environment server for {env}."
 
     def get_views(self) -> Mapping[str, View]:
         """Return the routes, beyond the common ones, that read an episode."""
@@ -55,11 +66,11 @@ class Profile:
         play.reward = result.reward
         play.score += result.reward
 
-    def created(self, play: Play) -> Fields:
-        """Answer a create that does not start a task."""
+    def created(self, play: Play) -> JsonValue:
+        """Answer a create that does not start a task, or one that names it."""
         return {"id": play.id}
 
-    def started(self, play: Play) -> Fields:
+    def started(self, play: Play) -> JsonValue:
         return {"id": play.id, **self.stepped(play)}
 
     def stepped(self, play: Play) -> Fields:
@@ -98,7 +109,7 @@ class ScoredProfile(Profile):
     needs_create_body = False
     is_shut_after_end = True
 
-    def started(self, play: Play) -> Fields:
+    def started(self, play: Play) -> JsonValue:
         return self.detailed(play)
 
     def stepped(self, play: Play) -> Fields:
@@ -185,6 +196,55 @@ class SciWorldProfile(ScoredProfile):
         }
 
 
+class SearchQAProfile(Profile):
+    """SearchQA: bare values for answers, and mistakes are HTTP failures.
+
+    An action is the whole text of the model, in which the environment finds the element. The
+    observation of a task is always its prompt, never the last search.
+    """
+
+    names_first_task = True
+    needs_index = True
+    index_rule = IndexRule.WRAPPED
+    field_names = MappingProxyType({"env_idx": "id", "id": "data_idx"})
+    refusal_status = 400
+
+    def greeting(self, env: str) -> str:
+        return "ok"
+
+    def get_views(self) -> Mapping[str, View]:
+        return {}
+
+    async def begin(self, service: EpisodeService, play: Play) -> None:
+        play.observation = f"{_SEARCH_PROMPT}\n\n {play.observation}"
+        play.facts = {"prompt": play.observation}
+
+    def created(self, play: Play) -> JsonValue:
+        return play.id
+
+    def started(self, play: Play) -> JsonValue:
+        return play.observation
+
+    def stepped(self, play: Play) -> Fields:
+        return {
+            "observation": play.observation,
+            "reward": play.reward,
+            "done": play.is_done,
+            "info": None,
+        }
+
+    def observed(self, play: Play) -> JsonValue:
+        super().observed(play)
+        return play.facts["prompt"]
+
+
+_SEARCH_PROMPT = """\
+Answer the question below. Whenever you have new information, reason about it first between \
+<think> and </think>. If you find that you lack knowledge, call the search engine by <search> \
+query </search> and stop; the best results come back between <information> and </information>. \
+You can search as often as you like. When you need no more, give the answer alone between <answer> \
+and </answer>, without an explanation, for example <answer> Beijing </answer>."""
+
 NOT_STARTED = "No task has been started: reset first."
 OVER = "The task is over: reset first."
 
@@ -192,6 +252,7 @@ PROFILES: Mapping[str, type[Profile]] = {
     "textcraft": Profile,
     "babyai": BabyAIProfile,
     "sciworld": SciWorldProfile,
+    "searchqa": SearchQAProfile,
 }
 
 
