@@ -28,7 +28,7 @@ const NAVIGATION = [
 const PARENT = { replay: "episodes", tokens: "episodes", group: "episodes" };
 
 const main = h("main", { id: "main", tabIndex: -1 });
-const runButton = h("button", { type: "button", class: "run-button", onclick: chooseRun });
+const runButton = h("button", { type: "button", class: "run-button", hidden: true, onclick: chooseRun });
 const liveText = h("span", { class: "live-text", role: "status" });
 const themeButton = iconButton("moon", "Switch between dark and light", switchTheme, { title: "Dark or light (t)" });
 const links = new Map();
@@ -58,6 +58,8 @@ function show() {
   const view = VIEWS[name];
   if (!view) {
     unmount();
+    runButton.hidden = true;
+    main.className = "view";
     fill(main, empty("There is no such page", `Nothing is called “${name}” here.`, h("a", { class: "button", href: "#/runs" }, "Go to the runs")));
     return;
   }

@@ -55,6 +55,12 @@ export function problemLine(answer) {
   return answer.problem ? h("p", { class: "notice text", role: "note" }, icon("warn", 15), answer.problem) : null;
 }
 
+/** How much of a run's episodes an answer rests on, while they are being read. */
+export function readingLine(index) {
+  if (!index || index.parts_read >= index.parts) return null;
+  return h("p", { class: "notice is-reading", role: "status" }, h("span", { class: "spinner", "aria-hidden": "true" }), `Reading episodes: ${Math.floor((100 * index.parts_read) / index.parts)}% so far.`);
+}
+
 /** A button that is only a picture. */
 export function iconButton(name, label, onclick, { title = label, disabled = false, className = "" } = {}) {
   return h("button", { type: "button", class: `icon-button ${className}`, "aria-label": label, title, onclick, disabled }, icon(name));

@@ -3,9 +3,9 @@
 import { empty, iconButton } from "./components.js";
 import { fill, h, icon, setText } from "./dom.js";
 import { count, isShare, metricValue } from "./format.js";
-import { Chart, faded, lineColor, plotText } from "./plot.js";
+import { Chart, faded, plotText } from "./plot.js";
 import { Curves } from "./run_store.js";
-import { color } from "./theme.js";
+import { color, lineColor, seriesColor } from "./theme.js";
 
 export const DEFAULT_METRICS = [
   "rollout/success_rate", "rollout/reward_mean", "rollout/rounds_mean", "eval/*", "train/kl", "train/entropy", "rollout/tokens_per_s",
@@ -92,7 +92,7 @@ export class CurveBoard {
     const key = this.state.runs.join("\n");
     if (key === this.legendKey) return;
     this.legendKey = key;
-    fill(this.legend, this.state.runs.map((run, index) => h("li", {}, h("i", { style: { background: `var(--series-${index % 8})` } }), run)));
+    fill(this.legend, this.state.runs.map((run, index) => h("li", {}, h("i", { style: { background: seriesColor(index) } }), run)));
   }
 
   #place(names) {
@@ -154,7 +154,7 @@ export class CurveBoard {
     const { runs, smoothing } = this.state;
     const series = runs.map((run, index) => ({ run, index, curves: this.curves.get(run) })).filter(({ curves }) => curves?.values[name]?.some((value) => value !== null));
     const last = series.map(({ curves }) => curves.values[name].findLast((value) => value !== null));
-    fill(card.latest, last.slice(0, 2).map((value, position) => h("b", { style: { color: `var(--series-${series[position].index % 8})` } }, metricValue(name, value))));
+    fill(card.latest, last.slice(0, 2).map((value, position) => h("b", { style: { color: seriesColor(series[position].index) } }, metricValue(name, value))));
     const span = this.#span();
     card.chart.update(() => chartOf(name, series, { smoothing, span }));
   }

@@ -4,7 +4,6 @@ import { h, visible } from "./dom.js";
 import { color, onTheme } from "./theme.js";
 
 const CONFIG = { displayModeBar: false, responsive: false, doubleClick: "reset", showTips: false };
-export const NUM_COLORS = 8;
 let loading = null;
 
 /** Return plotly.js. */
@@ -20,11 +19,6 @@ export function plotly() {
     document.head.append(script);
   });
   return loading;
-}
-
-/** Return the colour of the n-th line. */
-export function lineColor(index) {
-  return color(`--series-${index % NUM_COLORS}`);
 }
 
 /** Return a text as plotly shows it: in its texts a few HTML tags mean something. */

@@ -37,6 +37,18 @@ export function followSystem() {
   });
 }
 
+const NUM_SERIES = 11;
+
+/** Return the colour of the n-th of several things, for a style. */
+export function seriesColor(index) {
+  return `var(--series-${index % NUM_SERIES})`;
+}
+
+/** Return its value in the present theme. */
+export function lineColor(index) {
+  return color(`--series-${index % NUM_SERIES}`);
+}
+
 /** Return the value of a colour of the theme, e.g. color("--accent"). */
 export function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();

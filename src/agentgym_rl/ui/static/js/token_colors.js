@@ -30,7 +30,7 @@ export function scaleOf(sample, mode) {
   const values = (valuesOf(sample, mode) ?? []).filter((value, index) => value !== null && sample.mask[index]);
   if (mode === "logprob") return linear(ramps.warm, 0, -Math.max(1, -quantile(values, 0.02)), number);
   if (mode === "entropy") return linear(ramps.warm, 0, Math.max(0.1, quantile(values, 0.98)), number);
-  const most = Math.max(quantile(values.map(Math.abs), 0.98), 1e-12);
+  const most = quantile(values.map(Math.abs), 0.98) || 1;
   return linear(ramps.two, -most, most, signed);
 }
 

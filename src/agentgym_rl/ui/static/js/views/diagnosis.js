@@ -1,13 +1,14 @@
 // Diagnosis: what may be wrong with a run, in words, and the charts that show it.
 
 import { get } from "../api.js";
-import { empty, present, problemLine } from "../components.js";
+import { empty, present, problemLine, readingLine } from "../components.js";
 import { fill, h, icon } from "../dom.js";
 import { duration, number, percent, words } from "../format.js";
 import { stepAxis } from "../curve_board.js";
-import { Chart, lineColor, plotText } from "../plot.js";
+import { Chart, plotText } from "../plot.js";
 import { go, href } from "../route.js";
 import { runList } from "../run_store.js";
+import { lineColor, seriesColor } from "../theme.js";
 
 const SIGNS = { bad: "warn", warn: "warn", info: "info", good: "check" };
 const FORMATS = { share: percent, seconds: duration, tokens: number, number };
@@ -47,6 +48,7 @@ class DiagnosisView {
     this.again(answer.index);
     return [
       problemLine(answer),
+      readingLine(answer.index),
       h("section", { "aria-label": "Findings", class: "findings" }, answer.findings.length
         ? answer.findings.map((finding) => this.finding(finding))
         : h("div", { class: "finding is-good" }, icon("check", 17), h("div", {}, h("h2", {}, "Nothing stands out"), h("p", { class: "muted" }, "No sign of a collapse, a reward hack or growing replies was found.")))),
@@ -74,7 +76,7 @@ class DiagnosisView {
     }));
     return h("figure", { class: "card" },
       h("figcaption", { class: "card-head tall" }, h("div", { class: "grow" }, h("span", { class: "card-title" }, title), text ? h("p", { class: "faint card-text" }, text) : null)),
-      isPresent.length > 1 ? h("ul", { class: "board-legend in-card" }, isPresent.map(({ name }, index) => h("li", {}, h("i", { style: { background: `var(--series-${index % 8})` } }), words(name)))) : null,
+      isPresent.length > 1 ? h("ul", { class: "board-legend in-card" }, isPresent.map(({ name }, index) => h("li", {}, h("i", { style: { background: seriesColor(index) } }), words(name)))) : null,
       isPresent.length ? chart.node : h("p", { class: "state" }, "The run did not store this."));
   }
 

@@ -5,24 +5,21 @@ import { empty, outcome, present, problemLine } from "../components.js";
 import { fill, h, icon } from "../dom.js";
 import { count, number, signed, words } from "../format.js";
 import { go, href, integerOf, leave } from "../route.js";
+import { seriesColor } from "../theme.js";
 
 /**
- * Give every cell the number of its branch: episodes that acted the same so far share one. Returns
- * branches[round][episode], null after the episode's end.
+ * Give every cell the number of its branch: that of the first episode that acted the same so far.
+ * Returns branches[round][episode], null after the episode's end.
  */
 export function branchesOf(episodes) {
   const longest = Math.max(0, ...episodes.map((episode) => episode.rounds.length));
-  const known = new Map();
   const paths = episodes.map(() => "");
   const rows = [];
   for (let index = 0; index < longest; index += 1) {
-    rows.push(episodes.map((episode, column) => {
-      const round = episode.rounds[index];
-      if (!round) return null;
-      paths[column] += `\u0000${round.action ?? round.reply}`;
-      if (!known.has(paths[column])) known.set(paths[column], known.size);
-      return known.get(paths[column]);
-    }));
+    episodes.forEach(({ rounds }, column) => {
+      if (rounds[index]) paths[column] += `\u0000${rounds[index].action ?? rounds[index].reply}`;
+    });
+    rows.push(episodes.map(({ rounds }, column) => (rounds[index] ? paths.indexOf(paths[column]) : null)));
   }
   return rows;
 }
@@ -75,7 +72,7 @@ class GroupView {
     return h("div", { class: "group-row group-heads", role: "row" }, h("span", { class: "group-round", role: "columnheader" }, "round"),
       episodes.map((episode) => h("div", { class: "group-head", role: "columnheader" },
         h("a", { class: "link", href: href("replay", { run: this.params.run, episode: episode.episode }) }, `episode ${episode.sample_index}`), " ", outcome(episode),
-        h("div", { class: "faint clip", title: words(episode.stop_reason) }, `reward ${episode.reward === null ? "none" : signed(episode.reward)} · ${count(episode.num_rounds, "round")} · ${words(episode.stop_reason)}`))));
+        h("div", { class: "faint clip", title: words(episode.stop_reason) }, `reward ${episode.reward === null ? "none" : signed(episode.reward)} · ${count(episode.num_rounds, "round")}`))));
   }
 
   partingRow(index) {
@@ -91,7 +88,7 @@ class GroupView {
   cell(episode, index, branch) {
     const round = episode.rounds[index];
     const address = href("replay", { run: this.params.run, episode: episode.episode, round: index + 1 });
-    return h("div", { class: "group-cell", role: "cell", style: { "--branch": `var(--series-${branch % 8})` } },
+    return h("div", { class: "group-cell", role: "cell", style: { "--branch": seriesColor(branch) } },
       h("a", { class: "group-action mono", href: address, title: round.reply }, round.action ?? round.reply),
       round.reward ? h("span", { class: `group-reward ${round.reward > 0 ? "is-plus" : "is-minus"}` }, signed(round.reward)) : null,
       round.valid_action === false ? h("span", { class: "badge badge-warn" }, "invalid") : null,

@@ -8,6 +8,7 @@ import { episodeHead } from "../episode_head.js";
 import { duration, signed } from "../format.js";
 import { neighbour } from "../neighbours.js";
 import { go, integerOf, leave } from "../route.js";
+import { seriesColor } from "../theme.js";
 
 const ROUND_MS = 1200;
 const SPEEDS = [["0.5", "½×"], ["1", "1×"], ["2", "2×"], ["4", "4×"]];
@@ -135,7 +136,7 @@ class ReplayView {
     const earned = this.episode.rounds.slice(0, position).filter((other) => other.attempt === round?.attempt).reduce((sum, other) => sum + (other.reward ?? 0), 0);
     setText(this.stateTitle, position ? `After round ${position}` : "At the start");
     setText(this.rewardText, position ? `reward ${signed(round.reward)} · so far ${signed(earned)}` : "");
-    const parts = Object.entries(round?.seconds ?? {}).map(([name, value], index) => ({ name, value: value ?? 0, color: `var(--series-${index % 8})` }));
+    const parts = Object.entries(round?.seconds ?? {}).map(([name, value], index) => ({ name, value: value ?? 0, color: seriesColor(index) }));
     fill(this.timing, stackedBar("Time of this round", parts, duration));
     const { run, episode } = this.params;
     const load = (at) => getOnce("state", { run, episode, round: at });

@@ -7,6 +7,7 @@ import { fill, h, setText } from "../dom.js";
 import { ago, count, percent } from "../format.js";
 import { href, joined, listOf } from "../route.js";
 import { compare, isWarmStart, runList } from "../run_store.js";
+import { seriesColor } from "../theme.js";
 
 const MAX_DEFAULT_RUNS = 2;
 
@@ -102,7 +103,7 @@ class RunsView {
     const success = run.latest?.["rollout/success_rate"];
     const progress = run.target_steps ? Math.min(1, run.steps / run.target_steps) : 0;
     fill(node,
-      h("input", { type: "checkbox", class: "run-check", "aria-label": `Show the curves of ${run.run}`, checked: position >= 0, style: position >= 0 ? { "accent-color": `var(--series-${position % 8})` } : {}, onchange: (event) => this.toggle(run.run, event.target.checked) }),
+      h("input", { type: "checkbox", class: "run-check", "aria-label": `Show the curves of ${run.run}`, checked: position >= 0, style: position >= 0 ? { "accent-color": seriesColor(position) } : {}, onchange: (event) => this.toggle(run.run, event.target.checked) }),
       h("div", { class: "grow" },
         h("div", { class: "run-line" },
           h("a", { class: "run-link clip", href: href("run", { run: run.run }), title: run.run }, run.run),

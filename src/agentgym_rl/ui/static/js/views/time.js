@@ -4,10 +4,10 @@ import { get } from "../api.js";
 import { empty, figure, present, problemLine, segmented } from "../components.js";
 import { fill, h } from "../dom.js";
 import { count, duration, number, percent, words } from "../format.js";
-import { Chart, lineColor, plotText } from "../plot.js";
+import { Chart, plotText } from "../plot.js";
 import { href, integerOf } from "../route.js";
 import { runList } from "../run_store.js";
-import { color } from "../theme.js";
+import { color, lineColor, seriesColor } from "../theme.js";
 
 class TimeView {
   constructor(root, context) {
@@ -80,7 +80,7 @@ class TimeView {
     const whole = sum(total);
     const isChosen = at >= 0;
     const row = (name, swatch, seconds, isLast = false) => h("tr", { class: isLast ? "is-total" : "" },
-      h("td", {}, h("i", { class: "swatch", style: swatch === null ? {} : { background: `var(--series-${swatch % 8})` } }), words(name)),
+      h("td", {}, h("i", { class: "swatch", style: swatch === null ? {} : { background: seriesColor(swatch) } }), words(name)),
       h("td", { class: "number" }, duration(sum(seconds))),
       h("td", { class: "number" }, percent(sum(seconds) / (whole || 1))),
       h("td", { class: "number" }, duration(sum(seconds) / steps.length)),

@@ -1,5 +1,5 @@
 // Token view: every token of a sample, coloured by what training sees. Long samples stay smooth:
-// tokens are made in chunks, which the browser lays out and we colour only where they are seen.
+// tokens are in chunks, which the browser lays out, and we split and colour, only where they are seen.
 
 import { get, getOnce } from "../api.js";
 import { empty, present, problemLine, segmented, select } from "../components.js";
@@ -85,37 +85,47 @@ class TokensView {
     });
   }
 
+  /** A run of tokens, as one text until it comes into view. */
   chunk(start, end) {
     const node = document.createElement("div");
+    const text = this.sample.tokens.slice(start, end).map(shown).join("");
     node.className = "token-chunk";
+    node.textContent = text;
     node.start = start;
     node.end = end;
-    let shownLines = 1;
-    for (let index = start; index < end; index += 1) {
-      const span = document.createElement("span");
-      span.className = "tok";
-      span.index = index;
-      const text = this.sample.tokens[index];
-      span.textContent = shown(text);
-      shownLines += text.includes("\n") ? 1 : 0;
-      if (this.sample.reward?.[index]) span.classList.add("has-reward");
-      this.spans[index] = span;
-      node.append(span);
-    }
-    node.style.setProperty("contain-intrinsic-height", `auto ${Math.max(shownLines, Math.ceil((end - start) / 22)) * 21}px`);
+    const numLines = Math.max(text.split("\n").length, Math.ceil(text.length / 110));
+    node.style.setProperty("contain-intrinsic-height", `auto ${numLines * 21}px`);
     this.seen.observe(node);
     this.chunks.push(node);
     return node;
   }
 
+  /** Give every token of a chunk an element of its own. */
+  split(node) {
+    if (node.isSplit) return;
+    node.isSplit = true;
+    const spans = document.createDocumentFragment();
+    for (let index = node.start; index < node.end; index += 1) {
+      const span = document.createElement("span");
+      span.className = this.sample.reward?.[index] ? "tok has-reward" : "tok";
+      span.index = index;
+      span.textContent = shown(this.sample.tokens[index]);
+      this.spans[index] = span;
+      spans.append(span);
+    }
+    node.replaceChildren(spans);
+  }
+
   colorChunk(node) {
+    this.split(node);
     if (node.colored === this.coloring) return;
     node.colored = this.coloring;
     const values = valuesOf(this.sample, this.mode);
     const { mask } = this.sample;
     for (let index = node.start; index < node.end; index += 1) {
       const isColored = mask[index] || this.mode === "mask";
-      this.spans[index].style.backgroundColor = (isColored && this.scale.color(values[index])) || "";
+      const background = isColored ? this.scale.color(values[index]) : null;
+      if (background || this.spans[index].style.backgroundColor) this.spans[index].style.backgroundColor = background ?? "";
     }
   }
 
@@ -156,8 +166,11 @@ class TokensView {
   mark(token, { scroll }) {
     this.spans[this.selected]?.classList.remove("is-selected");
     this.selected = token;
-    this.spans[token]?.classList.add("is-selected");
-    if (scroll && token !== null) this.spans[token].scrollIntoView({ block: "nearest" });
+    if (token !== null) {
+      this.split(this.chunks.find((node) => token < node.end));
+      this.spans[token].classList.add("is-selected");
+      if (scroll) this.spans[token].scrollIntoView({ block: "nearest" });
+    }
     this.map.mark(token);
     this.describe(token);
   }
