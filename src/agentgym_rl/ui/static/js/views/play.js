@@ -6,6 +6,7 @@ import { part } from "../conversation.js";
 import { fill, h, icon, setText } from "../dom.js";
 import { count, number, signed } from "../format.js";
 import { integerOf } from "../route.js";
+import { compare, isWarmStart, runList } from "../run_store.js";
 import { stateOf } from "./replay.js";
 
 class PlayView {
@@ -167,11 +168,18 @@ class PlayView {
   async loadModels() {
     this.models = [];
     const { models } = await get("models", {}, { signal: this.context.signal }).catch(() => ({ models: [] }));
-    this.models = models.map((model) => (typeof model === "string" ? model : model.model ?? model.path));
-    if (!this.modelName && this.models.length) this.chosenModel = this.models[0];
+    this.models = models;
+    if (!this.modelName) this.chosenModel = this.likelyModel(models);
     if (this.model && !this.model.value) this.model.value = this.modelName;
     const list = this.moves.querySelector("datalist");
     if (list) fill(list, this.models.map((model) => h("option", { value: model })));
+  }
+
+  /** Return the model of the newest run in this environment, or else any. */
+  likelyModel(models) {
+    const runs = (runList.runs ?? []).filter((run) => models.includes(`${run.run}/model`) && !isWarmStart(run));
+    const [best] = runs.toSorted((a, b) => (b.env === this.env.name) - (a.env === this.env.name) || compare(b.updated_at, a.updated_at));
+    return best ? `${best.run}/model` : models[0];
   }
 
   async act(action) {
