@@ -21,6 +21,7 @@ from pathlib import Path
 from statistics import median
 from urllib.parse import urlencode
 
+import psutil
 from rich.console import Console
 from rich.table import Table
 from ui_episodes import LONG_EPISODE, NEEDLE, Size, write_run
@@ -101,11 +102,14 @@ def _measure(folder: Path, size: Size, repeats: int) -> None:
     size_mb = sum(file.stat().st_size for file in run.rglob("*.*")) / 1e6
     console.print(f"{size.num_parts} parts of {size.episodes_per_part} episodes, {size_mb:.0f} MB")
     cold: list[float] = []
-    with _server(folder) as (url, start_s):
+    with _server(folder) as (url, start_s, process):
         console.print(f"the server answers after {start_s:.2f} s")
         cold += [_ask(url, route, parameters)[0] for _, route, parameters, _ in routes]
         indexed_s = _wait_for_index(url)
-        console.print(f"all parts are in the index {indexed_s:.1f} s after that")
+        memory_mb = psutil.Process(process).memory_info().rss / 1e6
+        console.print(
+            f"all parts are in the index {indexed_s:.1f} s after that; memory {memory_mb:.0f} MB"
+        )
         warm = [
             median(_ask(url, route, parameters)[0] for _ in range(repeats))
             for _, route, parameters, _ in routes
@@ -148,7 +152,7 @@ def _wait_for_index(url: str) -> float:
 
 
 @contextmanager
-def _server(folder: Path) -> Iterator[tuple[str, float]]:
+def _server(folder: Path) -> Iterator[tuple[str, float, int]]:
     started = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, "ui", str(folder), "--port", "0", "--no-open"],
@@ -158,7 +162,7 @@ def _server(folder: Path) -> Iterator[tuple[str, float]]:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        yield line.split(" at ")[1].split()[0], time.perf_counter() - started
+        yield line.split(" at ")[1].split()[0], time.perf_counter() - started, process.pid
     finally:
         process.terminate()
         process.wait(10)

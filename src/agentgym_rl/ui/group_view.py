@@ -11,13 +11,16 @@ from agentgym_rl.ui.filters import EpisodePage
 from agentgym_rl.ui.index import EpisodeIndex
 
 _MAX_EPISODES = 64
+_WAIT_S = 2.0
+"""For the part that holds the group, while the index is being read."""
 
 
 def group_view(
     index: EpisodeIndex, wanted: EpisodePage, read: Callable[[str], Record]
 ) -> dict[str, object]:
     """Return the group that a filter names by phase, step and group; `read` gives an episode."""
-    index.refresh(first=f"{wanted.phase}-{wanted.step_min:06d}.parquet")
+    part = f"{wanted.phase}-{wanted.step_min:06d}.parquet"
+    index.refresh(first=part, budget_s=_WAIT_S)
     page = wanted.model_copy(update={"limit": _MAX_EPISODES, "sort": "step"})
     found = list_episodes(index, page)
     rows = found["rows"]

@@ -84,7 +84,7 @@ class EpisodeIndex:
     def refresh(self, *, budget_s: float = 0.25, first: str = "") -> IndexState:
         """Follow the folder for a while; what takes longer goes on in the background.
 
-        A part of the name `first` is read before all others.
+        A part of the name `first` is read before all others, and nothing after it is waited for.
         """
         deadline = time.monotonic() + budget_s
         if first:
@@ -92,7 +92,7 @@ class EpisodeIndex:
         if self._working.acquire(timeout=budget_s):
             try:
                 self._list()
-                while self._read_some(deadline - time.monotonic()):
+                while not self._has(first) and self._read_some(deadline - time.monotonic()):
                     pass
             finally:
                 self._working.release()
@@ -154,6 +154,9 @@ class EpisodeIndex:
             with self._working:
                 is_left = self._read_some(_BATCH_S)
 
+    def _has(self, name: str) -> bool:
+        return any(part.name == name for part in (*self._known, *self._broken)) if name else False
+
     def _list(self) -> None:
         now = time.monotonic()
         if now - self._listed[0] > _FRESH_S:
@@ -195,13 +198,14 @@ class EpisodeIndex:
         first = self._numbers
         self._numbers += len(batch)
         found = list(self._pool.map(self._columns, batch, range(first, first + len(batch))))
+        # Names first: whoever asks meanwhile may meet rows as soon as they are in.
+        self._stems |= {number: part.stem for number, part in enumerate(batch, start=first)}
         columns = [item for item in found if isinstance(item, PartColumns)]
         if columns:
             self._insert(columns)
         for number, (part, item) in enumerate(zip(batch, found, strict=True), start=first):
             if isinstance(item, PartColumns):
                 self._known[part] = number
-                self._stems[number] = part.stem
             else:
                 self._broken[part] = item
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from pathlib import Path
 
@@ -18,6 +17,7 @@ logger = logging.getLogger(__name__)
 
 _COUNTING_S = 0.2
 """For reading the footers of parts, in one request; what is left is counted in the next."""
+_SETTLED_NS = 5_000_000_000
 _RECENT_S = 120.0
 """Where locks cannot be seen, a run whose metrics are younger counts as live."""
 
@@ -27,8 +27,8 @@ class Overview:
 
     def __init__(self, catalog: RunCatalog) -> None:
         self._catalog = catalog
-        self._lock = threading.Lock()
         self._counts: dict[tuple[str, PartFile], int] = {}
+        self._totals: dict[str, tuple[int, int, str | None]] = {}
 
     def runs(self) -> dict[str, object]:
         """Return every run, the one that changed last first."""
@@ -72,20 +72,27 @@ class Overview:
 
     def _count(self, run: str, deadline: float) -> tuple[int | None, str | None]:
         """Return the number of stored episodes (None: not counted yet), and what is broken."""
-        folder, num_broken, total = self._catalog.episodes(run), 0, 0
+        folder = self._catalog.episodes(run)
+        # Adding and replacing parts changes the folder's own time; a very young one may do so
+        # again within the clock's resolution.
+        changed_ns = folder.stat().st_mtime_ns
+        known = self._totals.get(str(folder))
+        if known is not None and known[0] == changed_ns:
+            return known[1], known[2]
+        num_broken, total = 0, 0
         for part in list_parts(folder):
             key = (str(folder), part)
-            with self._lock:
-                count = self._counts.get(key)
+            count = self._counts.get(key)
             if count is None:
                 if time.monotonic() > deadline:
                     return None, None
-                count = num_rows(folder / part.name)
-                with self._lock:
-                    self._counts[key] = count
+                count = self._counts[key] = num_rows(folder / part.name)
             num_broken += count < 0
             total += max(count, 0)
-        return total, f"{num_broken} part(s) of episodes cannot be read" if num_broken else None
+        problem = f"{num_broken} part(s) of episodes cannot be read" if num_broken else None
+        if time.time_ns() - changed_ns > _SETTLED_NS:
+            self._totals[str(folder)] = (changed_ns, total, problem)
+        return total, problem
 
 
 def _latest(rows: list[Row]) -> dict[str, float | None]:
