@@ -27,7 +27,7 @@ def training(runs: Path) -> Iterator[subprocess.Popen[bytes]]:
     recipe = runs.parent / "recipe.toml"
     recipe.write_text(RECIPE, encoding="utf-8")
     program = "from agentgym_rl.cli.main import main; main()"
-    changes = ["training.steps=14", "eval.every=7"]
+    changes = ["training.steps=8", "eval.every=8", "warm_start.steps=8", "warm_start.num_demos=16"]
     command = [sys.executable, "-c", program, "train", str(recipe), *changes]
     process = subprocess.Popen(
         [*command, "--run-dir", str(runs / "live")], stdout=subprocess.DEVNULL

@@ -63,6 +63,20 @@ def test_metrics_are_searched_enlarged_and_smoothed(page: Page, url: str):
     assert num_points(page, "train/entropy") == 6
 
 
+def test_curves_asked_for_twice_at_once_have_each_step_once(page: Page, url: str):
+    show(page, url, "#/runs")
+    steps = page.evaluate(
+        """async () => {
+            const {Curves} = await import('/js/run_store.js');
+            const curves = new Curves('grid');
+            await Promise.all(['train/kl', 'train/kl', 'train/entropy'].map(
+                name => curves.refresh([name])));
+            return [curves.steps, curves.values['train/kl'].length];
+        }"""
+    )
+    assert steps == [[1, 2, 3, 4, 5, 6], 6]
+
+
 def test_a_run_has_its_facts_and_its_configuration(page: Page, url: str):
     show(page, url, "#/run?run=grid")
     expect(page.get_by_label("config.toml")).to_contain_text('name = "babyai"')

@@ -4,7 +4,7 @@ import { empty, iconButton } from "./components.js";
 import { fill, h, icon, setText } from "./dom.js";
 import { count, isShare, metricValue } from "./format.js";
 import { Chart, faded, plotText } from "./plot.js";
-import { Curves } from "./run_store.js";
+import { Curves, runList } from "./run_store.js";
 import { color, lineColor, seriesColor } from "./theme.js";
 
 export const DEFAULT_METRICS = [
@@ -79,7 +79,7 @@ export class CurveBoard {
     const results = await Promise.all(this.state.runs.map(async (run) => {
       if (!this.curves.has(run)) this.curves.set(run, new Curves(run));
       try {
-        return await this.curves.get(run).refresh(names, this.state.signal);
+        return await this.curves.get(run).refresh(names, { numSteps: runList.find(run)?.steps ?? null, signal: this.state.signal });
       } catch (error) {
         if (error.name === "AbortError" || error.type) return false; // the list of runs tells of it
         throw error;

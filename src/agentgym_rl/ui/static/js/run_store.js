@@ -80,31 +80,46 @@ class RunList {
 export class Curves {
   constructor(run) {
     this.run = run;
+    this.latest = Promise.resolve();
+    this.told = 0;
     this.reset();
   }
 
   reset() {
     this.steps = [];
     this.values = {};
-    this.version = 0;
   }
 
-  /** Bring the metrics up to date; returns whether anything changed. */
-  async refresh(names, signal) {
+  /**
+   * Bring the metrics up to date; returns whether anything changed. Calls wait for each other, or
+   * two would add the same steps. `numSteps` is how far the run is, as the list of runs tells.
+   */
+  refresh(names, { numSteps = null, signal } = {}) {
+    const next = this.latest.then(() => this.#refresh(names, { numSteps, signal }));
+    this.latest = next.catch(() => false);
+    return next;
+  }
+
+  async #refresh(names, { numSteps, signal }) {
+    const isAgain = numSteps !== null && numSteps < this.told; // a run that was resumed makes steps anew
+    this.told = numSteps ?? this.told;
+    if (isAgain) this.reset();
     const missing = names.filter((name) => !(name in this.values));
     const known = Object.keys(this.values);
     let changed = false;
-    if (known.length) changed = await this.#extend(known, signal);
+    if (known.length && numSteps !== this.steps.at(-1)) changed = await this.#extend(known, signal);
     if (missing.length) {
       const { steps, values } = await get("metrics", { run: this.run, names: missing.join(",") }, { signal });
       const isSame = !known.length || (steps.length === this.steps.length && steps.at(-1) === this.steps.at(-1));
-      if (!isSame) return this.#again(names, signal);
+      if (!isSame) {
+        this.reset();
+        return this.#refresh(names, { numSteps: null, signal });
+      }
       this.steps = steps;
       for (const name of missing) this.values[name] = values[name] ?? steps.map(() => null);
       changed = true;
     }
-    this.version += changed ? 1 : 0;
-    return changed;
+    return changed || isAgain;
   }
 
   async #extend(names, signal) {
@@ -114,11 +129,6 @@ export class Curves {
     for (const name of names) this.values[name].push(...(values[name] ?? steps.map(() => null)));
     this.steps.push(...steps);
     return true;
-  }
-
-  async #again(names, signal) {
-    this.reset();
-    return this.refresh(names, signal);
   }
 
   /** Return [first step, last step, horizon] of each stage in which the horizon stayed the same. */

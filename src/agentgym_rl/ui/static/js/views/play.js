@@ -92,13 +92,16 @@ class PlayView {
     this.side.classList.add("is-idle");
   }
 
+  /** Choose any task; returns it. */
   random() {
     const { tasks } = this.tasks;
-    this.context.set({ task: tasks[Math.floor(Math.random() * tasks.length)].index });
+    const task = tasks[Math.floor(Math.random() * tasks.length)].index;
+    this.context.set({ task });
+    return task;
   }
 
-  async start() {
-    const { env, split, task } = this;
+  async start(task = this.task) {
+    const { env, split } = this;
     this.close();
     fill(this.talk, loading("Starting"));
     const name = Symbol("start");
@@ -117,7 +120,7 @@ class PlayView {
       this.drawSetup();
       this.input.focus();
     } catch (error) {
-      if (error.name !== "AbortError") fill(this.talk, failure(error, () => this.start()));
+      if (error.name !== "AbortError") fill(this.talk, failure(error, () => this.start(task)));
     }
   }
 
@@ -132,7 +135,7 @@ class PlayView {
 
   drawMoves(actions) {
     if (this.isOver) {
-      fill(this.moves, h("div", { class: "row play-over" }, h("b", {}, "The episode is over."), h("button", { type: "button", class: "button primary", onclick: () => this.start() }, "Play it again"), h("button", { type: "button", class: "button", onclick: () => { this.random(); this.start(); } }, "Another task")));
+      fill(this.moves, h("div", { class: "row play-over" }, h("b", {}, "The episode is over."), h("button", { type: "button", class: "button primary", onclick: () => this.start() }, "Play it again"), h("button", { type: "button", class: "button", onclick: () => this.start(this.random()) }, "Another task")));
       return;
     }
     const shownActions = h("div", { class: "play-actions", role: "group", "aria-label": "Available actions" });
