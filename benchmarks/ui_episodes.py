@@ -152,11 +152,12 @@ def _part(step: int, size: Size, share: float, rng: np.random.Generator) -> pa.T
         "error": [None] * num,
         "messages": _messages_column(step, rounds),
         "rounds": rounds,
+        "usage": [None] * num,
         "samples": _samples_column(num, size.tokens_per_episode, rng),
     }
     arrays = [
         value if isinstance(value, pa.Array) else pa.array(value, SCHEMA.field(name).type)
-        for name, value in columns.items()
+        for name, value in ((name, columns[name]) for name in SCHEMA.names)
     ]
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
