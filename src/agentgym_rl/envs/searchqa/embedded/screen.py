@@ -1,10 +1,11 @@
-"""Tries every question with the real index and lists those that will not do.
+"""Tries the questions with the real index and lists those that will not do.
 
     python -m agentgym_rl.envs.searchqa.embedded.screen
 
-A question is screened out if one search with its own text finds all it needs, or the answer, though
-it should take several; or if a query of its path does not find its passage among the first three.
-What is dropped is replaced by other drafts, which are tried in turn, until all pass.
+A question that should take several searches is screened out if one search with its own text finds
+all its gold passages, or has the answer in the first passage. Any question is screened out if a
+query of its path does not find its passage among the first three. What is dropped is replaced by
+other drafts, which are tried in turn, until all pass. What was listed before stays listed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from agentgym_rl.envs.searchqa.embedded.choose import choose
 from agentgym_rl.envs.searchqa.embedded.draft import Draft
 from agentgym_rl.envs.searchqa.embedded.names import fold
 from agentgym_rl.envs.searchqa.embedded.pool import Pool
-from agentgym_rl.envs.searchqa.embedded.screened import save_screened_out
+from agentgym_rl.envs.searchqa.embedded.screened import load_screened_out, save_screened_out
 from agentgym_rl.envs.searchqa.embedded.store import embedded_corpus_file
 from agentgym_rl.envs.searchqa.embedded.world import load_world
 from agentgym_rl.envs.searchqa.retrieval.base import Hit, Retriever
@@ -44,7 +45,7 @@ def is_wanting(draft: Draft, retriever: Retriever) -> bool:
         hits = retriever.search([draft.text], TOPK)[0]
         if set(draft.gold) <= {hit.passage.id for hit in hits}:
             return True
-        if draft.category != "comparison" and holds_answer(hits, draft.answers):
+        if draft.category != "comparison" and holds_answer(hits[:1], draft.answers):
             return True
     found = retriever.search([hop.query for hop in draft.path], TOPK)
     return any(
@@ -72,9 +73,9 @@ def _chosen(pool: Pool, screened_out: frozenset[str], *, room: float) -> list[Dr
 
 
 def main() -> None:
-    """Write the list anew."""
+    """Add to the list what does not pass now."""
     with open_retriever(RetrieverOptions(corpus=str(embedded_corpus_file()))) as retriever:
-        save_screened_out(screen(Pool(load_world()), retriever, frozenset()))
+        save_screened_out(screen(Pool(load_world()), retriever, load_screened_out()))
 
 
 if __name__ == "__main__":

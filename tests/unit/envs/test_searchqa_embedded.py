@@ -1,0 +1,280 @@
+"""The embedded corpus and its questions: facts, prose, splits, and what the index makes of them.
+
+Everything is made once in a session, in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from agentgym_rl.envs.searchqa.embedded import choose, screen, store
+from agentgym_rl.envs.searchqa.embedded.answers import minutes_answers
+from agentgym_rl.envs.searchqa.embedded.countries import number_in
+from agentgym_rl.envs.searchqa.embedded.draft import Draft
+from agentgym_rl.envs.searchqa.embedded.films import Film, Person
+from agentgym_rl.envs.searchqa.embedded.names import fold, listed, plain, slug
+from agentgym_rl.envs.searchqa.embedded.pool import Pool
+from agentgym_rl.envs.searchqa.embedded.screened import load_screened_out
+from agentgym_rl.envs.searchqa.embedded.splits import SPLITS, Split, split_of
+from agentgym_rl.envs.searchqa.embedded.world import World, load_world
+from agentgym_rl.envs.searchqa.passages import Passage
+from agentgym_rl.envs.searchqa.questions import Hop, Question
+from agentgym_rl.envs.searchqa.retrieval.base import Retriever
+from agentgym_rl.envs.searchqa.retrieval.open import RetrieverOptions, open_retriever
+from agentgym_rl.errors import ConfigError
+
+SAMPLE = 150
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache folder of this session, with nothing in it at first."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def made(cache: Path) -> dict[Split, tuple[Question, ...]]:
+    """All questions; making them makes the corpus as well."""
+    os.environ["AGENTGYM_CACHE"], before = str(cache), os.environ.get("AGENTGYM_CACHE")
+    try:
+        store.embedded_questions.cache_clear()
+        return {split: store.embedded_questions(split) for split in SPLITS}
+    finally:
+        del os.environ["AGENTGYM_CACHE"]
+        if before is not None:
+            os.environ["AGENTGYM_CACHE"] = before
+
+
+@pytest.fixture(scope="session")
+def corpus(cache: Path, made: dict[Split, tuple[Question, ...]]) -> dict[str, Passage]:
+    """The passages by id."""
+    file = next(cache.glob("searchqa/embedded-*/corpus.jsonl"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AGENTGYM_CACHE", str(cache))
+        assert store.embedded_corpus_file() == file
+        passages = list(store.embedded_corpus())
+    assert len({passage.id for passage in passages}) == len(passages)
+    return {passage.id: passage for passage in passages}
+
+
+@pytest.fixture(scope="session")
+def retriever(cache: Path, corpus: dict[str, Passage]) -> Retriever:
+    """The real index of the embedded corpus."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AGENTGYM_CACHE", str(cache))
+        return open_retriever(RetrieverOptions(corpus=str(store.embedded_corpus_file())))
+
+
+@pytest.fixture(scope="session")
+def world() -> World:
+    return load_world()
+
+
+@pytest.fixture(scope="session")
+def drafts(world: World) -> dict[Split, list[Draft]]:
+    """The questions with what they do not keep: kind and bridge entities."""
+    return choose.choose(Pool(world), load_screened_out())
+
+
+def sample(questions: tuple[Question, ...]) -> list[Question]:
+    """Return questions from all over the split."""
+    return list(questions[:: len(questions) // SAMPLE])
+
+
+def film(number: int, name: str, year: int) -> Film:
+    """Return a film without any facts but these."""
+    nobody: tuple[str, ...] = ()
+    return Film(
+        number, name, year, None, (), "", nobody, nobody, nobody, None, (), (), "", None, ()
+    )
+
+
+def test_names():
+    assert plain("Łódź and Malmö, Tórshavn") == "Lodz and Malmo, Torshavn"
+    assert fold("Who's Afraid — of Ørsted?") == "whos afraid of orsted"
+    assert slug("Andrei Tarkovsky Jr.") == "andrei-tarkovsky-jr"
+    assert listed(["a", "b", "c"]) == "a, b and c"
+    assert minutes_answers(161)[:2] == ("161 minutes", "161")
+    assert "2 hours 41 minutes" in minutes_answers(161)
+    assert number_in("1.284 million sq km") == 1_284_000
+    assert number_in("none") is None
+
+
+def test_credits_of_two_lives_are_not_one_person():
+    early, late = film(1, "a", 1968), film(2, "b", 2008)
+    assert Person("Ann Lee", (late,), (), (film(3, "c", 2004),)).is_one_person
+    assert not Person("Ann Lee", (late,), (), (early,)).is_one_person
+    assert not Person("Madonna", (), (), (late,)).is_one_person
+
+
+def test_the_corpus_is_large_and_its_titles_are_unique(corpus: dict[str, Passage]):
+    assert len(corpus) >= 57_000
+    titles = Counter(passage.title for passage in corpus.values())
+    assert titles.most_common(1)[0][1] == 1
+    kinds = Counter(passage_id.split("-")[0] for passage_id in corpus)
+    assert set(kinds) == {"film", "person", "city", "country"}
+    assert min(kinds.values()) > 10_000
+    assert max(len(passage.text) for passage in corpus.values()) < 4000
+    assert all(passage.text and "\n" not in passage.title for passage in corpus.values())
+
+
+def test_facts_that_everybody_knows(corpus: dict[str, Passage], world: World):
+    by_title = {passage.title: passage for passage in corpus.values()}
+    alien = by_title["Alien (1979 film)"].text
+    assert "Ridley Scott" in alien and "Sigourney Weaver" in alien
+    assert "Alien (1979)" in by_title["Ridley Scott"].text
+    assert "The capital of France is Paris." in by_title["France: Capital"].text
+    assert (
+        "a population of" in by_title["Toulouse"].text or "inhabitants" in by_title["Toulouse"].text
+    )
+    france = next(country for country in world.countries if country.name == "France")
+    assert ("sp", 646.0) in france.borders
+
+
+def test_the_splits_have_their_sizes_and_every_cell(made: dict[Split, tuple[Question, ...]]):
+    for split, questions in made.items():
+        assert 0.9 * choose.NUM_QUESTIONS[split] <= len(questions) <= choose.NUM_QUESTIONS[split]
+        assert [question.index for question in questions] == list(range(len(questions)))
+        cells = Counter((question.category, question.hops) for question in questions)
+        assert set(cells) == set(choose.SHARES)
+        assert cells["single", 1] < 0.08 * len(questions)
+    texts = [question.text for questions in made.values() for question in questions]
+    assert len(set(texts)) == len(texts)
+
+
+def test_questions_are_whole(made: dict[Split, tuple[Question, ...]], corpus: dict[str, Passage]):
+    for question in (question for questions in made.values() for question in questions):
+        assert question.text.endswith("?") and question.answers and question.path
+        assert question.hops == len(question.gold)
+        assert set(question.gold) == {hop.passage_id for hop in question.path}
+        assert all(passage_id in corpus for passage_id in question.gold)
+
+
+def test_the_last_gold_passage_holds_the_answer(
+    made: dict[Split, tuple[Question, ...]], corpus: dict[str, Passage]
+):
+    for question in made["test"]:
+        if question.category != "comparison":
+            text = fold(corpus[question.path[-1].passage_id].contents)
+            assert fold(question.answers[0].split(" ")[0]) in text, question
+
+
+def test_no_query_holds_what_it_has_yet_to_find(made: dict[Split, tuple[Question, ...]]):
+    for question in made["test"]:
+        known = fold(question.text)
+        for hop in question.path:
+            if question.category == "bridge":
+                assert f" {fold(hop.finding)} " not in f" {fold(hop.query)} ", question
+                assert f" {fold(hop.finding)} " not in f" {known} ", question
+            known += f" {fold(hop.finding)} "
+
+
+def test_splits_share_no_bridge_entity(drafts: dict[Split, list[Draft]]):
+    bridges = {
+        split: {bridge for draft in drafts[split] for bridge in draft.bridges} for split in SPLITS
+    }
+    assert all(draft.bridges for split in SPLITS for draft in drafts[split])
+    assert not bridges["train"] & bridges["dev"]
+    assert not bridges["train"] & bridges["test"]
+    assert not bridges["dev"] & bridges["test"]
+
+
+def test_what_is_hidden_is_a_bridge_entity(drafts: dict[Split, list[Draft]]):
+    for draft in drafts["test"]:
+        if draft.category != "bridge":
+            continue
+        keys = " ".join(draft.bridges)
+        for hop in draft.path[:-1]:
+            is_person = any(fold(hop.finding) in key for key in draft.bridges)
+            assert is_person or "film " in keys or "country " in keys, draft
+
+
+def test_an_entity_has_one_split():
+    assert split_of(("person ann lee", "film 7 by ann lee")) in SPLITS
+    many = {split_of((f"person {number}",)) for number in range(40)}
+    assert many == set(SPLITS)
+    assert split_of([f"person {number}" for number in range(40)]) is None
+
+
+def test_the_choice_is_the_same_again(
+    drafts: dict[Split, list[Draft]], made: dict[Split, tuple[Question, ...]]
+):
+    for split in SPLITS:
+        again = [draft.as_question(index) for index, draft in enumerate(drafts[split])]
+        assert tuple(again) == made[split]
+
+
+def test_the_order_of_hashes_does_not_matter():
+    program = (
+        "from agentgym_rl.envs.searchqa.embedded.names import digest, shuffled\n"
+        "print(digest('x'), shuffled({'a', 'b', 'c', 'd'}, 's', str))"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(outputs) == 1
+
+
+def test_experts_queries_find_their_passages(
+    made: dict[Split, tuple[Question, ...]], retriever: Retriever
+):
+    hops = [hop for question in sample(made["test"]) for hop in question.path]
+    found = retriever.search([hop.query for hop in hops], screen.TOPK)
+    hits = [
+        hop.passage_id in {hit.passage.id for hit in hits}
+        for hop, hits in zip(hops, found, strict=True)
+    ]
+    assert sum(hits) >= 0.95 * len(hits)
+
+
+def test_one_search_is_not_enough(made: dict[Split, tuple[Question, ...]], retriever: Retriever):
+    questions = [question for question in sample(made["test"]) if question.category != "single"]
+    found = retriever.search([question.text for question in questions], screen.TOPK)
+    all_gold = [
+        set(question.gold) <= {hit.passage.id for hit in hits}
+        for question, hits in zip(questions, found, strict=True)
+    ]
+    answered = [
+        screen.holds_answer(hits[:1], question.answers)
+        for question, hits in zip(questions, found, strict=True)
+    ]
+    assert sum(all_gold) <= 0.02 * len(questions)
+    assert sum(answered) < 0.25 * len(questions)
+
+
+def test_drafts_that_give_themselves_away():
+    path = (Hop("a", "film-1", "Ann Lee"), Hop("b", "film-2", "Toy Story"))
+    draft = Draft("k", "bridge", 'Who made "Toy Story 2"?', ("Toy Story",), path, ())
+    assert draft.gives_itself_away
+    assert not Draft("k", "bridge", "Who made it?", ("Toy Story",), path, ()).gives_itself_away
+
+
+def test_what_was_made_once_is_read_fast(
+    cache: Path, made: dict[Split, tuple[Question, ...]], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("AGENTGYM_CACHE", str(cache))
+    store.embedded_questions.cache_clear()
+    started = time.process_time()
+    again = store.embedded_questions("train")
+    assert time.process_time() - started < 1.0
+    assert again == made["train"]
+    assert not list(cache.glob("searchqa/embedded-*.*"))
+
+
+def test_a_split_that_there_is_not():
+    with pytest.raises(ConfigError, match="train, dev, test"):
+        store.embedded_questions("validation")  # pyrefly: ignore[bad-argument-type]
