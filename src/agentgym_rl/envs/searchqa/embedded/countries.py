@@ -70,6 +70,9 @@ _FORMS = {
 # Not sovereign in everybody's eyes, or with a capital that is in dispute.
 _DISPUTED = frozenset({"kv", "we", "gz", "wi", "tw", "is"})
 
+# The Factbook counts Western Sahara in.
+_DISPUTED_BORDERS = frozenset({"mo"})
+
 _SKIPPED = re.compile(r"telephone|FAX|e-?mail|mailing address|chancery|Map references", re.I)
 _NUMBER = re.compile(r"-?[\d,]*\.?\d+")
 _SCALE = {"thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12}
@@ -184,7 +187,9 @@ def _country(code: str, data: _Json, geo: GeoCountry | None, codes: Mapping[str,
         domain=_domain(_text(data, "Communications", "Internet country code")),
         area_km2=number_in(_text(data, "Geography", "Area", "total ")),
         median_age=number_in(_text(data, "People and Society", "Median age", "total")),
-        borders=_borders(_text(data, "Geography", "Land boundaries", "border countries"), codes),
+        borders=()
+        if code in _DISPUTED_BORDERS
+        else _borders(_text(data, "Geography", "Land boundaries", "border countries"), codes),
     )
 
 

@@ -20,6 +20,12 @@ _LETTERS = str.maketrans(
 )
 
 
+_TAKES_ARTICLE = re.compile(
+    r"United|Netherlands|Philippines|People's|Soviet|Czech R|Bahamas|Gambia|Maldives|Comoros|"
+    r"Democratic R|Republic|Central|Dominican R|Solomon|Marshall|Vatican|Cayman|Faroe|British"
+)
+
+
 @cache
 def plain(name: str) -> str:
     """Return the name without accents, e.g. "Lodz" for "Łódź"."""
@@ -59,6 +65,11 @@ def pick(options: Sequence[Item], key: str) -> Item:
 def shuffled(items: Iterable[Item], salt: str, key: Callable[[Item], str]) -> list[Item]:
     """Return the items in an order that looks random and depends on salt and keys alone."""
     return sorted(items, key=lambda item: digest(f"{salt}\n{key(item)}"))
+
+
+def with_article(country: str) -> str:
+    """Return "the Netherlands", but "France"."""
+    return f"the {country}" if _TAKES_ARTICLE.match(country) else country
 
 
 def listed(parts: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 
 from agentgym_rl.envs.searchqa.embedded.films import Film, Person
-from agentgym_rl.envs.searchqa.embedded.names import listed, pick
+from agentgym_rl.envs.searchqa.embedded.names import listed, pick, with_article
 from agentgym_rl.envs.searchqa.passages import Passage
 
 MAX_LEADS = 12
@@ -142,7 +142,9 @@ def _opening(film: Film) -> str:
     kind = " ".join(genres)
     kind = kind if kind.endswith(("documentary", "musical", "western")) else f"{kind} film".strip()
     article = "an" if kind[0] in "aeiou" else "a"
-    countries = f" from {listed(_with_article(film.countries))}" if film.countries else ""
+    countries = (
+        f" from {listed([with_article(name) for name in film.countries])}" if film.countries else ""
+    )
     return pick(
         (
             f"{film.name} is a {film.year} {kind}{countries}.",
@@ -151,11 +153,6 @@ def _opening(film: Film) -> str:
         ),
         f"opening {film.id}",
     )
-
-
-def _with_article(countries: Sequence[str]) -> list[str]:
-    plural = ("United ", "Netherlands", "Philippines", "People's", "Soviet", "Czech R")
-    return [f"the {name}" if name.startswith(plural) else name for name in countries]
 
 
 def _makers(film: Film) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from agentgym_rl.envs.searchqa.embedded.cities import City
 from agentgym_rl.envs.searchqa.embedded.countries import Country, Field
-from agentgym_rl.envs.searchqa.embedded.names import listed, pick
+from agentgym_rl.envs.searchqa.embedded.names import listed, pick, with_article
 from agentgym_rl.envs.searchqa.passages import Passage
 
 _SHORT = 220
@@ -51,7 +51,8 @@ _SENTENCES = {
 
 
 def city_passage(city: City, title: str, country: str) -> Passage:
-    """Return the passage on a city; `country` is the name to write for its country."""
+    """Return the passage on a city; `country` is the name of its country."""
+    country = with_article(country)
     place = f"{city.state}, {country}" if city.state else country
     sentences = [_city_opening(city, place)]
     if city.rank <= _BIG_RANKS and city.rank > 1:
@@ -92,7 +93,9 @@ def country_passages(country: Country) -> Iterator[Passage]:
         names = [_label(field.name) for field in fields]
         title = f"{country.name}: {listed(names[:3])}"
         text = " ".join(_sentence(country, field) for field in fields)
-        limit = _MAX_ASKED if fields[0].name in _ALONE else _MAX
+        # Of neighbours all are asked about, so their list stays whole.
+        is_short = fields[0].name in _ALONE and fields[0].name != "Land boundaries"
+        limit = _MAX_ASKED if is_short else _MAX
         for number, piece in enumerate(_pieces(text, limit)):
             # The id of a field's first passage is what a question's hop points to.
             suffix = f"-part-{number + 1}" if number else ""
