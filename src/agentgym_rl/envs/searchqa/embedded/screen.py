@@ -26,7 +26,7 @@ from agentgym_rl.envs.searchqa.retrieval.open import RetrieverOptions, open_retr
 logger = logging.getLogger(__name__)
 
 TOPK = 3
-_ROOM = 1.5
+_ROOM = 1.1
 """Drafts that are tried in one go, as a multiple of those that are needed."""
 
 
