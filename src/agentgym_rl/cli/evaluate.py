@@ -67,12 +67,13 @@ def run_evaluation(model: str, options: EvalOptions, overrides: Sequence[str]) -
         horizons,
         options.per_category,
     )
-    is_suite = len(options.envs) > 1 or ALL in options.envs
+    is_suite = len(set(options.envs)) > 1 or ALL in options.envs
     if is_suite and any(config.env.url for config in configs.values()):
         raise ConfigError("env.url is the server of one environment; evaluate it by itself")
     out = options.out or _default_folder(wanted, configs, is_suite=is_suite)
     if is_suite and load_settings(out) is not None:
         raise RunError(f"{out} holds the evaluation of one environment; choose another --out")
+    _refuse_a_run(out)
     quiet_transformers()
     console = Console()
     with RunFolder(out).locked(), _Display(console) as display:
@@ -86,7 +87,7 @@ def run_evaluation(model: str, options: EvalOptions, overrides: Sequence[str]) -
             reports = _run(work)
             text = reports[0].to_markdown() if len(reports) == 1 else horizons_markdown(reports)
     console.print(Markdown(text))
-    _close(console, out, reports)
+    _close(console, out, reports, display.first_error)
 
 
 def parse_horizons(text: str) -> tuple[int, ...]:
@@ -110,6 +111,10 @@ def model_directory(model: str) -> str:
             return str((path / inner).resolve())  # what `latest` points at may change
     if (path / "config.toml").is_file():
         raise ConfigError(f"the run in {model} has no checkpoint yet, so there is no model in it")
+    if path.is_dir() and not any(path.glob("*.json")) and not any(path.glob("*.gguf")):
+        runs = sorted(file.parent.name for file in path.glob("*/config.toml"))
+        remedy = f"name one of its runs: {', '.join(runs)}" if runs else "name another folder"
+        raise ConfigError(f"there is no model in {model}; {remedy}")
     if not path.exists() and _is_in_a_run(path):
         names = sorted(item.name for item in path.parent.iterdir() if item.is_dir())
         raise ConfigError(
@@ -140,6 +145,8 @@ class _Display(Progress):
         self._task = self._bar.add_task("starting", total=None, told="")
         self._num_new = self._num_completed = self._num_solved = self._num_failed = 0
         self._started = time.monotonic()
+        self.first_error = ""
+        """Of the episodes that failed."""
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -170,6 +177,7 @@ class _Display(Progress):
 
     def _count(self, episode: Episode) -> None:
         self._num_failed += episode.is_failed
+        self.first_error = self.first_error or episode.error or ""
         self._num_completed += not episode.is_failed
         self._num_solved += episode.success
 
@@ -249,6 +257,12 @@ def _default_folder(wanted: Wanted, configs: Mapping[str, RunConfig], *, is_suit
     return Path("eval") / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
+def _refuse_a_run(out: Path) -> None:
+    """A report and episodes among those of training would pass for the run's own."""
+    if RunFolder(out).exists:
+        raise RunError(f"{out} is the folder of a run; choose another --out, such as {out}-eval")
+
+
 _ResultT = TypeVar("_ResultT")
 
 
@@ -259,12 +273,12 @@ def _run(work: Coroutine[None, None, _ResultT]) -> _ResultT:
         raise RunError("stopped; the same command goes on") from None
 
 
-def _close(console: Console, out: Path, reports: Sequence[EvalReport]) -> None:
+def _close(console: Console, out: Path, reports: Sequence[EvalReport], error: str) -> None:
     """Say where all is, and whether it is whole."""
     console.print(f"report, picture and episodes in {out}", highlight=False)
     num_failed = sum(report.overall.failed for report in reports)
     if any(report.overall.episodes == 0 for report in reports):
-        raise RunError("there is no result: every episode failed; the episodes tell why")
+        raise RunError(f"there is no result: every episode failed; the first with: {error}")
     if num_failed:
         console.print(
             f"{num_failed} episodes failed for reasons that are not the model's: repeat the "

@@ -68,6 +68,8 @@ class Comparison:
     def verdict(self) -> str:
         """What it means, in a sentence."""
         size = f"{abs(self.difference) * 100:.1f} points"
+        if not self.only_a and not self.only_b:
+            return f"No difference: A and B do the same at each of these {self.tasks} tasks."
         if self.p >= _ALPHA:
             return (
                 f"No difference is shown: B is {size} "
@@ -190,9 +192,15 @@ def _success_by_task(episodes: Sequence[Episode]) -> dict[str, float]:
 
 def _parts(folder: Path) -> Mapping[str, Path]:
     """Return the folders with episodes in an evaluation, by their place in it."""
-    files = sorted(folder.glob("**/eval-000000.parquet"))
+    found = sorted(folder.glob("**/eval-000000.parquet"))
+    files = [file for file in found if (file.parent / "report.json").exists()]
     if not files:
-        remedy = "repeat its command to finish it" if load_settings(folder) else "name another"
+        if load_settings(folder):
+            remedy = "repeat its command to finish it"
+        elif (folder / "config.toml").exists():
+            remedy = f"it is a run: make one of it with `agentgym eval {folder} --env ...`"
+        else:
+            remedy = "name another"
         raise RunError(f"{folder} holds no finished evaluation; {remedy}")
     return {str(file.parent.relative_to(folder)): file.parent for file in files}
 

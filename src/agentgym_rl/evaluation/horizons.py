@@ -57,15 +57,17 @@ def _column(report: EvalReport) -> dict[str, str]:
     for tries, item in (report.reflection or {}).items():
         cells[f"within {tries} tries" if tries != "1" else "first try"] = with_interval(item)
     return cells | {
-        "reward": f"{score.reward_mean:.3f}",
-        "rounds": f"{score.rounds_mean:.1f}",
-        "invalid actions": f"{score.invalid_rate:.1%}",
-        "tokens of a reply": f"{score.reply_tokens_mean:.0f}",
+        "reward": f"{score.reward_mean:.3f}" if score.episodes else "-",
+        "rounds": f"{score.rounds_mean:.1f}" if score.episodes else "-",
+        "invalid actions": f"{score.invalid_rate:.1%}" if score.episodes else "-",
+        "tokens of a reply": f"{score.reply_tokens_mean:.0f}" if score.episodes else "-",
         "episodes": str(score.episodes),
         "failed": str(score.failed),
     }
 
 
 def with_interval(rate: Score | Estimate) -> str:
-    """Return "14.4% (7.5% - 22.5%)"."""
+    """Return "14.4% (7.5% - 22.5%)"; "-" where there is nothing that it could be a rate of."""
+    if not (rate.episodes if isinstance(rate, Score) else rate.tasks):
+        return "-"
     return f"{rate.success_rate:.1%} ({rate.success_low:.1%} - {rate.success_high:.1%})"

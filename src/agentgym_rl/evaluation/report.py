@@ -22,7 +22,10 @@ from agentgym_rl.types import Episode, Group
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Success of a set of episodes. Failed ones are counted apart and enter no mean."""
+    """Success of a set of episodes. Failed ones are counted apart and enter no mean.
+
+    Where none completed, rates and means are 0 and say nothing; the interval is all there is.
+    """
 
     episodes: int
     failed: int
@@ -83,6 +86,8 @@ class EvalReport:
                 f"| {score.success_low:.1%} - {score.success_high:.1%} "
                 f"| {score.reward_mean:.3f} | {score.rounds_mean:.1f} | {score.invalid_rate:.1%} "
                 f"| {score.reply_tokens_mean:.0f} | {score.failed} |"
+                if score.episodes
+                else f"| {name} | 0 | - | - | - | - | - | - | {score.failed} |"
             )
         reasons = ", ".join(f"{reason} {count}" for reason, count in self.stop_reasons.items())
         lines += ["", f"Stop reasons: {reasons}.", ""]

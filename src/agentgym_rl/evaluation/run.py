@@ -115,6 +115,19 @@ def folder_name(env: str) -> str:
     return env.replace("/", "-").replace(":", "-")
 
 
+def model_name(model: str) -> str:
+    """Return what reports call a model: of one in a run, "my-run" or "my-run/step-40"."""
+    path = Path(model)
+    if not path.exists():
+        return model
+    folder = path.resolve()
+    if folder.name != "model":
+        return folder.name
+    folder = folder.parent
+    is_checkpoint = folder.parent.name == "checkpoints"
+    return f"{folder.parent.parent.name}/{folder.name}" if is_checkpoint else folder.name
+
+
 @asynccontextmanager
 async def open_player(model: str, config: RunConfig, *, folder: Path) -> AsyncIterator[Player]:
     """Load a model, or get ready to ask an endpoint; `folder` is for the log of a server."""
@@ -157,7 +170,7 @@ async def _evaluate_env(
                 tasks,
                 spec=spec,
                 attempts=wanted.attempts,
-                model=Path(wanted.model).name if Path(wanted.model).exists() else wanted.model,
+                model=model_name(wanted.model),
             )
             folder = out if len(horizons) == 1 else out / f"rounds-{max_rounds}"
             total = len(tasks) * wanted.attempts

@@ -69,17 +69,21 @@ class SuiteReport:
         for env, reports in self.reports.items():
             for report in reports:
                 score = report.overall
+                means = (
+                    f"{score.reward_mean:.3f} | {score.rounds_mean:.1f} | {score.invalid_rate:.1%}"
+                )
                 yield (
                     f"| {env} | {report.max_rounds} rounds | {score.episodes} "
-                    f"| {with_interval(score)} | {score.reward_mean:.3f} "
-                    f"| {score.rounds_mean:.1f} | {score.invalid_rate:.1%} | {score.failed} |"
+                    f"| {with_interval(score)} | {means if score.episodes else '- | - | -'} "
+                    f"| {score.failed} |"
                 )
         for env, reason in self.missing.items():
             yield f"| {env} | missing: {_cell(reason)} | | | | | | |"
         for column in range(self._num_columns):
-            rates = [reports[column].overall.success_rate for reports in self.reports.values()]
+            scores = [reports[column].overall for reports in self.reports.values()]
+            rates = [score.success_rate for score in scores if score.episodes]
             name = f"mean of {len(rates)}" + f", horizon {column + 1}" * (self._num_columns > 1)
-            yield f"| **{name}** | | | {fmean(rates):.1%} | | | | |"
+            yield f"| **{name}** | | | {f'{fmean(rates):.1%}' if rates else '-'} | | | | |"
 
     def _tasks(self) -> Iterator[str]:
         """Yield a table of the paper's tasks, and of what our environments have beyond them."""

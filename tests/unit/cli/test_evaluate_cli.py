@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from agentgym_rl.cli.evaluate import EvalOptions, parse_horizons, run_evaluation
 from agentgym_rl.cli.main import app
 from agentgym_rl.errors import AgentGymError, ConfigError
+from agentgym_rl.runs.folder import RunFolder
 
 
 @pytest.mark.parametrize(
@@ -26,6 +27,7 @@ def test_other_horizons_are_refused_with_the_remedy(text: str):
 
 
 def test_several_attempts_need_a_temperature(tmp_path: Path):
+    (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"set eval\.temperature above 0"):
         run_evaluation(
             str(tmp_path),
@@ -56,6 +58,8 @@ def test_words_that_do_not_go_together_are_refused(words: list[str], told: str):
         (["m", "--env", "babyai", "--limit", "1", "--per-category", "1"], "give one of them"),
         (["nowhere/m/x", "--env", "babyai", "--out", "out"], "no model directory 'nowhere/m/x'"),
         (["m", "--env", "babyai", "--env", "all", "env.url=http://x"], "by itself"),
+        (["runs", "--env", "babyai"], "no model in runs; name one of its runs: a"),
+        (["m", "--env", "babyai", "--out", "runs/a"], "runs/a is the folder of a run"),
     ],
 )
 def test_mistakes_are_told(
@@ -63,5 +67,6 @@ def test_mistakes_are_told(
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    RunFolder(tmp_path / "runs" / "a").create("")
     with pytest.raises(AgentGymError, match=told):
         CliRunner().invoke(app, ["eval", *words], catch_exceptions=False)

@@ -18,6 +18,7 @@ from agentgym_rl.evaluation.compare import (
 )
 from agentgym_rl.evaluation.settings import EvalSettings
 from agentgym_rl.runs.episodes import write_episodes
+from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.types import Episode, StopReason, Task
 
 
@@ -98,6 +99,8 @@ def test_one_attempt_is_compared_by_the_tasks_that_one_side_alone_solved():
 def test_the_verdict_says_which_is_better():
     better = compare_episodes(episodes("0" * 8 + "1"), episodes("1" * 9))
     assert better.verdict.startswith("B is better: by 88.9 points on these 9 tasks")
+    same = compare_episodes(episodes("0101"), episodes("0101"))
+    assert same.verdict == "No difference: A and B do the same at each of these 4 tasks."
     worse = compare_episodes(episodes("1" * 9), episodes("0" * 9))
     assert worse.verdict.startswith("B is worse: by 100.0 points")
     assert (worse.low, worse.high) == (-1.0, -1.0)
@@ -171,3 +174,8 @@ def test_other_limits_are_refused(tmp_path: Path):
 def test_a_folder_without_an_evaluation_is_refused(tmp_path: Path):
     with pytest.raises(RunError, match="holds no finished evaluation; name another"):
         compare_folders(tmp_path, tmp_path)
+    run = RunFolder(tmp_path / "run")
+    run.create("")
+    write_episodes(run.episodes, [episodes("01")], phase="eval", step=0)
+    with pytest.raises(RunError, match="it is a run: make one of it with `agentgym eval"):
+        compare_folders(run.path, run.path)

@@ -106,6 +106,8 @@ def test_a_score_of_nothing_says_that_nothing_is_known(episodes: list[Episode]):
     scored = score(episodes)
     assert (scored.episodes, scored.failed) == (0, len(episodes))
     assert (scored.success_low, scored.success_high) == (0.0, 1.0)
+    text = dataclasses.replace(make_report(), overall=scored).to_markdown()
+    assert f"| **all** | 0 | - | - | - | - | - | - | {len(episodes)} |" in text
 
 
 def test_a_saved_report_comes_back(tmp_path: Path):

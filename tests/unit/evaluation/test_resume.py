@@ -14,6 +14,7 @@ from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError, RunError
 from agentgym_rl.evaluation.evaluator import Evaluator
 from agentgym_rl.evaluation.journal import Journal
+from agentgym_rl.evaluation.run import model_name
 from agentgym_rl.evaluation.settings import EvalSettings, begin_or_go_on, load_settings
 from agentgym_rl.runs.episodes import read_episodes
 from agentgym_rl.types import Episode, StopReason
@@ -150,6 +151,17 @@ def test_models_are_found_in_run_folders_and_checkpoints(tmp_path: Path):
     (run / "model").mkdir()
     assert model_directory(str(run)) == str(run / "model")
     assert model_directory("someone/some-model") == "someone/some-model"
+
+
+def test_reports_name_the_run_of_a_model(tmp_path: Path):
+    run, checkpoint = tmp_path / "my-run", tmp_path / "my-run" / "checkpoints" / "step-40"
+    other = tmp_path / "small-model"
+    for folder in (run / "model", checkpoint / "model", other):
+        folder.mkdir(parents=True)
+    assert model_name(str(run / "model")) == "my-run"
+    assert model_name(str(checkpoint / "model")) == "my-run/step-40"
+    assert model_name(str(other)) == "small-model"
+    assert model_name("owner/hub-name") == "owner/hub-name"
 
 
 def test_a_model_that_is_not_there_is_refused_with_what_is(tmp_path: Path):

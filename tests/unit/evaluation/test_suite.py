@@ -107,6 +107,15 @@ def test_a_suite_has_a_column_for_each_horizon():
     assert "| **mean of 1, horizon 2** |" in text
 
 
+def test_an_environment_without_a_completed_episode_is_no_zero_in_the_mean():
+    failed = dataclasses.replace(make_report("babyai"), overall=score([]))
+    text = SuiteReport({"textcraft": [make_report("textcraft")], "babyai": [failed]}, {})
+    assert "| **mean of 1** | | | 50.0% |" in text.to_markdown()
+    assert "| babyai | 8 rounds | 0 | - | - | - | - | 0 |" in text.to_markdown()
+    nothing = SuiteReport({"babyai": [failed]}, {}).to_markdown()
+    assert "| **mean of 0** | | | - |" in nothing
+
+
 def test_pictures_of_a_report_and_of_horizons(tmp_path: Path):
     reports = [make_report("textcraft", "depth 1", max_rounds=rounds) for rounds in (8, 4)]
     draw_report(tmp_path / "a" / "report.png", reports[0])
