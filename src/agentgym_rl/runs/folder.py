@@ -68,6 +68,12 @@ class RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.config_file, config_text)
 
+    def create_for_stored(self, config_text: str) -> None:
+        """Make the folder for episodes that were recorded before; refuses one that holds any."""
+        if self.is_begun or self.episodes.exists():
+            raise RunError(f"{self.path} holds a run already; choose another --output")
+        self.create(config_text)
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from writing here; freed by the system when the process dies."""

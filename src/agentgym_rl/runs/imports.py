@@ -62,7 +62,7 @@ def import_episodes(source: Path, run: RunFolder, *, env: str = "") -> ImportSum
     if not steps:
         raise ConfigError(f"{source} holds no episodes")
     every = [episode for episodes in steps.values() for episode in episodes]
-    run.create(_config(source, every[0].task.env))
+    run.create_for_stored(_config(source, every[0].task.env))
     for step, episodes in sorted(steps.items()):
         write_episodes(run.episodes, grouped(episodes), phase="train", step=step)
         run.append_metrics(step_metrics(step, episodes))

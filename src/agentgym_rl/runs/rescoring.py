@@ -11,8 +11,10 @@ are not asked about. Advantages were made of the old reward, so they are left ou
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean
 
 from agentgym_rl.errors import RunError
@@ -38,7 +40,19 @@ def rescore_run(run: RunFolder, reward: RewardFunction, out: RunFolder) -> Resco
     parts = sorted(run.episodes.glob("*.parquet"))
     if not parts:
         raise RunError(f"{run.path} has no stored episodes")
-    out.create(run.config_file.read_text(encoding="utf-8") if run.exists else "")
+    out.create_for_stored(run.config_file.read_text(encoding="utf-8") if run.exists else "")
+    try:
+        return _rescore_parts(run, parts, reward, out)
+    except BaseException:  # a part of a run would pass for the whole of it
+        shutil.rmtree(out.episodes, ignore_errors=True)
+        out.metrics_file.unlink(missing_ok=True)
+        out.config_file.unlink()
+        raise
+
+
+def _rescore_parts(
+    run: RunFolder, parts: Sequence[Path], reward: RewardFunction, out: RunFolder
+) -> RescoreSummary:
     pairs: list[tuple[float, float]] = []
     means: dict[int, float] = {}
     for part in parts:

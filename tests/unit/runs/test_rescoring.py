@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from test_episode_store import FAILED, SAMPLE, SOLVED
 
+from agentgym_rl.errors import RunError
 from agentgym_rl.runs.episodes import read_groups, write_episodes
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.runs.rescoring import rescore_run, rescored
@@ -63,3 +64,15 @@ def test_a_run_is_written_anew_with_its_groups_and_metrics(tmp_path: Path):
     assert out.read_metrics() == [{"step": 1, "rollout/reward_mean": 0.5, "train/loss": 2.0}]
     assert out.config_file.read_text() == "seed = 1\n"
     assert read_groups(run.episodes / "train-000001.parquet")[0] == [SOLVED]
+    with pytest.raises(RunError, match="holds a run already; choose another --output"):
+        rescore_run(run, by_length, out)
+
+
+def test_a_reward_that_raises_leaves_nothing_behind(tmp_path: Path):
+    run, out = RunFolder(tmp_path / "run"), RunFolder(tmp_path / "out")
+    write_episodes(run.episodes, [[SOLVED]], phase="eval", step=0)
+    write_episodes(run.episodes, [[SOLVED], [SOLVED]], phase="train", step=1)
+    calls = iter([0.5])
+    with pytest.raises(StopIteration):
+        rescore_run(run, lambda episode: next(calls), out)
+    assert not any(out.path.iterdir())
