@@ -24,7 +24,7 @@ from agentgym_rl.evaluation.journal import Journal
 from agentgym_rl.evaluation.pictures import draw_horizons, draw_report, draw_suite
 from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
-from agentgym_rl.evaluation.settings import EvalSettings, begin_or_go_on
+from agentgym_rl.evaluation.settings import EvalSettings, begin_or_go_on, model_name
 from agentgym_rl.evaluation.suite import SuiteReport
 from agentgym_rl.models.loading import load_pretrained
 from agentgym_rl.rollout.episode import Actors, Cast, TextActors
@@ -113,19 +113,6 @@ async def evaluate_suite(
 def folder_name(env: str) -> str:
     """Return a name for a folder: "gymnasium/Taxi-v4" and "module:Class" are none."""
     return env.replace("/", "-").replace(":", "-")
-
-
-def model_name(model: str) -> str:
-    """Return what reports call a model: of one in a run, "my-run" or "my-run/step-40"."""
-    path = Path(model)
-    if not path.exists():
-        return model
-    folder = path.resolve()
-    if folder.name != "model":
-        return folder.name
-    folder = folder.parent
-    is_checkpoint = folder.parent.name == "checkpoints"
-    return f"{folder.parent.parent.name}/{folder.name}" if is_checkpoint else folder.name
 
 
 @asynccontextmanager

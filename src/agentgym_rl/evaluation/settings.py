@@ -102,6 +102,19 @@ def load_settings(folder: Path) -> EvalSettings | None:
         raise RunError(f"{file} cannot be read ({error}); choose another folder") from error
 
 
+def model_name(model: str) -> str:
+    """Return what reports call a model: of one in a run, "my-run" or "my-run/step-40"."""
+    path = Path(model)
+    if not path.is_absolute() and not path.exists():
+        return model  # of a hub or an endpoint
+    folder = path if path.is_absolute() else path.resolve()
+    if folder.name != "model":
+        return folder.name
+    folder = folder.parent
+    is_checkpoint = folder.parent.name == "checkpoints"
+    return f"{folder.parent.parent.name}/{folder.name}" if is_checkpoint else folder.name
+
+
 def begin_or_go_on(folder: Path, settings: EvalSettings) -> None:
     """Keep the settings of a new evaluation; refuse a folder that holds another one."""
     found = load_settings(folder)

@@ -7,6 +7,7 @@ nothing outside the runs folder is read: an id or a link that leads out of it is
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from agentgym_rl.evaluation.settings import FILE as SETTINGS_FILE
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.series import MetricSeries
@@ -31,11 +33,16 @@ _REMEMBERED_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The recipe of a run as far as it can be read."""
+    """The recipe of a run, or the settings of an evaluation, as far as they can be read."""
 
     text: str = ""
+    file: str = "config.toml"
     table: dict[str, object] | None = None
     problem: str | None = None
+
+    @property
+    def is_evaluation(self) -> bool:
+        return self.file == SETTINGS_FILE
 
     def get(self, section: str, key: str) -> object:
         """Return a setting; None where there is none."""
@@ -101,7 +108,7 @@ class RunCatalog:
 
     def config(self, run: str) -> Config:
         """Return the recipe of a run, with what is wrong with it."""
-        file = self.inside(self.folder(run).config_file)
+        file = self._config_file(self.folder(run))
         try:
             stat = file.stat()
         except OSError as error:
@@ -111,6 +118,15 @@ class RunCatalog:
         if known is None or known[0] != state:
             known = self._configs[str(file)] = (state, _read_config(file))
         return known[1]
+
+    def _config_file(self, folder: RunFolder) -> Path:
+        """Return the recipe; of an evaluation its settings, which horizons have above them."""
+        if not folder.config_file.exists():
+            for above in (folder.path, folder.path.parent):
+                settings = above / SETTINGS_FILE
+                if settings.is_file() and settings.resolve().is_relative_to(self.root):
+                    return settings.resolve()
+        return self.inside(folder.config_file)
 
     def episodes(self, run: str) -> Path:
         """Return the folder with the parts: that of a run, or of `agentgym eval`."""
@@ -168,8 +184,31 @@ def _read_config(file: Path) -> Config:
         with file.open("rb") as opened:
             text = opened.read(_MAX_CONFIG_BYTES).decode("utf-8", "replace")
     except OSError as error:
-        return Config(problem=f"config.toml cannot be read: {error.strerror}")
+        return Config(file=file.name, problem=f"{file.name} cannot be read: {error.strerror}")
+    is_toml = file.name != SETTINGS_FILE
     try:
-        return Config(text, tomllib.loads(text))
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        return Config(text, problem=f"config.toml is no TOML: {error}")
+        table = tomllib.loads(text) if is_toml else _nested(json.loads(text))
+        return Config(text, file.name, table)
+    except (ValueError, RecursionError) as error:
+        kind = "TOML" if is_toml else "settings of an evaluation"
+        return Config(text, file.name, problem=f"{file.name} is no {kind}: {error}")
+
+
+def _nested(settings: object) -> dict[str, object]:
+    """Return the settings of an evaluation, which have dotted keys, as sections of a recipe."""
+    if not isinstance(settings, dict) or not isinstance(settings.get("config"), dict):
+        raise ValueError("there is no `config` in it")
+    table: dict[str, object] = {}
+    for key, value in settings["config"].items():
+        *sections, name = str(key).split(".")
+        inner = table
+        for section in sections:
+            found = inner.setdefault(section, {})
+            if not isinstance(found, dict):
+                raise ValueError(f"{key!r} is a part of what is no section")
+            inner = found
+        inner[name] = value
+    # The model of an evaluation is the one that it names; `model.path` is that of its training.
+    own = table.get("model")
+    table["model"] = (own if isinstance(own, dict) else {}) | {"path": settings.get("model")}
+    return table

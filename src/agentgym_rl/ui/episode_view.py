@@ -184,6 +184,10 @@ def _split(reply: str, action: str | None) -> list[dict[str, object]]:
 def token_view(record: Record, sample: int) -> dict[str, object]:
     """Return the lists of one sample, aligned to its tokens; null where nothing was computed."""
     samples = record.get("samples") or []
+    if not samples:
+        raise ApiError(
+            404, "no tokens are stored of this episode: an endpoint played it, or it failed at once"
+        )
     if not 0 <= sample < len(samples):
         raise ApiError(404, f"the episode has {len(samples)} samples, so no {sample}")
     item = samples[sample]

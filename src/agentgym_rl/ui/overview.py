@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 
+from agentgym_rl.evaluation.settings import model_name
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.catalog import RunCatalog
@@ -49,16 +50,18 @@ class Overview:
         series = self._catalog.series(run)
         rows = series.rows()
         steps = max((int(row["step"] or 0) for row in rows), default=0)
-        target = config.get("training", "steps")
+        is_trained = folder.config_file.exists() or folder.metrics_file.exists()
+        target = config.get("training", "steps") if is_trained else None
         target = target if isinstance(target, int) else None
         started, updated = _times(folder)
         count, broken = self._count(run, deadline)
+        model = config.word("model", "path")
         problems = [config.problem, series.problem, broken]
         return {
             "run": run,
             "env": config.word("env", "name"),
             "algorithm": config.word("algorithm", "type"),
-            "model": config.word("model", "path"),
+            "model": model_name(model) if model and config.is_evaluation else model,
             "format": config.word("agent", "format"),
             "status": _status(folder, self._catalog.root, locked, steps, target, updated),
             "steps": steps,
@@ -152,7 +155,8 @@ def _inode(file: Path) -> int | None:
 def _times(folder: RunFolder) -> tuple[float | None, float | None]:
     """Return when the run was made and when it last wrote, as far as its files tell."""
     times = []
-    for path in (folder.config_file, folder.metrics_file, folder.episodes):
+    own = (folder.config_file, folder.metrics_file, folder.episodes)
+    for path in own if any(path.exists() for path in own) else (folder.path,):
         try:
             times.append(os.stat(path).st_mtime)
         except OSError:

@@ -83,7 +83,7 @@ class RunReader:
         """Return the tokens of one sample, with their texts where the run has its tokenizer."""
         with reading(episode):
             found = token_view(self.record(run, episode, with_tokens=True), sample)
-        ids, file = found["ids"], tokenizer_file(self.catalog.folder(run))
+        ids, file = found["ids"], self._tokenizer_file(run)
         assert isinstance(ids, list), "a list column"
         if file is None:
             problem = "the run has no tokenizer saved, so ids stand for texts"
@@ -93,6 +93,18 @@ class RunReader:
         except (OSError, ValueError) as error:
             return found | {"tokens": bare_ids(ids), "problem": str(error)}
         return found | {"tokens": texts_of(tokenizer, ids), "problem": None}
+
+    def _tokenizer_file(self, run: str) -> Path | None:
+        """Return the tokenizer of a run; of an evaluation that of its model, if it is in a run."""
+        config, file = self.catalog.config(run), tokenizer_file(self.catalog.folder(run))
+        model = config.word("model", "path")
+        if file is not None or model is None or not config.is_evaluation:
+            return file
+        try:
+            beside = self.catalog.inside(Path(model) / "tokenizer.json")
+        except ApiError:
+            return None
+        return beside if beside.is_file() else None
 
     def reports(self, run: str) -> dict[str, object]:
         """Return the evaluations of a run, those of `agentgym eval` included, by step."""

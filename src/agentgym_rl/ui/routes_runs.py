@@ -39,7 +39,7 @@ def _add_runs(router: APIRouter, reader: RunReader) -> None:
     @router.get("/config")
     def config(run: Run) -> Response:
         found = catalog.config(run)
-        return answer({"toml": found.text, "problem": found.problem})
+        return answer({"toml": found.text, "file": found.file, "problem": found.problem})
 
     @router.get("/metric_names")
     def metric_names(run: Run) -> Response:

@@ -14,8 +14,7 @@ from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError, RunError
 from agentgym_rl.evaluation.evaluator import Evaluator
 from agentgym_rl.evaluation.journal import Journal
-from agentgym_rl.evaluation.run import model_name
-from agentgym_rl.evaluation.settings import EvalSettings, begin_or_go_on, load_settings
+from agentgym_rl.evaluation.settings import EvalSettings, begin_or_go_on, load_settings, model_name
 from agentgym_rl.runs.episodes import read_episodes
 from agentgym_rl.types import Episode, StopReason
 from fake_engines import KeyedEngine, make_actors, make_limits

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any  # JSON has no static type
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from agentgym_rl.config import parse_config
+from agentgym_rl.evaluation.settings import EvalSettings
+from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import RunFolder
-from ui_servers import CONFIG, UiClient, make_run, ui_process
+from ui_servers import CONFIG, UiClient, episode, make_run, ui_process
 
 ROUTES = ("config", "metric_names", "metrics", "reports", "facets", "episodes", "diagnosis", "time")
 
@@ -38,6 +43,17 @@ def line_of(ui: UiClient, run: str) -> dict[str, object]:
             return found[run]
         time.sleep(0.2)
     raise AssertionError(f"{run} is not found")
+
+
+def read_whole(ui: UiClient, run: str) -> dict[str, Any]:
+    """Return the episodes once all parts are read, which a busy machine takes its time for."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        found = ui.get("episodes", run=run)
+        if found["index"]["parts_read"] == found["index"]["parts"]:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"the parts of {run} are not read")
 
 
 def all_routes_work(ui: UiClient, run: str) -> bool:
@@ -67,7 +83,7 @@ def test_garbage_and_empty_files_among_the_parts(ui: UiClient, root: Path):
     (run.episodes / ".train-000010.parquet.writing").write_bytes(b"PAR1half")
     (run.episodes / "train-000011.parquet").mkdir()
     (run.episodes / "train-000012.parquet").symlink_to("/etc/passwd")
-    found = ui.get("episodes", run="garbage")
+    found = read_whole(ui, "garbage")
     assert found["total"] == 12 and "(and 1 more)" in found["problem"]
     assert all_routes_work(ui, "garbage")
 
@@ -210,3 +226,26 @@ def test_a_run_that_is_going_on_is_live(ui: UiClient, root: Path):
     with run.locked():
         assert line_of(ui, "going")["status"] == "live"
     assert line_of(ui, "going")["status"] == "stopped"
+
+
+def test_an_evaluation_has_settings_and_no_recipe(ui: UiClient, root: Path):
+    model = root / "trained" / "model"
+    config = parse_config({}, ["env.name=textcraft", "agent.format=tags"], source="test")
+    folder = root / "evaluated"
+    EvalSettings.of("m", config, attempts=1, horizons=(4, 8)).save(folder)
+    named = json.loads((folder / "evaluation.json").read_text()) | {"model": str(model)}
+    (folder / "evaluation.json").write_text(json.dumps(named))
+    write_episodes(folder / "rounds-4", [[episode(0, 0)]], phase="eval", step=0)
+    line = line_of(ui, "evaluated/rounds-4")
+    assert (line["env"], line["format"], line["model"]) == ("textcraft", "tags", "trained")
+    assert (line["status"], line["target_steps"], line["problem"]) == ("finished", None, None)
+    assert line["updated_at"] is not None
+    assert ui.get("config", run="evaluated/rounds-4")["file"] == "evaluation.json"
+    for text in (
+        "[]",
+        "{",
+        '{"config": {"a": 1, "a.b": 2}}',
+        '{"config": {}, "model": "/\\u0000"}',
+    ):
+        (folder / "evaluation.json").write_text(text)
+        assert ui.ask("runs").status_code == 200 and all_routes_work(ui, "evaluated/rounds-4")

@@ -59,6 +59,7 @@ function show() {
   if (!view) {
     unmount();
     runButton.hidden = true;
+    for (const link of links.values()) link.removeAttribute("aria-current");
     main.className = "view";
     fill(main, empty("There is no such page", `Nothing is called “${name}” here.`, h("a", { class: "button", href: "#/runs" }, "Go to the runs")));
     return;

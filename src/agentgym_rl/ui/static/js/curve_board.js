@@ -95,6 +95,18 @@ export class CurveBoard {
     fill(this.legend, this.state.runs.map((run, index) => h("li", {}, h("i", { style: { background: seriesColor(index) } }), run)));
   }
 
+  /** Say why there is no curve. */
+  #nothing() {
+    const { runs, search } = this.state;
+    if (!runs.length) return empty("No run is ticked", "Tick runs in the list to lay their curves over each other.");
+    const there = runs.map((run) => runList.find(run)).filter(Boolean);
+    if (!there.length) return empty("No such run", `There is no run called “${runs.join("”, “")}” in this folder.`);
+    if (search) return empty("No such metric", "No metric of these runs has all of these words in its name.");
+    return there.some((run) => run.status === "live")
+      ? empty("No metrics yet", "These runs have written no metrics yet: the first step is on its way.")
+      : empty("No metrics", "These runs have episodes or reports, but no metrics of training.");
+  }
+
   #place(names) {
     for (const [name, card] of this.cards) {
       if (names.includes(name)) continue;
@@ -103,9 +115,7 @@ export class CurveBoard {
     }
     this.grid.classList.toggle("is-focused", Boolean(this.state.focus));
     if (!names.length) {
-      fill(this.grid, this.state.runs.length
-        ? empty("No such metric", this.state.search ? "No metric of these runs has all of these words in its name." : "These runs have written no metrics yet: the first step is on its way.")
-        : empty("No run is ticked", "Tick runs in the list to lay their curves over each other."));
+      fill(this.grid, this.#nothing());
       return;
     }
     fill(this.grid, names.map((name) => this.#card(name).node));

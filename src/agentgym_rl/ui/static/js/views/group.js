@@ -62,7 +62,7 @@ class GroupView {
     const name = [task?.env, task?.task_index].filter((item) => item !== undefined && item !== null).join(" ") || "Group";
     fill(this.context.slot, h("div", { class: "episode-head" },
       h("span", { class: "episode-title clip" }, h("b", {}, name), " ", h("span", { class: "muted" }, task?.category ?? "")),
-      h("span", { class: "muted clip" }, `${this.params.phase} step ${this.params.step} · group ${this.params.group} · ${solved} of ${count(episodes.length, "episode")} succeeded · ${common ? `the same for ${count(common, "round")}` : "they part with the first action"}`),
+      h("span", { class: "muted clip" }, `${this.params.phase ?? "train"} step ${this.params.step} · group ${this.params.group} · ${solved} of ${count(episodes.length, "episode")} succeeded · ${common ? `the same for ${count(common, "round")}` : "they part with the first action"}`),
       h("nav", { class: "episode-links", "aria-label": "Other groups" },
         h("button", { type: "button", class: "button small", title: "Previous group ([)", onclick: () => this.turn(-1), disabled: Number(this.params.group) <= 0 }, icon("back", 13), "Previous"),
         h("button", { type: "button", class: "button small", title: "Next group (])", onclick: () => this.turn(1) }, "Next", icon("forward", 13)))));

@@ -2,7 +2,7 @@
 
 import { get } from "../api.js";
 import { badge, empty, figure, present } from "../components.js";
-import { fill, h } from "../dom.js";
+import { fill, h, setText } from "../dom.js";
 import { ago, count, number, percent } from "../format.js";
 import { href, joined } from "../route.js";
 import { runList } from "../run_store.js";
@@ -64,21 +64,26 @@ export default {
     const evaluation = h("section", { class: "panel" }, h("div", { class: "panel-head" }, h("h2", {}, "Evaluations")));
     const table = h("div", { class: "scroll-x" });
     evaluation.append(table);
-    const config = h("section", { class: "panel" }, h("div", { class: "panel-head" }, h("h2", {}, "Configuration"), h("span", { class: "muted" }, "config.toml, resolved")));
+    const configFile = h("span", { class: "muted" });
+    const config = h("section", { class: "panel" }, h("div", { class: "panel-head" }, h("h2", {}, "Configuration"), configFile));
     const toml = h("div", {});
     config.append(toml);
     fill(root, h("div", { class: "pad stack" }, head, evaluation, config));
     let key = null;
     const stop = runList.subscribe(() => {
       const run = runList.find(params.run);
-      if (!run && runList.runs) fill(head, empty("No such run", `There is no run called “${params.run}” in this folder.`, h("a", { class: "button", href: "#/runs" }, "All runs")));
+      evaluation.hidden = config.hidden = !run && Boolean(runList.runs);
+      if (config.hidden) fill(head, empty("No such run", `There is no run called “${params.run}” in this folder.`, h("a", { class: "button", href: "#/runs" }, "All runs")));
       const next = JSON.stringify(run);
       if (!run || next === key) return;
       key = next;
       fill(head, facts(run));
       present(table, () => get("reports", { run: params.run }, { signal }), (answer) => reports(answer, params.run), { signal });
     });
-    present(toml, () => get("config", { run: params.run }, { signal }), (answer) => h("pre", { class: "toml text mono", tabIndex: 0, "aria-label": "config.toml" }, answer.toml), { signal });
+    present(toml, () => get("config", { run: params.run }, { signal }), (answer) => {
+      setText(configFile, answer.file === "config.toml" ? "config.toml, resolved" : answer.file);
+      return h("pre", { class: "toml text mono", tabIndex: 0, "aria-label": answer.file }, answer.toml);
+    }, { signal });
     return { dispose: stop };
   },
 };

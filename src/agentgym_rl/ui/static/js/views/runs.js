@@ -11,6 +11,12 @@ import { seriesColor } from "../theme.js";
 
 const MAX_DEFAULT_RUNS = 2;
 
+/** Return how far a run is; an evaluation has episodes and no steps. */
+function progressOf(run) {
+  if (run.target_steps) return `${run.steps} of ${run.target_steps} steps`;
+  return run.steps || !run.num_episodes ? count(run.steps, "step") : count(run.num_episodes, "episode");
+}
+
 class RunsView {
   constructor(root, context) {
     this.context = context;
@@ -110,10 +116,10 @@ class RunsView {
           h("span", { class: `dot dot-${run.status}`, title: run.status }),
           h("span", { class: "visually-hidden" }, run.status)),
         h("div", { class: "run-facts faint" },
-          h("span", { class: "clip" }, [run.env, run.algorithm].filter(Boolean).join(" · ") || "–"),
+          h("span", { class: "clip" }, [run.env, run.algorithm ?? run.model].filter(Boolean).join(" · ") || "–"),
           success === undefined || success === null ? null : h("span", { class: "number run-success", title: "success rate of the last step" }, percent(success))),
         h("div", { class: "run-facts faint" },
-          h("span", { class: "number" }, run.target_steps ? `${run.steps} of ${run.target_steps} steps` : count(run.steps, "step")),
+          h("span", { class: "number" }, progressOf(run)),
           h("span", { class: "clip" }, when)),
         run.status === "live" ? h("div", { class: "progress", role: "progressbar", "aria-label": `Steps of ${run.run}`, "aria-valuenow": Math.round(progress * 100), "aria-valuemin": 0, "aria-valuemax": 100 }, h("span", { style: { width: `${progress * 100}%` } })) : null,
         run.problem ? h("div", { class: "run-problem", title: run.problem }, badge("problem", "warn"), " ", h("span", { class: "clip" }, run.problem)) : null));
