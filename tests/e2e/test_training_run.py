@@ -168,6 +168,8 @@ def test_a_run_killed_at_random_moments_is_the_run_that_never_stopped(
     while num_kills < 8:
         is_begun = (path / "config.toml").exists()
         command = Command("--run-dir", path, *(["--resume"] if is_begun else [recipe]))
+        if num_kills:  # only the first kill may come before there is a run
+            wait_until((path / "config.toml").exists)
         command.process.join(rng.uniform(0.1, 1.2))
         if command.process.exitcode == 0:
             break

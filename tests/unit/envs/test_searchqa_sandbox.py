@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from agentgym_rl.envs.searchqa.sandbox import interpreter
@@ -205,13 +206,14 @@ def test_what_is_contained_was_refused_and_not_simply_broken():
 
 def test_nothing_is_left_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(interpreter.tempfile, "tempdir", str(tmp_path))
+    # Other tests of the process may have left something too, which may end meanwhile.
+    children = set(psutil.Process().children(recursive=True))
     num_files = len(os.listdir("/proc/self/fd"))
     for code in ("open('x', 'w').write('y')", "while True: pass", "import os; os.fork()"):
         run_code(code, LIMITS)
     assert list(tmp_path.iterdir()) == []
-    assert len(os.listdir("/proc/self/fd")) == num_files
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert len(os.listdir("/proc/self/fd")) <= num_files
+    assert set(psutil.Process().children(recursive=True)) <= children
 
 
 def test_the_parents_secrets_do_not_travel(monkeypatch: pytest.MonkeyPatch):
