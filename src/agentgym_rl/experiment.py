@@ -20,6 +20,7 @@ from agentgym_rl.config import (
     KindWeightsConfig,
     KLConfig,
     LoraConfig,
+    OnlineConfig,
     OpenAIEngineConfig,
     PolicyLossConfig,
     RunConfig,
@@ -185,9 +186,12 @@ class _Experiment:
             max_rounds=self._config.eval_max_rounds,
         )
         evaluator = Evaluator(self._config, actors, limits, tasks, spec=self._spec)
+        # Trainers that learn from their own episodes publish; the others know of no engine.
+        is_published = isinstance(self._config.algorithm, OnlineConfig)
 
         async def evaluate(step: int) -> Metrics:
-            actors.engine.publish(step)
+            if not is_published:
+                actors.engine.publish(step)
             self._progress.begin("evaluation", len(tasks))
             report = await evaluator.run(
                 step,

@@ -18,6 +18,7 @@ from agentgym_rl.config import (
     parse_config,
     read_table,
 )
+from agentgym_rl.config.load import flatten
 from agentgym_rl.errors import ConfigError, RunError
 from agentgym_rl.runs.folder import RunFolder, step_of, write_atomically
 
@@ -149,18 +150,8 @@ def _may_change() -> str:
 
 def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
     """Return the dotted keys whose values differ."""
-    before, after = _flatten(old.model_dump(mode="json")), _flatten(new.model_dump(mode="json"))
+    before, after = flatten(old.model_dump(mode="json")), flatten(new.model_dump(mode="json"))
     return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
-
-
-def _flatten(table: dict[str, object], prefix: str = "") -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for key, value in table.items():
-        if isinstance(value, dict):
-            flat |= _flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _default_run_dir(recipe: str) -> Path:

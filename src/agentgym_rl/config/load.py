@@ -125,6 +125,17 @@ def _explain(error: ValidationError) -> list[str]:
     return sentences
 
 
+def flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """Return the values of nested tables under their dotted keys."""
+    flat: dict[str, object] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
 def _suggest(location: Sequence[str]) -> str:
     fields = _fields_at(location[:-1])
     return (

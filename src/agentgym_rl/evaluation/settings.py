@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from agentgym_rl.config import RunConfig
+from agentgym_rl.config.load import flatten
 from agentgym_rl.errors import RunError
 from agentgym_rl.runs.folder import write_atomically
 
@@ -64,7 +65,7 @@ class EvalSettings:
             attempts,
             horizons,
             per_category,
-            dict(sorted(_flatten(table).items())),
+            dict(sorted(flatten(table).items())),
         )
 
     def save(self, folder: Path) -> None:
@@ -136,16 +137,6 @@ def begin_or_go_on(folder: Path, settings: EvalSettings) -> None:
             f"{'; '.join(differences[:5])}{more}; choose another --out, or repeat its command to "
             "go on with it"
         )
-
-
-def _flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    flat: dict[str, object] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            flat |= _flatten(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _fingerprint(path: Path) -> str:

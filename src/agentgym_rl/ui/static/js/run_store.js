@@ -58,6 +58,16 @@ class RunList {
     return () => this.listeners.delete(callback);
   }
 
+  /** Call back when a run has other steps than at the last answer; returns the way to stop. */
+  onSteps(run, callback) {
+    let known;
+    return this.subscribe(() => {
+      const steps = this.find(run)?.steps;
+      if (known !== undefined && steps !== known) callback();
+      known = steps;
+    });
+  }
+
   find(run) {
     return this.runs?.find((item) => item.run === run) ?? null;
   }

@@ -20,15 +20,8 @@ class DiagnosisView {
     this.charts = [];
     this.body = h("div", { class: "pad stack" });
     fill(root, this.body);
-    this.stop = runList.subscribe(() => this.watch());
+    this.stop = runList.onSteps(this.params.run, () => this.load());
     this.load();
-  }
-
-  /** Look again when the run went on. */
-  watch() {
-    const steps = runList.find(this.params.run)?.steps;
-    if (this.steps !== undefined && steps !== this.steps) this.load();
-    this.steps = steps;
   }
 
   load() {

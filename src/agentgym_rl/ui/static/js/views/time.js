@@ -19,14 +19,8 @@ class TimeView {
     this.layout = h("div", { class: "stack" }, this.tools, h("figure", { class: "card" }, this.chart.node), this.summary);
     this.body = h("div", { class: "pad" });
     fill(root, this.body);
-    this.stop = runList.subscribe(() => this.watch());
+    this.stop = runList.onSteps(this.params.run, () => this.load());
     this.load();
-  }
-
-  watch() {
-    const steps = runList.find(this.params.run)?.steps;
-    if (this.steps !== undefined && steps !== this.steps) this.load();
-    this.steps = steps;
   }
 
   load() {
