@@ -12,6 +12,7 @@ import torch
 from agentgym_rl.config import NativeEngineConfig
 from agentgym_rl.engines.native import NativeEngine
 from agentgym_rl.engines.paged import PagedEngine
+from agentgym_rl.errors import EngineError
 from agentgym_rl.models.forward import action_logprobs
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.models.lora import add_lora
@@ -150,17 +151,35 @@ async def test_nothing_in_a_launch_waits_for_the_gpu():
     assert got.keys() == want.keys()
 
 
-async def test_the_cache_can_be_given_back_and_taken_again():
+async def test_the_cache_is_given_back_and_taken_again_for_the_next_reply():
     policy = bfloat16_policy()
     vocab_size = len(policy.tokenizer)
     with running(policy, num_pages=200_000) as engine:
+        size = engine._num_pages * engine._runner._shape.page_bytes
         want = await played(engine, vocab_size)
-        held = torch.cuda.memory_reserved()
-        engine.release_cache()
-        given_back = held - torch.cuda.memory_reserved()
-        assert given_back > 0.9 * 200_000 * engine._runner._shape.page_bytes
-        engine.restore_cache()
+        recorded = dict(engine._runner.graphs._graphs)
+        held, _ = torch.cuda.mem_get_info()
+        engine.rest()
+        free, _ = torch.cuda.mem_get_info()
+        assert free - held >= size
         assert_alike(await played(engine, vocab_size), want, tolerance=2e-2)
+        assert engine._runner.graphs._graphs == recorded
+        assert torch.cuda.mem_get_info()[0] <= free - size
+
+
+async def test_the_cache_comes_back_from_what_the_learner_has_finished_with():
+    policy = bfloat16_policy()
+    vocab_size = len(policy.tokenizer)
+    with running(policy, num_pages=200_000) as engine:
+        await played(engine, vocab_size)
+        engine.rest()
+        free, _ = torch.cuda.mem_get_info()
+        size = engine._num_pages * engine._runner._shape.page_bytes
+        learners = torch.empty(free - size // 2, dtype=torch.uint8, device="cuda")
+        with pytest.raises(EngineError, match=r"lower engine\.cache_fraction"):
+            await engine.session(1).generate([1, 2, 3], SamplingParams(1.0, 4))
+        del learners  # torch keeps it for later
+        await engine.session(2).generate([1, 2, 3], SamplingParams(1.0, 4))
 
 
 async def test_hundreds_of_sessions_over_several_rounds():

@@ -81,9 +81,7 @@ class GraphCache:
         else:
             run()
 
-    def clear(self) -> None:
-        """Drop all graphs, when a tensor that they use is about to go."""
+    def finish(self) -> None:
+        """Wait for all of the engine's work."""
         if self.stream:
             self.stream.synchronize()
-        self._graphs.clear()
-        self._pool = torch.cuda.graph_pool_handle() if self._is_enabled else None

@@ -76,7 +76,6 @@ class PagedEngine(HostEngine[PagedSession]):
         self._holders = OrderedDict[PagedSession, None]()
         """Sessions that hold pages, the one that has not been used for longest first."""
         self._in_flight: deque[Launch] = deque()
-        self._has_cache = True
         options = RunnerOptions(
             num_pages=self._num_pages,
             max_rows=max_rows,
@@ -102,16 +101,12 @@ class PagedEngine(HostEngine[PagedSession]):
             graphs = self._runner.graphs
             self._orders += [partial(graphs.wait_for, graphs.others()), self._forget_everything]
 
-    def release_cache(self) -> None:
-        """Give the memory of keys and values back, for the learner; sessions live on.
+    def rest(self) -> None:
+        """Give the memory of keys and values back until the next reply; sessions live on.
 
-        Raises EngineError while replies are being sampled. Until `restore_cache` none can be.
+        Raises EngineError while replies are being sampled.
         """
-        self._hand_over(self._drop_cache, "the cache was released")
-
-    def restore_cache(self) -> None:
-        """Take memory for keys and values again. Passes are recorded anew when they are needed."""
-        self._hand_over(self._make_cache, "the cache was restored")
+        self._hand_over(self._give_cache_back, "the cache was given back")
 
     def _run(self) -> None:
         with self._runner.graphs.on_stream():
@@ -140,15 +135,9 @@ class PagedEngine(HostEngine[PagedSession]):
         if failures:
             raise EngineError(f"{what_happened}, which failed: {failures[0]}") from failures[0]
 
-    def _drop_cache(self) -> None:
+    def _give_cache_back(self) -> None:
         self._forget_everything()
-        self._has_cache = False
-        self._runner.drop_pages()
-
-    def _make_cache(self) -> None:
-        if not self._has_cache:
-            self._runner.make_pages()
-            self._has_cache = True
+        self._runner.give_memory_back()
 
     def _free(self, session: PagedSession) -> None:
         if session.reply is not None:
@@ -252,8 +241,6 @@ class PagedEngine(HostEngine[PagedSession]):
                 f"tokens from {min(context)} to {max(context)} are not all in the model's "
                 f"vocabulary of {self._vocab_size}"
             )
-        elif not self._has_cache:
-            error = EngineError("the engine's cache was released: call restore_cache first")
         elif num_pages > self._num_pages:
             error = EngineError(
                 f"a context of {len(context)} tokens and a reply of up to "
@@ -270,6 +257,7 @@ class PagedEngine(HostEngine[PagedSession]):
         session = request.session
         if not self._free_rows:
             return None
+        self._runner.memory.take()
         if not session.held.pages:
             session.held = self._pool.find(session.context)
             session.num_cached = len(session.held.pages) * PAGE_SIZE

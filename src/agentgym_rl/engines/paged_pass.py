@@ -50,10 +50,10 @@ class CacheShape:
         """Tokens of one row that a query block of a prompt has at most."""
         return max(1, _PREFILL_BLOCK // (self.num_query_heads // self.num_kv_heads))
 
-    def new_pages(self, num_pages: int, device: torch.device) -> Tensor:
-        """Return pages (P + 1, L, 2, K, PAGE_SIZE, D), keys before values; page 0 is scrap."""
-        shape = (num_pages + 1, self.num_layers, 2, self.num_kv_heads, PAGE_SIZE, self.head_dim)
-        return torch.zeros(shape, dtype=self.dtype, device=device)
+    def pages_in(self, memory: Tensor) -> Tensor:
+        """Return bytes as pages (P, L, 2, K, PAGE_SIZE, D), keys before values."""
+        shape = (self.num_layers, 2, self.num_kv_heads, PAGE_SIZE, self.head_dim)
+        return memory.view(self.dtype).view(-1, *shape)
 
 
 @dataclass(frozen=True, slots=True)

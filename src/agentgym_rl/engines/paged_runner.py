@@ -23,6 +23,7 @@ from agentgym_rl.engines.graphs import GraphCache
 from agentgym_rl.engines.paged_attention import running_pass
 from agentgym_rl.engines.paged_pass import CacheShape, PagedPass
 from agentgym_rl.engines.pages import pages_for
+from agentgym_rl.engines.returnable_memory import ReturnableMemory
 from agentgym_rl.engines.sampling import cut_rows, draw_rows
 from agentgym_rl.models.loading import Policy
 
@@ -127,7 +128,10 @@ class PagedRunner:
         self._device = model.device
         self._model = generation_model(model, is_compiled=options.is_compiled)
         self._shape = CacheShape.of(model.config.get_text_config(), model.dtype)
-        self._pages = self._shape.new_pages(options.num_pages, self._device)
+        num_pages = options.num_pages + 1  # page 0 is scrap
+        self.memory = ReturnableMemory(num_pages * self._shape.page_bytes, self._device)
+        """Of keys and values."""
+        self._pages = self._shape.pages_in(self.memory.bytes)
         max_pages = pages_for(policy.max_context)
         self._rows = DeviceRows(
             options.max_rows, max_pages, policy.stop_token_ids, device=self._device
@@ -197,16 +201,10 @@ class PagedRunner:
         done = (slice(num_steps), slice(len(rows)))
         return _sampled(self._tokens[done], self._logprobs[done])
 
-    def drop_pages(self) -> None:
-        """Give the memory of the pages back; nothing can run until `make_pages`."""
-        self.graphs.clear()
-        self._pages = torch.empty(0, device=self._device)
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
-
-    def make_pages(self) -> None:
-        """Take memory for the pages again; they are empty."""
-        self._pages = self._shape.new_pages(self._options.num_pages, self._device)
+    def give_memory_back(self) -> None:
+        """Give the memory of the pages back; nothing can run until `memory.take()`."""
+        self.graphs.finish()
+        self.memory.give_back()
 
     def _load_rows(self, rows: Sequence[int], size: int) -> None:
         padded = [*rows, *[self._rows.idle_row] * (size - len(rows))]

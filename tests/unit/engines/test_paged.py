@@ -226,25 +226,24 @@ async def test_published_weights_are_seen_and_nothing_old_is_kept(policy: Policy
     assert later.logprobs == pytest.approx(anew_later.logprobs, abs=1e-5)
 
 
-async def test_the_cache_can_be_given_back_and_taken_again(policy: Policy):
+async def test_the_cache_is_given_back_and_taken_again_for_the_next_reply(policy: Policy):
     with running(policy) as engine:
         session = engine.session(0)
         first = await session.generate(PROMPT, SHORT)
-        engine.release_cache()
-        assert engine._runner._pages.numel() == 0
-        with pytest.raises(EngineError, match="call restore_cache first"):
-            await engine.session(1).generate(PROMPT, SHORT)
-        engine.restore_cache()
+        engine.rest()
+        engine.rest()
+        assert not engine._runner.memory.is_here
         second = await session.generate(PROMPT, SHORT)
+        assert engine._runner.memory.is_here
         whole = [*PROMPT, *first.token_ids, *PROMPT]
         assert (await engine.session(2).generate(whole, SHORT)).token_ids == second.token_ids
 
 
-async def test_releasing_the_cache_while_a_reply_is_sampled_is_refused(policy: Policy):
+async def test_giving_the_cache_back_while_a_reply_is_sampled_is_refused(policy: Policy):
     with running(policy) as engine:
         task = await start(engine.session(0), LONG)
-        with pytest.raises(EngineError, match="released while replies were being sampled"):
-            engine.release_cache()
+        with pytest.raises(EngineError, match="given back while replies were being sampled"):
+            engine.rest()
         task.cancel()
 
 
