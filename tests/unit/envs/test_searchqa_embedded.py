@@ -10,7 +10,9 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -24,6 +26,7 @@ from agentgym_rl.envs.searchqa.embedded.pool import Pool
 from agentgym_rl.envs.searchqa.embedded.screened import load_screened_out
 from agentgym_rl.envs.searchqa.embedded.splits import SPLITS, Split, split_of
 from agentgym_rl.envs.searchqa.embedded.world import World, load_world
+from agentgym_rl.envs.searchqa.file_lock import holding
 from agentgym_rl.envs.searchqa.passages import Passage
 from agentgym_rl.envs.searchqa.questions import Hop, Question
 from agentgym_rl.envs.searchqa.retrieval.base import Retriever
@@ -273,6 +276,36 @@ def test_what_was_made_once_is_read_fast(
     assert time.process_time() - started < 1.0
     assert again == made["train"]
     assert not list(cache.glob("searchqa/embedded-*.*"))
+
+
+def test_two_first_uses_at_once_make_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AGENTGYM_CACHE", str(tmp_path))
+    both, made = Barrier(2), list[Path]()
+
+    def make(folder: Path) -> None:
+        made.append(folder)
+        time.sleep(0.3)
+        folder.mkdir()
+
+    def use(_: int) -> Path:
+        both.wait()
+        return store.embedded_corpus_file()
+
+    monkeypatch.setattr(store, "_make", make)
+    with ThreadPoolExecutor(2) as pool:
+        files = list(pool.map(use, range(2)))
+    assert made == [files[0].parent] == [files[1].parent]
+
+
+def test_a_first_use_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AGENTGYM_CACHE", str(tmp_path))
+    monkeypatch.setattr(store, "_MAKING_WAIT_S", 0.0)
+    lock = tmp_path / "searchqa" / "embedded.lock"
+    with (
+        holding(lock, wait_s=0.0),
+        pytest.raises(TimeoutError, match=r"another process has held .*embedded\.lock"),
+    ):
+        store.embedded_corpus_file()
 
 
 def test_a_split_that_there_is_not():

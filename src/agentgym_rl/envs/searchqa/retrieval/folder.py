@@ -9,23 +9,21 @@ lock            held by the process that builds; the system lets go of it when t
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from agentgym_rl.envs.searchqa.file_lock import holding
 from agentgym_rl.envs.searchqa.retrieval.bm25 import TITLE_WEIGHT
 
 logger = logging.getLogger(__name__)
 
 FORMAT = 2
 """Raised whenever an index of before would be read wrongly, or would rank otherwise."""
-_POLL_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +74,14 @@ class IndexFolder:
     @contextmanager
     def locked(self, wait_s: float = 0.0) -> Iterator[None]:
         """Hold the right to build. Raises ValueError when another keeps it for `wait_s`."""
-        self.root.mkdir(parents=True, exist_ok=True)
-        deadline = time.monotonic() + wait_s
-        with (self.root / "lock").open("w") as file:
-            while not _try_lock(file.fileno()):
-                if time.monotonic() > deadline:
-                    raise ValueError(
-                        f"another process builds the index in {self.root}: wait for it, or name "
-                        "another folder"
-                    )
-                time.sleep(_POLL_S)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(holding(self.root / "lock", wait_s=wait_s))
+            except TimeoutError:
+                raise ValueError(
+                    f"another process builds the index in {self.root}: wait for it, or name "
+                    "another folder"
+                ) from None
             yield
 
 
@@ -97,14 +93,6 @@ def write_json(path: Path, value: object) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
-
-
-def _try_lock(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _read(path: Path) -> IndexMeta | None:
