@@ -18,6 +18,7 @@ from agentgym_rl.config import (
     parse_config,
     read_table,
 )
+from agentgym_rl.envs.searchqa.options import EMBEDDED, SearchOptions
 from agentgym_rl.errors import ConfigError
 
 SCENARIOS = ("webarena", "searchqa", "textcraft", "babyai", "sciworld")
@@ -199,6 +200,14 @@ def test_the_recipes_of_the_paper_have_its_published_settings():
         assert (config.kl.coef, config.kl.place, config.kl.estimator) == (0.001, "loss", "k3")
         assert config.rollout.temperature == 1.0
         assert paper(f"{scenario}-sft").training.lr == 1e-4
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_deep_search_asks_the_public_data_sets_in_our_own_environment(algorithm: str):
+    env = paper(f"searchqa-{algorithm}").env
+    options = SearchOptions(**env.options)  # type: ignore[arg-type]  # checked by itself
+    assert (env.url, options.retriever) == ("", "remote")
+    assert options.data != EMBEDDED
 
 
 def test_the_stages_of_scaling_inter_are_the_published_ones():
