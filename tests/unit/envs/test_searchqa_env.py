@@ -208,9 +208,10 @@ def test_shares_for_form_and_gold_by_hand():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"topk": 0}, "topk must be a whole number above 0"),
+        ({"topk": 0}, "topk must be a whole number of at least 1"),
         ({"python": "yes"}, "python must be true or false"),
-        ({"topk": "3"}, "topk must be a whole number above 0"),
+        ({"max_per_level": -1}, "max_per_level must be a whole number of at least 0"),
+        ({"topk": "3"}, "topk must be a whole number of at least 1"),
         ({"reward": "bleu"}, "reward must be one of em, f1"),
         ({"on_wrong_answer": "retyr"}, "did you mean 'retry'"),
         ({"format_reward": 0.6, "gold_reward": 0.4}, "must be below 1"),
@@ -372,6 +373,8 @@ def test_a_folder_of_data_sets_replaces_the_questions(tmp_path: Path):
     assert indices == [
         (29190, "hotpotqa"), (29191, "hotpotqa"), (51588, "bamboogle"), (51589, "bamboogle")
     ]  # fmt: skip
+    few = registry.configured(SearchQA, {**options, "max_per_level": 1})
+    assert [task.index for task in few.tasks("test")] == [29190, 51588]
     env = registry.construct(cls, options)
     assert env.reset(Task("searchqa", "test", 51589)) == "Question: who is 1?"
     assert env.expert_action() is None

@@ -7,6 +7,7 @@ the agent reads in reading.py, the expert in expert.py.
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
@@ -65,6 +66,7 @@ class SearchQA(Environment):
 
     spec: ClassVar[EnvSpec] = make_spec(SearchOptions())
     data: ClassVar[str] = EMBEDDED
+    max_per_level: ClassVar[int] = 0
     # The options are the fields of SearchOptions, and the registry asks for the signature.
     __signature__: ClassVar[inspect.Signature] = inspect.signature(SearchOptions)
 
@@ -87,17 +89,14 @@ class SearchQA(Environment):
         chosen = SearchOptions(**options)  # type: ignore[arg-type]  # checked by itself
         if chosen.retriever == "bm25":
             cls._open_engine(chosen)
-        spec = make_spec(chosen)
-        return (
-            cls if (spec, chosen.data) == (cls.spec, cls.data) else _variant(cls, spec, chosen.data)
-        )
+        return _variant(cls, make_spec(chosen), chosen.data, chosen.max_per_level)
 
     @classmethod
     def tasks(cls, split: str) -> Sequence[Task]:
         """Return the questions of a split; `Task.level` says how many hops it takes."""
         if split not in cls.spec.splits:
             raise ValueError(f"searchqa has the splits {cls.spec.splits}, not {split!r}")
-        return _tasks(cls.catalog(), split)
+        return _tasks(cls.catalog(), split, cls.max_per_level)
 
     @classmethod
     def catalog(cls) -> Catalog:
@@ -261,17 +260,23 @@ class SearchQA(Environment):
 
 
 @cache
-def _variant(cls: type[SearchQA], spec: EnvSpec, data: str) -> type[SearchQA]:
-    """Return the class of other data or tools, the same for the same."""
-    return type(cls.__name__, (cls,), {"spec": spec, "data": data})
+def _variant(cls: type[SearchQA], spec: EnvSpec, data: str, max_per_level: int) -> type[SearchQA]:
+    """Return the class of other questions or tools, the same for the same."""
+    if (spec, data, max_per_level) == (cls.spec, cls.data, cls.max_per_level):
+        return cls
+    return type(cls.__name__, (cls,), {"spec": spec, "data": data, "max_per_level": max_per_level})
 
 
 @cache
-def _tasks(catalog: Catalog, split: str) -> tuple[Task, ...]:
-    return tuple(
-        Task("searchqa", split, question.index, question.category, level=_level(question))
-        for question in catalog.splits[split]
-    )
+def _tasks(catalog: Catalog, split: str, max_per_level: int) -> tuple[Task, ...]:
+    kept, num_kept = list[Task](), Counter[tuple[str, str]]()
+    for question in catalog.splits[split]:
+        kind = (question.category, _level(question))
+        if max_per_level and num_kept[kind] == max_per_level:
+            continue
+        num_kept[kind] += 1
+        kept.append(Task("searchqa", split, question.index, question.category, level=kind[1]))
+    return tuple(kept)
 
 
 def _level(question: Question) -> str:

@@ -19,6 +19,8 @@ class SearchOptions:
 
     data: str = EMBEDDED
     """"embedded" for the built-in questions, or a folder with the files of the seven data sets."""
+    max_per_level: int = 0
+    """Keep only the first so many questions of each category and number of hops; 0 keeps all."""
     retriever: str = "bm25"
     """The search engine: "bm25", "dense", "hybrid" or "remote"."""
     index: str = ""
@@ -51,6 +53,7 @@ class SearchOptions:
         _choose("on_wrong_answer", self.on_wrong_answer, get_args(AfterWrongAnswer))
         for name in ("topk", "max_words", "open_words"):
             _check_count(name, getattr(self, name))  # one rule for all
+        _check_count("max_per_level", self.max_per_level, least=0)
         if not isinstance(self.python, bool):
             raise ValueError(f"python must be true or false, got {self.python!r}")
         self._check_shares()
@@ -92,6 +95,6 @@ def _choose(name: str, value: str, known: tuple[str, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}{hint}")
 
 
-def _check_count(name: str, value: object) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"{name} must be a whole number above 0, got {value!r}")
+def _check_count(name: str, value: object, *, least: int = 1) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
