@@ -17,7 +17,8 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 
 from jinja2 import TemplateError
-from transformers import PreTrainedTokenizerBase
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class ChatRenderer:
                 "instruct model, or set tokenizer.chat_template and save it again"
             )
         self._tokenizer = tokenizer
+        self._backend = _backend(tokenizer)
         self._marks: dict[str, list[int]] = {}
         self._encode_short = lru_cache(_NUM_REMEMBERED_TEXTS)(self._encode_anew)
         self._special_words = sorted(map(str, tokenizer.get_added_vocab()), key=len, reverse=True)
@@ -194,8 +196,19 @@ class ChatRenderer:
         return self._encode_short(text) if is_short else self._encode_anew(text)
 
     def _encode_anew(self, text: str) -> tuple[int, ...]:
-        ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
-        return tuple(ids)
+        if self._backend is None:
+            ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+            return tuple(ids)
+        self._backend.encode_special_tokens = True  # transformers sets it for each of its own calls
+        return tuple(self._backend.encode(text, add_special_tokens=False).ids)
+
+
+def _backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer | None:
+    """Return what encodes below transformers, whose wrapper takes as long again, or None."""
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
+        return None
+    backend = tokenizer.backend_tokenizer
+    return backend if backend.truncation is None and backend.padding is None else None
 
 
 def _user(content: str) -> dict[str, str]:
