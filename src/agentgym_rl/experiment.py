@@ -217,6 +217,7 @@ class _Experiment:
         # A checkpoint with LoRA is an adapter to the weights that the run began with.
         is_whole = checkpoint is not None and not config.lora.rank
         saved = checkpoint / "model" if checkpoint is not None and is_whole else warm_start.model
+        policy = self._existing_policy(saved)
         demos, first_demos = list[Conversation](), list[Conversation]()
         if isinstance(algorithm, SFTConfig) or (
             isinstance(algorithm, AgentEvolConfig) and (algorithm.num_demos or algorithm.data)
@@ -228,9 +229,7 @@ class _Experiment:
             saved.exists() or isinstance(algorithm, SFTConfig)
         ):
             first_demos = self._demonstrations(tasks, config.warm_start.num_demos)
-        if saved.exists():
-            policy = load_pretrained(saved, dtype=config.model.dtype, device=config.model.device)
-        else:
+        if policy is None:
             texts = partial(texts_of, first_demos)
             policy = load_policy(config.model, seed=config.seed, texts=texts)
         if config.training.gradient_checkpointing:
@@ -242,6 +241,22 @@ class _Experiment:
         if config.lora.rank:
             self._adapt(policy, checkpoint)
         return policy, demos
+
+    def _existing_policy(self, saved: Path) -> Policy | None:
+        """Return the policy of `saved` or of the recipe; None if demonstrations are to make it.
+
+        From here on the agent and the prompts are for this model's chat template.
+        """
+        config = self._config.model
+        if saved.exists():
+            policy = load_pretrained(saved, dtype=config.dtype, device=config.device)
+        elif config.path != TINY:
+            policy = load_policy(config, seed=self._config.seed, texts=tuple)
+        else:
+            return None
+        policy = policy.with_tools(self._agent.tools)
+        self._agent = self._agent.for_model(policy.renderer)
+        return policy
 
     def _adapt(self, policy: Policy, checkpoint: Path | None) -> None:
         """Put the checkpoint's adapter into the policy, or a fresh one that changes nothing."""

@@ -97,7 +97,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message of a conversation; `role` is "user", "assistant" or "system"."""
+    """One message of a conversation; `role` is "user", "assistant", "system" or "tool"."""
 
     role: str
     content: str

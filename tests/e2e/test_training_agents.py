@@ -6,20 +6,29 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_rl.config import RunConfig, dump_config
+from agentgym_rl.config import RunConfig, TinyModelConfig, dump_config
 from agentgym_rl.experiment import train
+from agentgym_rl.models.chat import ChatRenderer
+from agentgym_rl.models.loading import Policy
+from agentgym_rl.models.tiny import build_tiny_model
 from agentgym_rl.runs.episodes import read_episodes
 from agentgym_rl.runs.folder import RunFolder
+from tool_templates import tool_tokenizer
 
 pytestmark = pytest.mark.slow
 
+TINY = {
+    "vocab_size": 320,
+    "hidden_size": 32,
+    "num_layers": 1,
+    "num_heads": 2,
+    "num_kv_heads": 1,
+    "intermediate_size": 64,
+    "max_context": 1024,
+}
 RUN: dict[str, object] = {
     "env": {"name": "fakes:CountingEnv", "split": "train", "eval_split": "train"},
-    "model": {
-        "device": "cpu",
-        "tiny": {"vocab_size": 320, "hidden_size": 32, "num_layers": 1, "num_heads": 2,
-                 "num_kv_heads": 1, "intermediate_size": 64, "max_context": 1024},
-    },
+    "model": {"device": "cpu", "tiny": TINY},
     "agent": {
         "format": "react",
         "include_instructions": False,
@@ -61,3 +70,31 @@ async def test_all_parts_train_together(changes: dict[str, object], tmp_path: Pa
     episodes = read_episodes(run.episodes / "train-000001.parquet")
     assert any(len(episode.samples) > 1 for episode in episodes)
     assert any(sample.attempt == 1 for episode in episodes for sample in episode.samples)
+
+
+async def test_a_model_whose_template_shows_tools_trains_with_them(tmp_path: Path):
+    tokenizer = tool_tokenizer("tiny")
+    model = build_tiny_model(TinyModelConfig.model_validate(TINY), tokenizer, seed=0)
+    Policy(model, tokenizer, ChatRenderer(tokenizer)).save(tmp_path / "model")
+    changes = {
+        "model": {"device": "cpu", "path": str(tmp_path / "model")},
+        "agent": {"format": "function_call"},
+        "algorithm": {"type": "ppo", "group_size": 2},
+        "credit": {"truncated": "bootstrap"},
+        "rollout": {"max_tokens_per_round": 24, "max_tokens": 1000},
+    }
+    config = RunConfig.model_validate(RUN | changes)
+    run = RunFolder(tmp_path / "run")
+    run.create(dump_config(config))
+    await train(config, run)
+    lines = list(run.read_metrics())
+    assert lines[0]["train/logprob_diff"] < 1e-4
+    episodes = list(read_episodes(run.episodes / "train-000001.parquet"))
+    assert episodes
+    for episode in episodes:
+        sample = episode.samples[0]
+        text = str(tokenizer.decode(sample.token_ids))
+        assert "<tools>" not in episode.messages[0].content and text.count("<tools>") == 1
+        roles = [message.role for message in episode.messages[::2]]
+        assert roles == ["user"] + ["tool"] * (len(roles) - 1)
+        assert text.count("<tool_response>\n") == len(roles) - 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from copy import copy
 
 from agentgym_rl.agents.desk import Desk
 from agentgym_rl.agents.expert_desk import DemonstratedContext, ExpertDesk, run_at_once
-from agentgym_rl.agents.formats import ParsedReply, make_format
+from agentgym_rl.agents.formats import ParsedReply, ToolTemplate, make_format
 from agentgym_rl.agents.play import Play
 from agentgym_rl.config import AgentConfig
-from agentgym_rl.envs.base import EnvSpec
+from agentgym_rl.envs.base import EnvSpec, ToolSchema
 from agentgym_rl.envs.demos import Demonstration
 
 
@@ -21,13 +22,23 @@ class Agent:
     """
 
     def __init__(self, config: AgentConfig, spec: EnvSpec) -> None:
-        self.config = config
+        self.config, self._spec = config, spec
         self._format = make_format(config.format, spec)
-        self._preamble = (
-            f"{spec.instructions.strip()}\n\n{self._format.instructions()}\n\n"
-            if config.include_instructions
-            else ""
-        )
+        self._preamble, self._result_role = self._instructions(), "user"
+
+    @property
+    def tools(self) -> tuple[ToolSchema, ...]:
+        """Schemas of the tools that a chat template may show in its own way."""
+        return self._format.tools if self.config.include_instructions else ()
+
+    def for_model(self, template: ToolTemplate) -> Agent:
+        """Return the agent for a model: one whose template shows the tools is not told of them."""
+        if not template.shows_tools:
+            return self
+        agent = copy(self)
+        agent._format = self._format.for_template(template)
+        agent._preamble, agent._result_role = agent._instructions(), template.result_role
+        return agent
 
     def first_prompt(self, observation: str) -> str:
         """Return the first message: the instructions and the first observation."""
@@ -51,9 +62,15 @@ class Agent:
         Plans are the actions that the expert went on to take, summaries those that it had taken.
         Raises ValueError where the agent does not do what it is shown.
         """
-        desk = ExpertDesk(demo, self.write)
+        desk = ExpertDesk(demo, self.write, result_role=self._result_role)
         run_at_once(self.play(desk))
         return desk.contexts()
+
+    def _instructions(self) -> str:
+        """Return what precedes the first observation."""
+        if not self.config.include_instructions:
+            return ""
+        return f"{self._spec.instructions.strip()}\n\n{self._format.instructions()}\n\n"
 
 
 def make_agent(config: AgentConfig, spec: EnvSpec) -> Agent:

@@ -29,9 +29,13 @@ class DemonstratedContext:
 class ExpertDesk:
     """One demonstration as its agent sees it."""
 
-    def __init__(self, demo: Demonstration, write: Callable[[str], str]) -> None:
-        """Let the expert's actions be replied as `write` says."""
-        self._demo, self._write = demo, write
+    def __init__(
+        self, demo: Demonstration, write: Callable[[str], str], *, result_role: str = "user"
+    ) -> None:
+        """Let the expert's actions be replied as `write` says, and answered in a role."""
+        self._demo, self._write, self._result_role = demo, write, result_role
+        self._role = "user"
+        """Of the next text."""
         self._num_done = 0
         self._contexts = list[list[tuple[Message, bool]]]()
         self._texts = list[str]()
@@ -67,12 +71,14 @@ class ExpertDesk:
 
     def begin(self, *pieces: Piece) -> None:
         context = list[tuple[Message, bool]]()
+        self._role = "user"
         for piece in pieces[:-1]:
             if isinstance(piece, str):
-                context.append((Message("user", piece), False))
+                context.append((Message(self._role, piece), False))
             else:
                 text = "".join(map(chr, piece.token_ids))
                 context.append((Message("assistant", text), False))
+                self._role = self._role_after(piece.kind)
         last = pieces[-1]
         assert isinstance(last, str), "a context ends with a text"
         self._contexts.append(context)
@@ -90,10 +96,11 @@ class ExpertDesk:
     async def ask(self, kind: SegmentKind = SegmentKind.ACTION) -> Reply:
         text = self._reply(kind)
         self._contexts[-1] += [
-            (Message("user", "\n\n".join(self._texts)), False),
+            (Message(self._role, "\n\n".join(self._texts)), False),
             (Message("assistant", text), True),
         ]
         self._texts = []
+        self._role = self._role_after(kind)
         return Reply(text, tuple(map(ord, text)), kind, self._num_done)
 
     def split(self, reply: Reply, action_start: int) -> Reply:
@@ -108,6 +115,9 @@ class ExpertDesk:
         if self.has_succeeded:
             return StepResult("", 1.0, terminated=True, success=True)
         return StepResult(self._demo.observations[self._num_done])
+
+    def _role_after(self, kind: SegmentKind) -> str:
+        return self._result_role if kind is SegmentKind.ACTION else "user"
 
     def _reply(self, kind: SegmentKind) -> str:
         """Return the plan of what comes, the summary of what was, or else the next action."""

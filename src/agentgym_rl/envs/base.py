@@ -22,6 +22,8 @@ from typing import ClassVar
 from agentgym_rl.types import StepResult, Task
 
 JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
+ToolSchema = Mapping[str, JsonValue]
+"""A tool as chat templates and APIs take it: {"type": "function", "function": {"name": ...}}."""
 
 
 @dataclass(frozen=True, slots=True)

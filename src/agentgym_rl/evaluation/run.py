@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from agentgym_rl.agents.agent import Agent, make_agent
 from agentgym_rl.config import OpenAIEngineConfig, RunConfig
+from agentgym_rl.engines.base import Engine
 from agentgym_rl.engines.create import create_engine
 from agentgym_rl.engines.openai import OpenAIEngine
 from agentgym_rl.envs.client.base import EnvSource
@@ -26,6 +28,7 @@ from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
 from agentgym_rl.evaluation.settings import EvalSettings, begin_or_go_on, model_name
 from agentgym_rl.evaluation.suite import SuiteReport
+from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.loading import load_pretrained
 from agentgym_rl.rollout.episode import Actors, Cast, TextActors
 from agentgym_rl.rollout.limits import episode_limits
@@ -128,12 +131,14 @@ async def open_player(model: str, config: RunConfig, *, folder: Path) -> AsyncIt
     policy = load_pretrained(model, dtype=config.model.dtype, device=config.model.device)
     engine = create_engine(policy, config.engine, folder=folder)
     try:
-        yield Player(
-            lambda source, agent: Actors(source, engine, agent, policy.renderer),
-            policy.max_context,
-        )
+        yield Player(partial(_actors, engine, policy.renderer), policy.max_context)
     finally:
         engine.close()
+
+
+def _actors(engine: Engine, renderer: ChatRenderer, source: EnvSource, agent: Agent) -> Actors:
+    renderer = renderer.with_tools(agent.tools)
+    return Actors(source, engine, agent.for_model(renderer), renderer)
 
 
 async def _evaluate_env(

@@ -8,22 +8,35 @@ conversation is then built from three kinds of pieces, and old tokens are never 
     turn      the close of the reply, the observation, and the opening of the next reply
 
 Text that an environment sends is encoded as plain text: it cannot forge the template's markers.
+
+With tools (`with_tools`) the prompt is what the template makes of them, and the answer to a call is
+a message of role `tool`, where the template's rendering of one can be appended exactly.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from jinja2 import TemplateError
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from agentgym_rl.envs.base import ToolSchema
+
 logger = logging.getLogger(__name__)
 
 _REPLY, _OBSERVATION = "[[reply-text]]", "[[observation-text]]"
 _SYSTEM = "[[system-text]]"
+_RESULT = f'{_OBSERVATION} says "no",\nand more'
+"""Shows whether a template writes a tool's answer as it is or as JSON."""
+_NOT_RENDERED = (TemplateError, TypeError)
+"""How templates fail that were not made for a message or for tools."""
+_CALL_IDS = ("call00001", "call00002")
+"""Of nine letters and digits, as Mistral's templates want them."""
 
 _NUM_REMEMBERED_TEXTS = 4096
 _MAX_REMEMBERED_CHARS = 1000
@@ -31,25 +44,81 @@ _MAX_REMEMBERED_CHARS = 1000
 rest of a round."""
 
 
+@dataclass(frozen=True, slots=True)
+class _ResultTurn:
+    """The template's text around the answer to a tool call, after the close of the reply.
+
+    Example: before "\\n<|im_start|>", lead "user\\n<tool_response>\\n", tail
+    "\\n</tool_response>", after "<|im_end|>\\n<|im_start|>assistant\\n"
+    """
+
+    before: str
+    lead: str
+    """Plain text right before the answer; it is encoded together with it, as is the tail."""
+    tail: str
+    after: str
+    is_json: bool
+
+    def around(self, observation: str) -> str:
+        text = observation.strip()
+        return self.lead + (_as_json(text) if self.is_json else text) + self.tail
+
+
 class ChatRenderer:
     """Renders the messages of one model's conversations to token ids."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, *, tools: Sequence[ToolSchema] = ()
+    ) -> None:
         if tokenizer.chat_template is None:
             raise ValueError(
                 f"the tokenizer of {tokenizer.name_or_path!r} has no chat template; use an "
                 "instruct model, or set tokenizer.chat_template and save it again"
             )
-        self._tokenizer = tokenizer
+        self._tokenizer, self._tools = tokenizer, list(tools)
         self._backend = _backend(tokenizer)
         self._marks: dict[str, list[int]] = {}
         self._encode_short = lru_cache(_NUM_REMEMBERED_TEXTS)(self._encode_anew)
         self._special_words = sorted(map(str, tokenizer.get_added_vocab()), key=len, reverse=True)
-        first = self._template([_user(_OBSERVATION)])
+        first = self._template([_user(_OBSERVATION)], tools=self._tools)
         self._before_first, self._after_first = _split_once(first, _OBSERVATION)
         self._close_reply, self._before_next, self._after_next = self._split_turn()
         self.stop_token_ids = self._find_stop_tokens()
         self._warn_unless_faithful()
+
+    def with_tools(self, tools: Sequence[ToolSchema]) -> ChatRenderer:
+        """Return a renderer whose prompts show these tools (JSON schemas) as the template does.
+
+        Where there are none, or the template does not show them, it is this one.
+        """
+        if not tools:
+            return self
+        messages = [_user(_OBSERVATION)]
+        try:
+            text = self._template(messages, tools=tools)
+        except _NOT_RENDERED:
+            return self
+        if text == self._template(messages) or _OBSERVATION not in text:
+            return self
+        return ChatRenderer(self._tokenizer, tools=tools)
+
+    @property
+    def shows_tools(self) -> bool:
+        """Whether prompts show tools."""
+        return bool(self._tools)
+
+    @property
+    def result_role(self) -> str:
+        """The role of the message that answers a tool call: "tool" or "user"."""
+        return "user" if self._result_turn is None else "tool"
+
+    def call_text(self, name: str, arguments: Mapping[str, str]) -> str | None:
+        """Return the reply that calls a tool as the template writes it.
+
+        None where that cannot be said as text: it has special tokens, or no place of its own.
+        """
+        split = self._split_call(name, arguments)
+        return None if split is None else split[0]
 
     def prompt(self, text: str, *, system: str | None = None) -> list[int]:
         """Return the ids from the start up to where the first reply begins.
@@ -65,19 +134,27 @@ class ChatRenderer:
             *self._encode_marks(self._after_first),
         ]
 
-    def turn(self, observation: str, *, reply_ids: Sequence[int]) -> list[int]:
+    def turn(
+        self, observation: str, *, reply_ids: Sequence[int], is_result: bool = False
+    ) -> list[int]:
         """Return the ids that follow a reply: its close, the observation, the next reply's opening.
+
+        `is_result` says that the observation answers a tool call (see `result_role`).
 
         A reply that ends with the end-of-turn token was closed by the policy itself; one that the
         token limit cut is closed here, by a token that was not sampled.
         """
         end_of_turn = self.stop_token_ids[0]
         is_closed = bool(reply_ids) and reply_ids[-1] == end_of_turn
+        before, text, after = self._before_next, observation.strip(), self._after_next
+        if is_result and self._result_turn is not None:
+            before, after = self._result_turn.before, self._result_turn.after
+            text = self._result_turn.around(observation)
         return [
             *([] if is_closed else [end_of_turn]),
-            *self._encode_marks(self._before_next),
-            *self._encode_text(observation),
-            *self._encode_marks(self._after_next),
+            *self._encode_marks(before),
+            *self._encode_plain(text),
+            *self._encode_marks(after),
         ]
 
     def reply(self, text: str) -> list[int]:
@@ -131,15 +208,66 @@ class ChatRenderer:
         """The template's text around a system and a user message; None where it has no system."""
         messages = [{"role": "system", "content": _SYSTEM}, _user(_OBSERVATION)]
         try:
-            before, rest = _split_once(self._template(messages), _SYSTEM)
+            before, rest = _split_once(self._template(messages, tools=self._tools), _SYSTEM)
             between, after = _split_once(rest, _OBSERVATION)
         except (TemplateError, ValueError):
             return None
         return before, between, after
 
-    def _template(self, messages: list[dict[str, str]]) -> str:
+    @cached_property
+    def _markers(self) -> list[str]:
+        """The words that text cannot write; `all_special_tokens` need not have all of them."""
+        return [str(word) for word in self._tokenizer.added_tokens_decoder.values() if word.special]
+
+    @cached_property
+    def _result_turn(self) -> _ResultTurn | None:
+        """What is around the answer to a call; None where it cannot be appended exactly."""
+        split = self._split_call("act", {"action": "go"}) if self._tools else None
+        if split is None:
+            return None
+        for is_json in (False, True):
+            before, found, after = split[1].partition(_as_json(_RESULT) if is_json else _RESULT)
+            if found:
+                words = self._markers
+                start = max((before.rfind(w) + len(w) for w in words if w in before), default=0)
+                end = min((after.find(w) for w in words if w in after), default=len(after))
+                return _ResultTurn(
+                    before[:start], before[start:], after[:end], after[end:], is_json
+                )
+        return None
+
+    def _split_call(self, name: str, arguments: Mapping[str, str]) -> tuple[str, str] | None:
+        """Return a call as the template writes it, and what follows its close."""
+        try:
+            text, other = (self._render_call(name, arguments, id_) for id_ in _CALL_IDS)
+        except _NOT_RENDERED:
+            return None
+        prompt = self._before_first + "hello" + self._after_first
+        # Of an id that the template shows, only the policy could know what it should be.
+        if text != other or not text.startswith(prompt):
+            return None
+        call, close, rest = text[len(prompt) :].partition(self._close_reply)
+        if not close or any(word in call for word in self._markers):
+            return None
+        return call.strip(), rest
+
+    def _render_call(self, name: str, arguments: Mapping[str, str], call_id: str) -> str:
+        function = {"name": name, "arguments": dict(arguments)}
+        call = {"id": call_id, "type": "function", "function": function}
+        result = {"role": "tool", "tool_call_id": call_id, "name": name, "content": _RESULT}
+        return self._template(
+            [_user("hello"), {"role": "assistant", "content": "", "tool_calls": [call]}, result],
+            tools=self._tools,
+        )
+
+    def _template(
+        self, messages: Sequence[Mapping[str, object]], *, tools: Sequence[ToolSchema] = ()
+    ) -> str:
         text = self._tokenizer.apply_chat_template(
-            messages, tokenize=False, add_generation_prompt=True
+            messages,  # pyrefly: ignore[bad-argument-type] - its type knows texts alone, not calls
+            tools=[dict(tool) for tool in tools] or None,
+            tokenize=False,
+            add_generation_prompt=True,
         )
         assert isinstance(text, str), "one conversation renders to one text"
         return text
@@ -147,7 +275,8 @@ class ChatRenderer:
     def _split_turn(self) -> tuple[str, str, str]:
         """Return the template's text right after a reply, before the observation, and after it.
 
-        The first of the three is the end-of-turn mark, which the policy samples itself.
+        The first of the three is the end-of-turn mark, which the policy samples itself. Tools are
+        left out: some templates show them anew before the latest of the user's messages.
         """
         text = self._template(
             [_user("hello"), {"role": "assistant", "content": _REPLY}, _user(_OBSERVATION)]
@@ -177,7 +306,8 @@ class ChatRenderer:
         messages = [_user(first), {"role": "assistant", "content": reply}, _user(second)]
         pieces = [*self.prompt(first), *self.reply(reply)]
         pieces += self.turn(second, reply_ids=pieces)
-        whole = self._tokenizer.encode(self._template(messages), add_special_tokens=False)
+        text = self._template(messages, tools=self._tools)
+        whole = self._tokenizer.encode(text, add_special_tokens=False)
         if pieces != whole:
             logger.warning(
                 "%s encodes a message apart from its surroundings differently than with them; "
@@ -191,7 +321,9 @@ class ChatRenderer:
         return self._marks[text]
 
     def _encode_text(self, text: str) -> Sequence[int]:
-        text = text.strip()
+        return self._encode_plain(text.strip())
+
+    def _encode_plain(self, text: str) -> Sequence[int]:
         is_short = len(text) <= _MAX_REMEMBERED_CHARS
         return self._encode_short(text) if is_short else self._encode_anew(text)
 
@@ -213,6 +345,11 @@ def _backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer | None:
 
 def _user(content: str) -> dict[str, str]:
     return {"role": "user", "content": content}
+
+
+def _as_json(text: str) -> str:
+    """Return a text as it is between the quotes of JSON, in the way of the templates' `tojson`."""
+    return json.dumps(text, ensure_ascii=False)[1:-1]
 
 
 def _split_once(text: str, mark: str) -> tuple[str, str]:

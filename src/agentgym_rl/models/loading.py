@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,6 +17,7 @@ from transformers import (
 )
 
 from agentgym_rl.config import ModelConfig
+from agentgym_rl.envs.base import ToolSchema
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.attention import ATTENTION
 from agentgym_rl.models.chat import ChatRenderer
@@ -57,6 +58,10 @@ class Policy:
         declared = getattr(self.model.generation_config, "eos_token_id", None)  # may be missing
         ids = declared if isinstance(declared, list) else [declared]
         return frozenset(self.renderer.stop_token_ids) | {id_ for id_ in ids if id_ is not None}
+
+    def with_tools(self, tools: Sequence[ToolSchema]) -> Policy:
+        """Return the policy with prompts that show tools, if its chat template shows any."""
+        return replace(self, renderer=self.renderer.with_tools(tools))
 
     def save(self, folder: Path) -> None:
         """Write a directory for transformers' `from_pretrained`; it appears only when whole.

@@ -56,7 +56,8 @@ class TokenDesk(EpisodeDesk):
         context = RolloutHandler(attempt=self._attempt)
         for piece in pieces[:-1]:
             if isinstance(piece, str):
-                self._append_text(context, piece, self._render(piece, context.token_ids))
+                ids = self._render(piece, context.token_ids, after=_kind_before(context))
+                self._append_text(context, piece, ids)
                 continue
             kept = Completion(
                 piece.token_ids, (0.0,) * len(piece.token_ids), is_stopped=True, version=0
@@ -76,25 +77,32 @@ class TokenDesk(EpisodeDesk):
 
     def room(self, *texts: str) -> int:
         ids = self._context.token_ids
-        return self._room(ids, "\n\n".join([*self._texts, *texts]))
+        text = "\n\n".join([*self._texts, *texts])
+        return self._room(ids, text, after=_kind_before(self._context))
 
     def room_in(self, *pieces: Piece) -> int:
-        ids = list[int]()
+        ids, kind = list[int](), SegmentKind.PROMPT
         for piece in pieces[:-1]:
-            ids += self._render(piece, ids) if isinstance(piece, str) else list(piece.token_ids)
+            if isinstance(piece, str):
+                ids += self._render(piece, ids, after=kind)
+            else:
+                ids += piece.token_ids
+                kind = piece.kind
         last = pieces[-1]
         assert isinstance(last, str), "a context ends with a text"
-        return self._room(ids, last)
+        return self._room(ids, last, after=kind)
 
     async def ask(self, kind: SegmentKind = SegmentKind.ACTION) -> Reply:
         context, text = self._context, "\n\n".join(self._texts)
         assert text, "the policy is told something before it is asked"
-        new_ids = self._render(text, context.token_ids)
+        kind_before = _kind_before(context)
+        new_ids = self._render(text, context.token_ids, after=kind_before)
         room = self._limits.max_tokens - len(context) - len(new_ids)
         if room <= 0:
             self._refuse(len(context) + len(new_ids))
         self._append_text(context, text, new_ids)
-        self.messages.append(Message("user", text))
+        is_result = kind_before is SegmentKind.ACTION
+        self.messages.append(Message(self._renderer.result_role if is_result else "user", text))
         self._texts = []
         started = episode_time()
         completion = await self._open_session().generate(
@@ -131,10 +139,12 @@ class TokenDesk(EpisodeDesk):
             self._num_sessions += 1
         return self._session
 
-    def _render(self, text: str, before: Sequence[int]) -> list[int]:
+    def _render(self, text: str, before: Sequence[int], *, after: SegmentKind) -> list[int]:
+        """Return the ids of a text that follows `before`, the last of which are of a kind."""
         if not before:
             return self._renderer.prompt(text)
-        return self._renderer.turn(text, reply_ids=before)
+        is_result = after is SegmentKind.ACTION
+        return self._renderer.turn(text, reply_ids=before, is_result=is_result)
 
     def _append_text(self, context: RolloutHandler, text: str, ids: list[int]) -> None:
         if len(context):
@@ -142,8 +152,8 @@ class TokenDesk(EpisodeDesk):
         else:
             context.append_prompt(ids, text)
 
-    def _room(self, before: Sequence[int], text: str) -> int:
-        return self._limits.max_tokens - len(before) - len(self._render(text, before))
+    def _room(self, before: Sequence[int], text: str, *, after: SegmentKind) -> int:
+        return self._limits.max_tokens - len(before) - len(self._render(text, before, after=after))
 
     def _note_reward(self, reward: float) -> None:
         self._context.add_reward(reward)
@@ -157,3 +167,8 @@ class TokenDesk(EpisodeDesk):
         latest = [context for context in self._contexts if any(context.loss_mask)]
         if latest and self.reward:
             latest[-1].add_reward(-self.reward)
+
+
+def _kind_before(context: RolloutHandler) -> SegmentKind:
+    """Return what a context ends with; the prompt is still to come in one that is empty."""
+    return context.segments[-1].kind if context.segments else SegmentKind.PROMPT

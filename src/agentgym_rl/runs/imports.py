@@ -189,7 +189,9 @@ def _rounds(said: Sequence[tuple[Message, bool]], reward: float) -> tuple[Round,
     for place, (message, is_reply) in enumerate(said):
         if is_reply:
             answer = said[place + 1][0] if place + 1 < len(said) else None
-            observation = answer.content if answer is not None and answer.role == "user" else ""
+            observation = (
+                answer.content if answer is not None and answer.role != "assistant" else ""
+            )
             parts = _ACTION.split(message.content)
             rounds.append(Round(message.content, parts[-1].strip(), observation, 0.0, True))
     if rounds:

@@ -2,7 +2,8 @@
 
 One line of a file: {"task": "babyai/400", "messages": [{"role": "user", "content": "..."},
 {"role": "assistant", "content": "...", "loss": true}, ...]}. `task` and `loss` are optional; an
-assistant message is learned from unless `loss` is false. A system message may come first.
+assistant message is learned from unless `loss` is false. A system message may come first, and what
+answers a tool call may have the role "tool" instead of "user".
 
 AgentGym's files are read as well: a JSON list (or lines) of {"item_id": "babyai_400",
 "conversations": [{"from": "human", "loss": null, "value": "..."}, {"from": "gpt", ...}]}.
@@ -109,7 +110,8 @@ def _conversation(task: str, said: list[tuple[Message, bool]]) -> Conversation:
     has_system = said[0][0].role == "system"
     for index, (message, _) in enumerate(said[has_system:], start=has_system):
         expected = "assistant" if (index - has_system) % 2 else "user"
-        if message.role != expected:
+        is_result = expected == "user" and index > has_system and message.role == "tool"
+        if message.role != expected and not is_result:
             raise ValueError(f"message {index} must be of role {expected!r}, got {message.role!r}")
     messages, learned = zip(*said, strict=True)
     if messages[-1].role != "assistant" or not any(learned):

@@ -19,7 +19,8 @@ from agentgym_rl.types import Completion, Episode, Message, Sample
 class Conversation:
     """Messages in turn: user first, assistant last; `is_learned` says which replies count.
 
-    One system message may come before the first user message.
+    One system message may come before the first user message. After that one a message of role
+    "tool" may stand in the place of a user's.
     """
 
     task: str
@@ -68,7 +69,9 @@ def to_sample(conversation: Conversation, renderer: ChatRenderer) -> Sample:
             prompt = renderer.prompt(message.content, system=system)
             handler.append_prompt(prompt, message.content)
         else:
-            turn = renderer.turn(message.content, reply_ids=handler.token_ids)
+            turn = renderer.turn(
+                message.content, reply_ids=handler.token_ids, is_result=message.role == "tool"
+            )
             handler.append_observation(turn, message.content)
     return handler.sample()
 

@@ -103,7 +103,7 @@ def _ids_after(episode: Episode, policy: Policy) -> tuple[int, ...]:
     if episode.samples[-1].segments[-1].kind is not SegmentKind.ACTION:
         return ()  # a plan or a summary filled the context: nothing answers it
     ids = list(episode.samples[-1].token_ids)
-    ids += policy.renderer.turn(episode.rounds[-1].observation, reply_ids=ids)
+    ids += policy.renderer.turn(episode.rounds[-1].observation, reply_ids=ids, is_result=True)
     return tuple(ids) if len(ids) < policy.max_context else ()
 
 

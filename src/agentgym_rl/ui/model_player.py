@@ -16,6 +16,7 @@ from agentgym_rl.engines.create import create_engine
 from agentgym_rl.engines.sampling import session_key
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.errors import ConfigError
+from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.loading import load_pretrained
 from agentgym_rl.types import SamplingParams
 
@@ -53,7 +54,9 @@ class ModelPlayer:
     def reply(self, spec: EnvSpec, first: str, past: Sequence[Past]) -> Reply:
         """Return what the model does next, after all that happened in the episode."""
         agent = make_agent(AgentConfig.model_validate(self._agent_table), spec)
-        ids, renderer = self._context(agent, first, past), self._policy.renderer
+        renderer = self._policy.renderer.with_tools(agent.tools)
+        agent = agent.for_model(renderer)
+        ids = self._context(agent, renderer, first, past)
         room = self._policy.max_context - len(ids)
         if room <= 0:
             raise ConfigError(
@@ -74,12 +77,14 @@ class ModelPlayer:
     def close(self) -> None:
         self._engine.close()
 
-    def _context(self, agent: Agent, first: str, past: Sequence[Past]) -> list[int]:
-        renderer = self._policy.renderer
+    def _context(
+        self, agent: Agent, renderer: ChatRenderer, first: str, past: Sequence[Past]
+    ) -> list[int]:
         ids = renderer.prompt(agent.first_prompt(first))
         for item in past:
             text = item.reply if item.reply is not None else agent.write(item.action or "")
             # A reply of the past is encoded as text: here nothing is learned from it.
             reply_ids = self._policy.tokenizer.encode(text, add_special_tokens=False)
-            ids += [*reply_ids, *renderer.turn(item.observation, reply_ids=reply_ids)]
+            ids += reply_ids
+            ids += renderer.turn(item.observation, reply_ids=reply_ids, is_result=True)
         return ids

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from agentgym_rl.agents.formats.base import ActionFormat, ParsedReply
+from agentgym_rl.agents.formats.base import ActionFormat, ParsedReply, ToolTemplate
 from agentgym_rl.agents.formats.code import CodeFormat
 from agentgym_rl.agents.formats.function_call import FunctionCallFormat
 from agentgym_rl.agents.formats.plain import DirectFormat, ReActFormat
 from agentgym_rl.agents.formats.tags import TagsFormat
 from agentgym_rl.envs.base import EnvSpec
 
-__all__ = ["ActionFormat", "ParsedReply", "make_format"]
+__all__ = ["ActionFormat", "ParsedReply", "ToolTemplate", "make_format"]
 
 _FORMATS: dict[str, type[ActionFormat]] = {
     cls.name: cls for cls in (ReActFormat, DirectFormat, TagsFormat, FunctionCallFormat, CodeFormat)

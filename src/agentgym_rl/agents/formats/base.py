@@ -8,10 +8,11 @@ expected, and the environment is not asked. Every parser takes any text, in line
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
-from agentgym_rl.envs.base import EnvSpec
+from agentgym_rl.envs.base import EnvSpec, ToolSchema
 
 DEFAULT_THOUGHT = "I do the next step."
 """What a demonstration thinks where the expert gives no reason."""
@@ -31,6 +32,24 @@ class ParsedReply:
     without an action."""
 
 
+class ToolTemplate(Protocol):
+    """What a model's chat template makes of tools; `models/chat.py` has the real one."""
+
+    @property
+    def shows_tools(self) -> bool:
+        """Whether prompts show the format's tools without further words."""
+        ...
+
+    @property
+    def result_role(self) -> str:
+        """The role of the message that answers a tool call."""
+        ...
+
+    def call_text(self, name: str, arguments: Mapping[str, str]) -> str | None:
+        """Return the reply that calls a tool as the template writes it, if text can say it."""
+        ...
+
+
 class ActionFormat(ABC):
     """One way of writing an environment's actions in replies."""
 
@@ -38,6 +57,15 @@ class ActionFormat(ABC):
 
     def __init__(self, spec: EnvSpec) -> None:
         self._spec = spec
+
+    @property
+    def tools(self) -> tuple[ToolSchema, ...]:
+        """Schemas of the tools that replies call, for chat templates that show tools."""
+        return ()
+
+    def for_template(self, template: ToolTemplate) -> ActionFormat:
+        """Return the format in the words of a template that shows the tools."""
+        return self
 
     @abstractmethod
     def instructions(self) -> str:

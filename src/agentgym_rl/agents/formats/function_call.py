@@ -4,9 +4,10 @@
     {"name": "search", "parameters": {"text": "..."}}                           Llama 3
     [{"name": "search", "arguments": "{\\"text\\": \\"...\\"}"}]                    Mistral, OpenAI
 
-All are read, whichever is asked for; the first is what instructions and demonstrations show. An
-environment's tags (`EnvSpec.action_tags`) are its tools; its plain actions are calls of `act`.
-Replies are decoded as JSON and as nothing else.
+All are read, whichever is asked for. Instructions and demonstrations show the form of the model's
+chat template, where that shows tools (`for_template`), and else the first. An environment's tags
+(`EnvSpec.action_tags`) are its tools; its plain actions are calls of `act`. Replies are decoded as
+JSON and as nothing else.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from __future__ import annotations
 import json
 import re
 
-from agentgym_rl.agents.formats.base import ActionFormat, ParsedReply
+from agentgym_rl.agents.formats.base import ActionFormat, ParsedReply, ToolTemplate
 from agentgym_rl.agents.formats.elements import GENERIC, make_element, split_action
-from agentgym_rl.envs.base import EnvSpec, JsonValue
+from agentgym_rl.envs.base import EnvSpec, JsonValue, ToolSchema
 
 _ACT = "act"
 _PARAMETERS = {_ACT: "action"}
@@ -45,16 +46,30 @@ class FunctionCallFormat(ActionFormat):
 
     name = "function_call"
 
-    def __init__(self, spec: EnvSpec) -> None:
+    def __init__(self, spec: EnvSpec, template: ToolTemplate | None = None) -> None:
         super().__init__(spec)
         self._tools = spec.action_tags or (_ACT,)
-        self._form = (
-            'Call exactly one tool: `<tool_call>{"name": "' + self._tools[0] + '", "arguments": {"'
-            + _parameter(self._tools[0]) + '": "..."}}</tool_call>`.'
+        self._template = template
+        form = (
+            '<tool_call>{"name": "' + self._tools[0] + '", "arguments": {"'
+            + _parameter(self._tools[0]) + '": "..."}}</tool_call>'
         )  # fmt: skip
+        self._form = f"Call exactly one tool: `{self._native(self._tools[0], '...') or form}`."
+
+    @property
+    def tools(self) -> tuple[ToolSchema, ...]:
+        return tuple(map(_describe, self._tools))
+
+    def for_template(self, template: ToolTemplate) -> ActionFormat:
+        return FunctionCallFormat(self._spec, template)
 
     def instructions(self) -> str:
-        tools = "\n".join(_to_json(_describe(tool)) for tool in self._tools)
+        if self._template is not None:
+            return (
+                "Think first if it helps, then call exactly one tool, for example:\n"
+                f"{self.write(self._spec.example_action)}"
+            )
+        tools = "\n".join(map(_to_json, self.tools))
         return (
             f"You act by calling tools. These are there, as JSON schemas:\n<tools>\n{tools}\n"
             "</tools>\nThink first if it helps, then call exactly one tool: a JSON object with its "
@@ -79,9 +94,19 @@ class FunctionCallFormat(ActionFormat):
             raise ValueError(f"a thought must not hold a tool call or tags: {thought[:80]!r}")
         tag, inner = split_action(action, self._spec.action_tags)
         tool = _ACT if tag == GENERIC else tag
+        opening = f"{thought}\n" * bool(thought)
+        native = self._native(tool, inner)
+        if native is not None and self.parse(opening + native).action == action:
+            return opening + native
         call = _to_json({"name": tool, "arguments": {_parameter(tool): inner}})
         call = call.replace("</", "<\\/")  # the same JSON, without marks that close something
-        return f"{thought}\n" * bool(thought) + f"<tool_call>\n{call}\n</tool_call>"
+        return f"{opening}<tool_call>\n{call}\n</tool_call>"
+
+    def _native(self, tool: str, inner: str) -> str | None:
+        """Return a call as the chat template writes it, if it does."""
+        if self._template is None:
+            return None
+        return self._template.call_text(tool, {_parameter(tool): inner})
 
     def _action(self, call: object) -> str:
         """Return the action that a call means."""
@@ -102,7 +127,7 @@ def _parameter(tool: str) -> str:
     return _PARAMETERS.get(tool, _PARAMETER)
 
 
-def _describe(tool: str) -> JsonValue:
+def _describe(tool: str) -> ToolSchema:
     """Return the schema of a tool as chat templates and APIs take it."""
     parameters: JsonValue = {
         "type": "object",
