@@ -42,9 +42,9 @@ def random_pass(
         rows += [NUM_ROWS] * 7
         positions += [-1] * 7
         blocks += [(0, 0)] * 3
-    pages = torch.randn(
-        shape.new_pages(NUM_PAGES, CUDA).shape, generator=generator, device=CUDA
-    ).to(shape.dtype)
+    memory = torch.empty((NUM_PAGES + 1) * shape.page_bytes, dtype=torch.uint8, device=CUDA)
+    pages = shape.pages_in(memory)
+    pages.copy_(torch.randn(pages.shape, generator=generator, device=CUDA))
     table = torch.randperm(NUM_PAGES, generator=generator, device=CUDA)[: NUM_ROWS * 60] + 1
     table_RP = torch.cat([table.view(NUM_ROWS, 60), torch.zeros_like(table[None, :60])])
     starts, lengths = torch.tensor(blocks, device=CUDA).T

@@ -32,7 +32,7 @@ def paged_logits(model: PreTrainedModel, ids_T: Tensor) -> Tensor:
     places_T = torch.arange(len(ids_T))
     shape = CacheShape.of(model.config, torch.float32)
     paged = PagedPass(
-        pages=shape.new_pages(9, torch.device("cpu")),
+        pages=shape.pages_in(torch.zeros(10 * shape.page_bytes, dtype=torch.uint8)),
         table_RP=torch.tensor([[4, 2, 9, 1, 3]], dtype=torch.int32),
         rows_T=torch.zeros_like(ids_T),
         positions_T=places_T,
