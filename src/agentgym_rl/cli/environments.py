@@ -100,9 +100,9 @@ def play_environment(env: str, *, index: int, split: str) -> None:
 
 
 def write_demonstrations(
-    env: str, *, number: int, output: Path, split: str, format_name: str
+    env: str, *, number: int, output: Path, split: str, format_name: str, model: str = ""
 ) -> None:
-    """Write expert demonstrations as conversations in JSON lines."""
+    """Write expert demonstrations as conversations in JSON lines; for a model, if one is named."""
     # Imported here because conversations are rendered by the training module.
     from agentgym_rl.agents.agent import Agent
     from agentgym_rl.agents.formats import make_format
@@ -117,6 +117,10 @@ def write_demonstrations(
     output.open("a").close()  # a file that cannot be written is found out before the work
     _check_split(cls, split)
     agent = Agent(AgentConfig.model_validate({"format": format_name}), cls.spec)
+    if model:
+        from agentgym_rl.models.loading import load_renderer  # needs torch
+
+        agent = agent.for_model(load_renderer(model).with_tools(agent.tools))
     demos = collect_demonstrations(
         env, cls.tasks(split), num_demos=number, max_rounds=4 * cls.spec.max_rounds
     )

@@ -200,11 +200,16 @@ def demos(
     format_: Annotated[
         str, typer.Option("--format", help="Action format of the replies.")
     ] = "react",
+    model: Annotated[
+        str, typer.Option(help="Write for this model, whose chat template may show tools itself.")
+    ] = "",
 ) -> None:
     """Write expert demonstrations as conversations."""
     from agentgym_rl.cli.environments import write_demonstrations  # start-up time
 
-    write_demonstrations(env, number=number, output=output, split=split, format_name=format_)
+    write_demonstrations(
+        env, number=number, output=output, split=split, format_name=format_, model=model
+    )
 
 
 @app.command()

@@ -134,6 +134,19 @@ def load_pretrained(path: str | Path, *, dtype: str = "float32", device: str = "
     return _policy(model, tokenizer, target)
 
 
+def load_renderer(path: str) -> ChatRenderer:
+    """Return the renderer of a model that `load_pretrained` takes, where it can without weights."""
+    if find_gguf(path) is not None:
+        return load_pretrained(path, device="cpu").renderer
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(f"cannot load a tokenizer from {path!r}: {reason}") from error
+    assert isinstance(tokenizer, PreTrainedTokenizerBase), "from_pretrained found one"
+    return ChatRenderer(tokenizer)
+
+
 def _policy(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, device: torch.device
 ) -> Policy:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from transformers import PreTrainedTokenizerBase
 
 from agentgym_rl.agents.agent import Agent
+from agentgym_rl.cli.environments import write_demonstrations
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.envs.demos import Demonstration
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
+from agentgym_rl.training.conversation_files import read_conversations
 from agentgym_rl.training.conversations import from_demonstration, to_sample
 from agentgym_rl.types import Task
 from chat_families import FAMILIES, family
@@ -201,3 +204,22 @@ async def test_a_demonstration_makes_the_samples_of_a_rollout():
     roles = [message.role for message in episode.messages[::2]]
     assert roles[:2] == ["user", "user"], "the task, and what the agent says after the plan"
     assert set(roles[2:]) == {"tool"}, "answers to calls"
+
+
+def test_a_file_of_demonstrations_can_be_written_for_a_model(tmp_path: Path):
+    tokenizer, renderer, agent = met("tiny", CountingEnv.spec)
+    tokenizer.save_pretrained(tmp_path / "model")
+    file = tmp_path / "demos.jsonl"
+    write_demonstrations(
+        "fakes:CountingEnv",
+        number=3,
+        output=file,
+        split="train",
+        format_name="function_call",
+        model=str(tmp_path / "model"),
+    )
+    for conversation in read_conversations(file):
+        assert all(message.role == "tool" for message in conversation.messages[2::2])
+        ids = to_sample(conversation, renderer).token_ids
+        assert tokenizer.decode(ids).count("<tools>") == 1
+        assert agent.parse(conversation.messages[-1].content).action is not None
