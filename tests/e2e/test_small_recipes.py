@@ -39,6 +39,7 @@ def run(path: Path, recipe: str, *overrides: str) -> None:
         ("small/textcraft-grpo", ()),
         ("small/textcraft-grpo", PPO),
         ("small/textcraft-scaling-inter", ()),
+        ("small/searchqa-grpo", ()),
         ("small/sciworld-grpo", ("algorithm.group_size=2",)),
     ],
 )
