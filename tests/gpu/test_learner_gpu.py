@@ -99,7 +99,9 @@ def test_an_update_waits_for_the_device_as_often_whatever_its_passes():
                 learner.update(samples, negative_logprob)
             finally:
                 torch.cuda.set_sync_debug_mode("default")
-        waits.append([str(wait.message) for wait in found if "a synchronizing" in str(wait.message)])
+        waits.append(
+            [str(wait.message) for wait in found if "a synchronizing" in str(wait.message)]
+        )
     assert len(waits[0]) == len(waits[1]) <= 3, waits
 
 

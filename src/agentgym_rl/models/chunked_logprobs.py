@@ -25,11 +25,11 @@ MAX_LOGITS = 2**27
 """Most logits of a chunk. Smaller chunks save little, since a gradient as large as the head is
 there anyway, and take longer, since each adds to that gradient."""
 
-MAX_LOGITS_ON_GPU = 2**26
+MAX_LOGITS_ON_GPU = 3 * 2**24
 """The same on a GPU. With 152k x 1536 weights in a head in bfloat16, its gradient takes 0.9 GiB as
 a float32 sum and 0.4 GiB as the part of a chunk. Beside the sum there are either the part with
-logits and their gradient in bfloat16, 0.7 GiB, or logits in bfloat16 with three copies in float32,
-0.9 GiB, of which compiled code has fewer: the loss stays below 2 GiB in all."""
+logits and their gradient in float32 and the gradient rounded, 0.9 GiB, or logits with three copies
+in float32, 0.75 GiB, of which compiled code has fewer: the loss stays below 2 GiB in all."""
 
 _ROWS_STEP = 16
 """Chunks are a multiple of this, because a CPU's rounding may depend on the rows of a product."""

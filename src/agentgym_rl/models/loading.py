@@ -22,6 +22,7 @@ from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.attention import ATTENTION
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.device import choose_device
+from agentgym_rl.models.float32_logits import keep_float32_logits
 from agentgym_rl.models.gguf import SMOLLM2, find_gguf, load_gguf
 from agentgym_rl.models.lora import has_lora, save_adapter, save_merged
 from agentgym_rl.models.tiny import build_tiny_model, train_tokenizer
@@ -46,6 +47,9 @@ class Policy:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     renderer: ChatRenderer
+
+    def __post_init__(self) -> None:
+        keep_float32_logits(self.model)
 
     @property
     def max_context(self) -> int:
