@@ -60,6 +60,9 @@ def run_evaluation(model: str, options: EvalOptions, overrides: Sequence[str]) -
         raise ConfigError("--limit and --per-category both choose tasks; give one of them")
     envs, missing = _choose_envs(options.envs)
     configs = {env: _settings(model, env, options, overrides) for env in envs}
+    for env, config in configs.items():
+        if not config.env.url:
+            _refuse_unknown(env)
     is_endpoint = next(iter(configs.values())).engine.type == _OPENAI
     wanted = Wanted(
         model if is_endpoint else model_directory(model),
@@ -255,6 +258,14 @@ def _default_folder(wanted: Wanted, configs: Mapping[str, RunConfig], *, is_suit
         ):
             return folder
     return Path("eval") / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _refuse_unknown(env: str) -> None:
+    """Find a misspelt name before there is a folder for its results."""
+    try:
+        registry.env_class(env)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
 
 
 def _refuse_a_run(out: Path) -> None:

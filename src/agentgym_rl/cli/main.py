@@ -66,8 +66,15 @@ def train(
     )
 
 
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether a parameter is on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 @app.command(name="eval")
 def eval_(  # noqa: PLR0913 - an option is an argument
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Argument(
@@ -115,8 +122,13 @@ def eval_(  # noqa: PLR0913 - an option is an argument
     if compare is not None:
         from agentgym_rl.cli.compare import run_comparison  # start-up time
 
-        if model or env:
-            raise typer.BadParameter("--compare takes two folders, and neither MODEL nor --env")
+        idle = [
+            name
+            for name in context.params
+            if name not in ("compare", "common") and _is_given(context, name)
+        ]
+        if idle:
+            raise typer.BadParameter(f"--compare goes with --common alone, not {', '.join(idle)}")
         run_comparison(*compare, common=common)
         return
     if not model or not env:

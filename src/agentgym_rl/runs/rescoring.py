@@ -87,7 +87,12 @@ def rescored(episode: Episode, reward: RewardFunction) -> Episode:
     """
     if episode.is_failed or not episode.rounds:
         return episode
-    rewards = _rewards(episode, reward(episode))
+    try:
+        rewards = _rewards(episode, reward(episode))
+    except Exception as error:  # whatever a function of the user's own raises
+        raise RunError(
+            f"the reward function failed for {episode.task.id}: {type(error).__name__}: {error}"
+        ) from error
     last = episode.rounds[-1].attempt
     rewards = [
         value if round_.attempt == last else 0.0

@@ -41,7 +41,8 @@ def test_several_attempts_need_a_temperature(tmp_path: Path):
     [
         ([], "MODEL and --env are needed"),
         (["m"], "MODEL and --env are needed"),
-        (["m", "--compare", "a", "b"], "neither MODEL nor --env"),
+        (["m", "--compare", "a", "b"], "alone, not model"),
+        (["--compare", "a", "b", "--limit", "3", "--common"], "alone, not limit"),
     ],
 )
 def test_words_that_do_not_go_together_are_refused(words: list[str], told: str):
@@ -52,6 +53,7 @@ def test_words_that_do_not_go_together_are_refused(words: list[str], told: str):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
+        (["m", "--env", "babiai"], "did you mean 'babyai'"),
         (["--compare", "a", "b"], "a holds no finished evaluation"),
         (["m", "--env", "babyai", "--engine", "nobody"], "engine"),
         (["m", "--env", "babyai", "--engine", "openai", "--out", "out"], "OPENAI_BASE_URL"),

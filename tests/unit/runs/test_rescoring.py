@@ -47,7 +47,7 @@ def test_failed_episodes_are_not_asked_about():
 
 @pytest.mark.parametrize("given", [math.nan, [1.0], [1.0, math.inf]])
 def test_rewards_that_are_none_are_refused(given: float | list[float]):
-    with pytest.raises(ValueError, match="babyai/44"):
+    with pytest.raises(RunError, match="reward function failed for babyai/44/7: ValueError"):
         rescored(SOLVED, lambda episode: given)
 
 
@@ -73,6 +73,6 @@ def test_a_reward_that_raises_leaves_nothing_behind(tmp_path: Path):
     write_episodes(run.episodes, [[SOLVED]], phase="eval", step=0)
     write_episodes(run.episodes, [[SOLVED], [SOLVED]], phase="train", step=1)
     calls = iter([0.5])
-    with pytest.raises(StopIteration):
+    with pytest.raises(RunError, match="failed for babyai/44/7: StopIteration"):
         rescore_run(run, lambda episode: next(calls), out)
     assert not any(out.path.iterdir())
