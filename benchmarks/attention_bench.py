@@ -37,8 +37,10 @@ def make_pass(
     ]
     starts, lengths = torch.tensor(blocks, device=_CUDA).T.contiguous()
     rows = torch.arange(num_rows, device=_CUDA)
+    num_pages = num_rows * each + 1  # page 0 is scrap
+    memory = torch.empty(num_pages * shape.page_bytes, dtype=torch.uint8, device=_CUDA)
     paged = PagedPass(
-        pages=shape.new_pages(num_rows * each, _CUDA).normal_(),
+        pages=shape.pages_in(memory).normal_(),
         table_RP=(1 + torch.randperm(num_rows * each, device=_CUDA)).view(num_rows, each).int(),
         rows_T=rows.repeat_interleave(num_new),
         positions_T=torch.arange(past, past + num_new, device=_CUDA).repeat(num_rows),
