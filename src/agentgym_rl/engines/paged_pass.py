@@ -61,7 +61,7 @@ class PagedPass:
     """The packed new tokens of one pass; a padding token has position -1."""
 
     pages: Tensor
-    """As `CacheShape.new_pages` makes them."""
+    """As `CacheShape.pages_in` shapes them."""
     table_RP: Tensor
     """The pages of each row, in order."""
     rows_T: Tensor

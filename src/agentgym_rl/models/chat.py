@@ -38,10 +38,10 @@ _NOT_RENDERED = (TemplateError, TypeError)
 _CALL_IDS = ("call00001", "call00002")
 """Of nine letters and digits, as Mistral's templates want them."""
 
-_NUM_REMEMBERED_TEXTS = 4096
-_MAX_REMEMBERED_CHARS = 1000
-"""Environments say the same short things again and again; a tokenizer takes longer than all the
-rest of a round."""
+_SHORT_CHARS = 1000
+_NUM_SHORT, _NUM_LONG = 4096, 256
+"""Texts whose tokens are remembered: environments say the same short things again and again, and a
+group begins with one long prompt. A tokenizer takes longer than all the rest of a round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,8 @@ class ChatRenderer:
         self._tokenizer, self._tools = tokenizer, list(tools)
         self._backend = _backend(tokenizer)
         self._marks: dict[str, list[int]] = {}
-        self._encode_short = lru_cache(_NUM_REMEMBERED_TEXTS)(self._encode_anew)
+        self._encode_short = lru_cache(_NUM_SHORT)(self._encode_anew)
+        self._encode_long = lru_cache(_NUM_LONG)(self._encode_anew)
         self._special_words = sorted(map(str, tokenizer.get_added_vocab()), key=len, reverse=True)
         first = self._template([_user(_OBSERVATION)], tools=self._tools)
         self._before_first, self._after_first = _split_once(first, _OBSERVATION)
@@ -324,8 +325,7 @@ class ChatRenderer:
         return self._encode_plain(text.strip())
 
     def _encode_plain(self, text: str) -> Sequence[int]:
-        is_short = len(text) <= _MAX_REMEMBERED_CHARS
-        return self._encode_short(text) if is_short else self._encode_anew(text)
+        return (self._encode_short if len(text) <= _SHORT_CHARS else self._encode_long)(text)
 
     def _encode_anew(self, text: str) -> tuple[int, ...]:
         if self._backend is None:
