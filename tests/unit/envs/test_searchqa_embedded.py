@@ -278,6 +278,11 @@ def test_what_was_made_once_is_read_fast(
     assert not list(cache.glob("searchqa/embedded-*.*"))
 
 
+def test_other_users_may_read_what_was_made(cache: Path, made: dict[Split, tuple[Question, ...]]):
+    [folder] = cache.glob("searchqa/embedded-*")
+    assert folder.stat().st_mode == folder.parent.stat().st_mode
+
+
 def test_two_first_uses_at_once_make_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AGENTGYM_CACHE", str(tmp_path))
     both, made = Barrier(2), list[Path]()

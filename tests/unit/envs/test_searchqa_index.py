@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -107,6 +108,24 @@ def test_the_commonest_words_go_first_when_there_are_too_many(
     assert ids(retriever, query, 5) == ["f2", "f1"]  # 1972 is in one passage, Andrei and by in two
     monkeypatch.setattr("agentgym_rl.envs.searchqa.retrieval.bm25._MAX_POSTINGS", 0)
     assert ids(retriever, query, 5) == ["f2"]
+
+
+def test_reading_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AGENTGYM_CACHE", str(tmp_path / "cache"))
+    corpus = write_corpus(tmp_path / "c.jsonl")
+    open_retriever(RetrieverOptions(corpus=str(corpus))).close()
+    for lock in (tmp_path / "cache").rglob("*lock"):
+        lock.unlink()
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("*")}
+    [index] = (tmp_path / "cache" / "searchqa").iterdir()
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    for options in (RetrieverOptions(corpus=str(corpus)), RetrieverOptions(index=str(index))):
+        with open_retriever(options) as retriever:
+            assert retriever.search(["penguins"], 1)[0][0].passage == PASSAGES[4]
+    build_index(open_corpus(corpus), index)
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "cache").rglob("*")} == before
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_threads_read_at_once(retriever: Bm25Retriever):

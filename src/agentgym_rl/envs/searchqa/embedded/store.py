@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cache
@@ -86,7 +85,9 @@ def _embedded_folder() -> Path:
 
 def _make(folder: Path) -> None:
     """Write everything into a folder beside, then give it its name: there is no half of it."""
-    unfinished = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=folder.parent))
+    unfinished = folder.with_name(f"{folder.name}.part")
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+    unfinished.mkdir()
     try:
         world = load_world()
         rows = ({"id": passage.id, "contents": passage.contents} for passage in world.passages())

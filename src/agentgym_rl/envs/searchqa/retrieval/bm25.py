@@ -7,6 +7,8 @@ the words to search, the title's counted `TITLE_WEIGHT` times.
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -40,11 +42,9 @@ class Bm25Retriever(Retriever):
 
     def __init__(self, folder: Path) -> None:
         try:
-            self._index = open_tantivy(folder)
-            self._searcher = self._index.searcher()
+            self._searcher, self._schema = _open_to_read(folder)
         except (ValueError, OSError) as error:
             raise EnvError(f"cannot open the index in {folder}: {error}") from error
-        self._schema = self._index.schema
         self._analyzer = english_analyzer()
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
@@ -136,11 +136,29 @@ class Bm25Retriever(Retriever):
         return passage_from_row({"id": document.get_first("id"), "contents": contents})
 
 
-def open_tantivy(folder: Path, *, create: bool = False) -> tantivy.Index:
-    """Open the tantivy index of a folder, or make an empty one where `create` allows it."""
-    if create:
-        folder.mkdir(parents=True, exist_ok=True)
-    if create and not tantivy.Index.exists(str(folder)):
+def _open_to_read(folder: Path) -> tuple[tantivy.Searcher, tantivy.Schema]:
+    """Open a finished index without writing into its folder, which may be read-only.
+
+    tantivy makes a lock file where it opens, so it gets a folder of links; that one can go at once,
+    because all files are mapped from then on.
+    """
+    links = Path(tempfile.mkdtemp(prefix="agentgym-index-"))
+    try:
+        for file in folder.resolve().iterdir():
+            if file.suffix != ".lock":
+                (links / file.name).symlink_to(file)
+        index = tantivy.Index.open(str(links))
+        return index.searcher(), index.schema
+    finally:
+        # A thread of tantivy looks at a new index once, which may put the lock file back meanwhile.
+        while links.exists():
+            shutil.rmtree(links, ignore_errors=True)
+
+
+def open_tantivy(folder: Path) -> tantivy.Index:
+    """Open the tantivy index of a folder to add to it; make an empty one where there is none."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not tantivy.Index.exists(str(folder)):
         index = tantivy.Index(_schema(), path=str(folder), sort_by_field="row")
     else:
         index = tantivy.Index.open(str(folder))

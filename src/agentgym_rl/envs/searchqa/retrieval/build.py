@@ -70,7 +70,7 @@ def _add_rows(
     corpus: Corpus, folder: Path, ids: _IdHashes, commit_every: int, report: Report
 ) -> int:
     """Add the rows that the index does not have yet; return how many it has now."""
-    index = open_tantivy(folder, create=True)
+    index = open_tantivy(folder)
     num_done = index.searcher().num_docs
     ids.cut(num_done)
     writer = index.writer(_HEAP_BYTES, num_threads=1)

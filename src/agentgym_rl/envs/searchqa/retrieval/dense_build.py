@@ -51,9 +51,12 @@ def add_vectors(
     """
     place = IndexFolder(folder)
     num_passages = _num_passages(place)
+    if _has_vectors(place.dense, settings):
+        return
     with place.locked():
-        if _has_vectors(place.dense, settings):
+        if _has_vectors(place.dense, settings):  # made while this process waited
             return
+        _begin(place.dense, settings)
         encoder = Encoder(settings)
         index = _empty_index(encoder.num_dimensions, factory)
         file = place.dense / "vectors.f16"
@@ -94,15 +97,13 @@ def _num_passages(place: IndexFolder) -> int:
 
 
 def _has_vectors(folder: Path, settings: EncoderSettings) -> bool:
-    """Whether the vectors are whole; else note whose they will be."""
-    folder.mkdir(exist_ok=True)
+    """Whether the vectors are whole. Raises ValueError where they are of other settings."""
     if (folder / "dense.json").exists():
         found, is_whole = read_meta(folder).encoder, True
     elif (unfinished := folder / _UNFINISHED).exists():
         found = EncoderSettings(**json.loads(unfinished.read_text(encoding="utf-8")))
         is_whole = False
     else:
-        write_json(folder / _UNFINISHED, asdict(settings))
         return False
     if found != settings:
         raise ValueError(
@@ -110,6 +111,12 @@ def _has_vectors(folder: Path, settings: EncoderSettings) -> bool:
             "another index folder"
         )
     return is_whole
+
+
+def _begin(folder: Path, settings: EncoderSettings) -> None:
+    """Note whose the vectors will be."""
+    folder.mkdir(exist_ok=True)
+    write_json(folder / _UNFINISHED, asdict(settings))
 
 
 def _empty_index(num_dimensions: int, factory: str) -> faiss.Index:
