@@ -74,7 +74,7 @@ def list_environments() -> None:
 def play_environment(env: str, *, index: int, split: str) -> None:
     """Let the user act; an empty line lists actions, `?` asks the expert, `q` leaves."""
     cls = registry.env_class(env)
-    with _boundary(f"environment {env!r}"):
+    with boundary(f"environment {env!r}"):
         task = _find_task(cls, index, split)
         playing = registry.make(env, {})
         first = playing.reset(task)
@@ -89,7 +89,7 @@ def play_environment(env: str, *, index: int, split: str) -> None:
             if action == "?":
                 print(f"  {playing.expert_action() or '(no expert)'}")
                 continue
-            with _boundary(f"step of {env!r}"):
+            with boundary(f"step of {env!r}"):
                 result = playing.step(action)
             print(result.observation)
             if result.is_last:
@@ -115,7 +115,7 @@ def write_demonstrations(
     make_format(format_name, cls.spec)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.open("a").close()  # a file that cannot be written is found out before the work
-    _check_split(cls, split)
+    check_split(cls, split)
     agent = Agent(AgentConfig.model_validate({"format": format_name}), cls.spec)
     if model:
         from agentgym_rl.models.loading import load_renderer  # needs torch
@@ -154,7 +154,7 @@ def check_environment(env: str, *, num_tasks: int, call_timeout_s: float) -> Non
 
 
 @contextmanager
-def _boundary(what: str) -> Iterator[None]:
+def boundary(what: str) -> Iterator[None]:
     """Turn whatever an environment raises into one line for the user."""
     try:
         yield
@@ -174,7 +174,8 @@ def _parse_options(words: Sequence[str]) -> dict[str, object]:
     return options
 
 
-def _check_split(cls: type[Environment], split: str) -> None:
+def check_split(cls: type[Environment], split: str) -> None:
+    """Raise ValueError, naming those that there are, for an unknown split."""
     if split not in cls.spec.splits:
         splits = ", ".join(cls.spec.splits)
         raise ValueError(f"{cls.spec.name} has no split {split!r}; it has {splits}")
@@ -182,7 +183,7 @@ def _check_split(cls: type[Environment], split: str) -> None:
 
 def _find_task(cls: type[Environment], index: int, split: str) -> Task:
     if index < 0:
-        _check_split(cls, split)
+        check_split(cls, split)
         return cls.tasks(split)[0]
     for name in cls.spec.splits:
         for task in cls.tasks(name):

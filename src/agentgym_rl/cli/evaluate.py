@@ -15,6 +15,8 @@ from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
+from agentgym_rl.agents.agent import make_agent
+from agentgym_rl.cli.environments import boundary, check_split
 from agentgym_rl.cli.progress import duration, quiet_transformers
 from agentgym_rl.config import RunConfig, parse_config, read_table
 from agentgym_rl.envs import registry
@@ -25,6 +27,8 @@ from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
 from agentgym_rl.evaluation.run import Wanted, evaluate, evaluate_suite, folder_name
 from agentgym_rl.evaluation.settings import load_settings
+from agentgym_rl.models.loading import TINY
+from agentgym_rl.rollout.tasks import select_tasks
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.types import Episode
 
@@ -60,9 +64,9 @@ def run_evaluation(model: str, options: EvalOptions, overrides: Sequence[str]) -
         raise ConfigError("--limit and --per-category both choose tasks; give one of them")
     envs, missing = _choose_envs(options.envs)
     configs = {env: _settings(model, env, options, overrides) for env in envs}
-    for env, config in configs.items():
-        if not config.env.url:
-            _refuse_unknown(env)
+    is_suite = len(set(options.envs)) > 1 or ALL in options.envs
+    if is_suite and any(config.env.url for config in configs.values()):
+        raise ConfigError("env.url is the server of one environment; evaluate it by itself")
     is_endpoint = next(iter(configs.values())).engine.type == _OPENAI
     wanted = Wanted(
         model if is_endpoint else model_directory(model),
@@ -70,9 +74,9 @@ def run_evaluation(model: str, options: EvalOptions, overrides: Sequence[str]) -
         horizons,
         options.per_category,
     )
-    is_suite = len(set(options.envs)) > 1 or ALL in options.envs
-    if is_suite and any(config.env.url for config in configs.values()):
-        raise ConfigError("env.url is the server of one environment; evaluate it by itself")
+    for config in configs.values():
+        if not config.env.url:
+            _check_env(config)
     out = options.out or _default_folder(wanted, configs, is_suite=is_suite)
     if is_suite and load_settings(out) is not None:
         raise RunError(f"{out} holds the evaluation of one environment; choose another --out")
@@ -122,6 +126,12 @@ def model_directory(model: str) -> str:
         names = sorted(item.name for item in path.parent.iterdir() if item.is_dir())
         raise ConfigError(
             f"there is no {path.name!r} in {path.parent}; it has {', '.join(names) or 'no folders'}"
+        )
+    if model == TINY and not path.exists():
+        raise ConfigError(
+            f"there is no model {TINY!r} to evaluate: training makes one from the environment's "
+            "text; name the folder of a run that did (such as of `agentgym train quickstart`), a "
+            "model directory or a hub name"
         )
     return str(path) if path.exists() else model
 
@@ -194,22 +204,19 @@ class _Display(Progress):
 
 
 def _choose_envs(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Return the environments to evaluate on, and those of "all" that cannot run, with reasons.
-
-    An environment that is named and cannot run is an error, found out before the work.
-    """
+    """Return the environments to evaluate on, and those of "all" that cannot run, with reasons."""
     envs, missing = list[str](), dict[str, str]()
-    for name in dict.fromkeys(names):
-        for env in PAPER_TASKS if name == ALL else (name,):
+    for name in names:
+        if name != ALL:
+            envs.append(name)
+            continue
+        for env in PAPER_TASKS:
             try:
-                if len(names) > 1 or name == ALL:
-                    registry.make(env, {}).close()
+                registry.make(env, {}).close()
             except (AgentGymError, ValueError) as error:
-                if name != ALL:
-                    raise
                 missing[env] = str(error).partition(";")[0]
-                continue
-            envs.append(env)
+            else:
+                envs.append(env)
     if not envs:
         raise ConfigError(f"none of {', '.join(missing)} can run here; see `agentgym envs`")
     return list(dict.fromkeys(envs)), missing
@@ -260,10 +267,16 @@ def _default_folder(wanted: Wanted, configs: Mapping[str, RunConfig], *, is_suit
     return Path("eval") / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
 
 
-def _refuse_unknown(env: str) -> None:
-    """Find a misspelt name before there is a folder for its results."""
+def _check_env(config: RunConfig) -> None:
+    """Find a mistake before a model is loaded and there is a folder for results."""
+    env = config.env
     try:
-        registry.env_class(env)
+        with boundary(f"environment {env.name!r}"):
+            cls = registry.configured(registry.env_class(env.name), env.options)
+            check_split(cls, env.eval_split)
+            select_tasks(env, cls.spec, cls.tasks(env.eval_split))
+            make_agent(config.agent, cls.spec)
+            registry.construct(cls, env.options).close()
     except ValueError as error:
         raise ConfigError(str(error)) from error
 
@@ -291,8 +304,7 @@ def _close(console: Console, out: Path, reports: Sequence[EvalReport], error: st
     if any(report.overall.episodes == 0 for report in reports):
         raise RunError(f"there is no result: every episode failed; the first with: {error}")
     if num_failed:
-        console.print(
-            f"{num_failed} episodes failed for reasons that are not the model's: repeat the "
-            f"command with --out {out} to play them again",
-            highlight=False,
+        raise RunError(
+            f"{num_failed} episodes failed for reasons that are not the model's, the first with: "
+            f"{error}; repeat the command with --out {out} to play them again"
         )

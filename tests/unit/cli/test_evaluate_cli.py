@@ -62,6 +62,14 @@ def test_words_that_do_not_go_together_are_refused(words: list[str], told: str):
         (["m", "--env", "babyai", "--env", "all", "env.url=http://x"], "by itself"),
         (["runs", "--env", "babyai"], "no model in runs; name one of its runs: a"),
         (["m", "--env", "babyai", "--out", "runs/a"], "runs/a is the folder of a run"),
+        (["tiny", "--env", "babyai"], "'tiny' to evaluate: training makes one .* name the folder"),
+        (["m", "--env", "babyai", "env.options.bogus=1"], "no option 'bogus'; its options are"),
+        (["m", "--env", "searchqa", "env.options.topk=0"], "topk must be a whole number"),
+        (["m", "--env", "babyai", "env.levels=['GoToRedBal']"], "did you mean 'GoToRedBall'"),
+        (["m", "--env", "babyai", "--split", "dev"], "no split 'dev'; it has train, test"),
+        (["m", "--env", "babyai", "agent.type=fakes:CountingEnv"], "not a subclass of Agent"),
+        (["m", "--env", "babyai", "--env", "textcraft", "env.options.bogus=1"], "'bogus'"),
+        (["m", "--env", "fakes:BrokenStartEnv"], "environment 'fakes:BrokenStartEnv' raised"),
     ],
 )
 def test_mistakes_are_told(
@@ -72,3 +80,4 @@ def test_mistakes_are_told(
     RunFolder(tmp_path / "runs" / "a").create("")
     with pytest.raises(AgentGymError, match=told):
         CliRunner().invoke(app, ["eval", *words], catch_exceptions=False)
+    assert not (tmp_path / "eval").exists()

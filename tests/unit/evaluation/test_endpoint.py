@@ -13,7 +13,7 @@ from agentgym_rl.cli.evaluate import EvalOptions, run_evaluation
 from agentgym_rl.config import OpenAIEngineConfig, RunConfig, parse_config
 from agentgym_rl.engines.base import ContextFullError
 from agentgym_rl.engines.openai import OpenAIEngine, read_answer
-from agentgym_rl.errors import ConfigError, EngineError
+from agentgym_rl.errors import ConfigError, EngineError, RunError
 from agentgym_rl.evaluation.journal import Journal
 from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
@@ -258,3 +258,18 @@ def test_several_environments_make_one_report(server: StandIn, tmp_path: Path):
     for env in ("fakes-CountingEnv", "fakes-TroubleEnv"):
         assert {file.name for file in (tmp_path / "out" / env).iterdir()} == files
     assert (tmp_path / "out" / "report.png").exists()
+
+
+def test_an_evaluation_with_failed_episodes_is_an_error_beside_its_report(
+    server: StandIn, tmp_path: Path
+):
+    out = tmp_path / "out"
+    options = EvalOptions(["fakes:CountingEnv"], limit=3, engine="openai", out=out)
+    settings = [f"engine.url={server.url}", "engine.max_retries=0", "rollout.max_attempts=1"]
+    server.behave(errors=[[500, "down"]])
+    with pytest.raises(RunError, match=rf"1 episodes failed.*500: down.*--out {out}"):
+        run_evaluation(MODEL, options, settings)
+    overall = json.loads((out / "report.json").read_text())["overall"]
+    assert (overall["episodes"], overall["failed"]) == (2, 1)
+    run_evaluation(MODEL, options, settings)
+    assert json.loads((out / "report.json").read_text())["overall"]["failed"] == 0

@@ -181,5 +181,5 @@ def test_a_folder_of_one_environment_is_not_one_of_several(tmp_path: Path):
     options = EvalOptions(["textcraft", "babyai"], out=tmp_path, engine="openai")
     with pytest.raises(RunError, match="holds the evaluation of one environment"):
         run_evaluation("m", options, [])
-    with pytest.raises(ValueError, match="unknown environment 'babyal'"):
+    with pytest.raises(ConfigError, match="unknown environment 'babyal'"):
         run_evaluation("m", EvalOptions(["textcraft", "babyal"]), [])
