@@ -168,8 +168,8 @@ def test_bad_corpora_are_refused_in_words(tmp_path: Path):
         (tmp_path / name).write_text(text)
         build_index(open_corpus(tmp_path / name), tmp_path / f"{name}-index")
 
-    with pytest.raises(ValueError, match=r"row 1 of a\.jsonl"):
-        build("a.jsonl", '{"id": "1", "text": "x"}\n{"id": ')
+    with pytest.raises(ValueError, match=r"a\.jsonl, line 3: "):
+        build("a.jsonl", '{"id": "1", "text": "x"}\n\n{"id": ')
     with pytest.raises(ValueError, match="list is not an object"):
         build("b.jsonl", "[1]\n")
     with pytest.raises(ValueError, match="'x2' is there more than once"):
@@ -180,6 +180,33 @@ def test_bad_corpora_are_refused_in_words(tmp_path: Path):
         build("e.csv", "x")
     with pytest.raises(ValueError, match="no corpus file"):
         open_corpus(tmp_path / "missing.jsonl")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
+    whole = gzip.compress(write_corpus(tmp_path / "c.jsonl").read_bytes() * 50)
+    table = pa.table({"id": ["a", "b"], "text": ["x", None]})
+    pq.write_table(table, tmp_path / "null.parquet")
+    cut = (tmp_path / "null.parquet").read_bytes()[:-9]
+    for name, data in (
+        ("cut.jsonl.gz", whole[: len(whole) // 2]),
+        ("broken.jsonl.gz", whole[:20] + b"\xff" * 40 + whole[60:]),
+        ("plain.jsonl.gz", b'{"text": "x"}'),
+        ("cut.parquet", cut),
+    ):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(ValueError, match=rf"cannot read .*{name}, it is damaged or not what"):
+            list(open_corpus(tmp_path / name).read())
+    with pytest.raises(ValueError, match=r"null\.parquet, row 2: .*needs `contents`, or `text`"):
+        list(open_corpus(tmp_path / "null.parquet").read())
+
+
+def test_a_byte_order_mark_is_skipped_and_an_empty_id_is_refused(tmp_path: Path):
+    path = write_corpus(tmp_path / "c.jsonl")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert list(open_corpus(path).read()) == list(PASSAGES)
+    path.write_text('{"id": "a", "text": "x"}\n{"id": "", "text": "x"}\n')
+    with pytest.raises(ValueError, match=r"c\.jsonl, line 2: the id is empty"):
+        list(open_corpus(path).read())
 
 
 def test_a_folder_of_another_corpus_is_refused(tmp_path: Path):

@@ -6,11 +6,13 @@ was killed goes on where it stopped.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -47,10 +49,19 @@ class JsonlCorpus(Corpus):
         self.num_expected = None if path.suffix == ".gz" else _estimate_lines(path)
 
     def read(self, start: int = 0) -> Iterator[Passage]:
-        with self._open() as file:
-            filled = (line for line in file if not line.isspace())
-            for row, line in enumerate(islice(filled, start, None), start):
-                yield _passage(line, row, self.name)
+        row = 0
+        with _reading(self._path), self._open() as file:
+            for number, raw in enumerate(file, 1):
+                line = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+                if not line.strip():
+                    continue
+                if row >= start:
+                    try:
+                        passage = _passage(_load(line), row)
+                    except ValueError as error:
+                        raise ValueError(f"{self._path}, line {number}: {error}") from error
+                    yield passage
+                row += 1
 
     def _open(self) -> BinaryIO:
         if self._path.suffix == ".gz":
@@ -62,12 +73,13 @@ class ParquetCorpus(Corpus):
     """A Parquet file with the columns that `passage_from_row` reads."""
 
     def __init__(self, path: Path) -> None:
-        import pyarrow.parquet as pq  # late: others start without it
+        import pyarrow as pa  # late: others start without it
+        import pyarrow.parquet as pq
 
         self.name = path.name
         self.fingerprint = _fingerprint(path)
         self._path = path
-        with pq.ParquetFile(path) as file:
+        with _reading(path, pa.ArrowException), pq.ParquetFile(path) as file:
             self.num_expected = file.metadata.num_rows
             names = file.schema_arrow.names
         self._columns = [n for n in ("id", "_id", "title", "text", "contents") if n in names]
@@ -77,15 +89,20 @@ class ParquetCorpus(Corpus):
             )
 
     def read(self, start: int = 0) -> Iterator[Passage]:
-        import pyarrow.parquet as pq  # late, as above
+        import pyarrow as pa  # late, as above
+        import pyarrow.parquet as pq
 
         row = 0
-        with pq.ParquetFile(self._path) as file:
+        with _reading(self._path, pa.ArrowException), pq.ParquetFile(self._path) as file:
             for batch in file.iter_batches(_PARQUET_ROWS, columns=self._columns):
                 if row + batch.num_rows > start:
                     first = max(start - row, 0)
                     for place, fields in enumerate(batch.slice(first).to_pylist(), row + first):
-                        yield passage_from_row(fields, fallback_id=str(place))
+                        try:
+                            passage = _passage(fields, place)
+                        except ValueError as error:
+                            raise ValueError(f"{self._path}, row {place + 1}: {error}") from error
+                        yield passage
                 row += batch.num_rows
 
 
@@ -100,14 +117,29 @@ def open_corpus(path: Path) -> Corpus:
     raise ValueError(f"{path} is not a corpus: give a .jsonl, .jsonl.gz or .parquet file")
 
 
-def _passage(line: bytes, row: int, name: str) -> Passage:
+def _load(line: bytes) -> Mapping[str, object]:
+    fields = orjson.loads(line)
+    if not isinstance(fields, dict):
+        raise ValueError(f"a {type(fields).__name__} is not an object")
+    return fields
+
+
+def _passage(fields: Mapping[str, object], row: int) -> Passage:
+    for name in ("id", "_id"):
+        if fields.get(name) == "":
+            raise ValueError(f"the {name} is empty: give it a text, or leave it out of every row")
+    return passage_from_row(fields, fallback_id=str(row))
+
+
+@contextmanager
+def _reading(path: Path, *failures: type[Exception]) -> Iterator[None]:
+    """Name the file that cannot be read."""
     try:
-        fields = orjson.loads(line)
-        if not isinstance(fields, dict):
-            raise ValueError(f"a {type(fields).__name__} is not an object")
-        return passage_from_row(fields, fallback_id=str(row))
-    except ValueError as error:
-        raise ValueError(f"row {row} of {name}: {error}") from error
+        yield
+    except (OSError, EOFError, zlib.error, *failures) as error:
+        raise ValueError(
+            f"cannot read {path}, it is damaged or not what its name says: {error}"
+        ) from error
 
 
 def _estimate_lines(path: Path) -> int:
