@@ -205,6 +205,17 @@ def test_shares_for_form_and_gold_by_hand():
     assert play(start(**options), "<answer>Seine</answer>")[0].reward == pytest.approx(0.1)
 
 
+def test_code_may_be_indented_as_a_whole():
+    action = parse("<python>\n  for i in (1, 2):\n    print(i)\n</python>", ("python",))
+    assert action == Action("python", "for i in (1, 2):\n  print(i)")
+
+
+def test_an_object_is_of_the_class_for_its_options():
+    env = SmallSearchQA(max_per_level=1)
+    assert type(env) is registry.configured(SmallSearchQA, {"max_per_level": 1})
+    assert env.max_per_level == 1
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -218,7 +229,10 @@ def test_shares_for_form_and_gold_by_hand():
         ({"gold_reward": -0.1}, r"must be in \[0, 1\)"),
         ({"reward": "f1", "on_wrong_answer": "retry"}, "must end its episode"),
         ({"data": "folder"}, "give index=FOLDER"),
-        ({"data": "folder", "url": "http://x", "gold_reward": 0.1}, "only the embedded"),
+        ({"data": "folder", "index": "x", "gold_reward": 0.1}, "only the embedded"),
+        ({"retriever": "bm26"}, "did you mean 'bm25'"),
+        ({"retriever": "remote"}, "the url of its server go together"),
+        ({"url": "http://x"}, "the url of its server go together"),
         ({"top_k": 3}, "did you mean 'topk'"),
     ],
 )

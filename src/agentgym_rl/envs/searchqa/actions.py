@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import dedent
 
 MAX_CHARS = 20_000
 MAX_QUERY_CHARS = 1_000
@@ -59,7 +60,7 @@ def _find_element(text: str, tags: Sequence[str]) -> Action | None:
             opened = None if is_close else mark
         elif is_close and tag == opened[2].lower():
             if tag != _THOUGHT:
-                return Action(tag, text[opened.end() : mark.start()].strip())
+                return Action(tag, _content(text[opened.end() : mark.start()]))
             opened = None
     return None
 
@@ -67,4 +68,9 @@ def _find_element(text: str, tags: Sequence[str]) -> Action | None:
 def _find_call(text: str, tags: Sequence[str]) -> Action | None:
     """Return the action of the form `search[query]`."""
     call = re.fullmatch(rf"({'|'.join(tags)})\[(.*)\]", text.strip(), _FLAGS | re.DOTALL)
-    return None if call is None else Action(call[1].lower(), call[2].strip())
+    return None if call is None else Action(call[1].lower(), _content(call[2]))
+
+
+def _content(text: str) -> str:
+    """Return what stands between the marks; lines of code may all be indented alike."""
+    return dedent(text).strip()

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
-from typing import ClassVar
+from typing import ClassVar, Self, TypeVar
 
 from agentgym_rl.envs.base import Environment, EnvSpec, JsonValue
 from agentgym_rl.envs.searchqa import texts
@@ -35,6 +35,9 @@ CATEGORIES = ("single", "bridge", "comparison", "intersection")
 """Of the embedded questions; a data set's questions are a category."""
 _TITLE_HITS = 100
 """How many passages are looked through for those of one title, which may be a common word."""
+
+
+SearchT = TypeVar("SearchT", bound="SearchQA")
 
 
 def make_spec(options: SearchOptions) -> EnvSpec:
@@ -70,6 +73,10 @@ class SearchQA(Environment):
     # The options are the fields of SearchOptions, and the registry asks for the signature.
     __signature__: ClassVar[inspect.Signature] = inspect.signature(SearchOptions)
 
+    def __new__(cls, **options: object) -> Self:
+        """Make an object of the class for these options (see `with_options`)."""
+        return super().__new__(cls.with_options(options))
+
     def __init__(self, **options: object) -> None:
         """Take the fields of `SearchOptions`; the first object of a process may build an index."""
         self._options = SearchOptions(**options)  # type: ignore[arg-type]  # checked by itself
@@ -81,7 +88,7 @@ class SearchQA(Environment):
         self._is_over = True
 
     @classmethod
-    def with_options(cls, options: Mapping[str, object]) -> type[Environment]:
+    def with_options(cls, options: Mapping[str, object]) -> type[Self]:
         """Return the class for these options: the data and the tools are in its spec.
 
         Where there is an index to build, it is built here, because no deadline runs yet.
@@ -260,7 +267,7 @@ class SearchQA(Environment):
 
 
 @cache
-def _variant(cls: type[SearchQA], spec: EnvSpec, data: str, max_per_level: int) -> type[SearchQA]:
+def _variant(cls: type[SearchT], spec: EnvSpec, data: str, max_per_level: int) -> type[SearchT]:
     """Return the class of other questions or tools, the same for the same."""
     if (spec, data, max_per_level) == (cls.spec, cls.data, cls.max_per_level):
         return cls

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from agentgym_rl.envs.searchqa.retrieval.open import Backend
 from agentgym_rl.errors import did_you_mean
 
 EMBEDDED = "embedded"
@@ -49,6 +50,12 @@ class SearchOptions:
     """Whether there is a Python interpreter to use. Needs Linux with Landlock and seccomp."""
 
     def __post_init__(self) -> None:
+        _choose("retriever", self.retriever, get_args(Backend))
+        if (self.retriever == "remote") != bool(self.url):
+            raise ValueError(
+                f'retriever="remote" and the url of its server go together, got '
+                f"retriever={self.retriever!r} and url={self.url!r}"
+            )
         _choose("reward", self.reward, get_args(RewardKind))
         _choose("on_wrong_answer", self.on_wrong_answer, get_args(AfterWrongAnswer))
         for name in ("topk", "max_words", "open_words"):
