@@ -157,6 +157,15 @@ def test_vectors_of_another_encoder_are_refused(model: str, corpus: Corpus, tmp_
         Encoder(EncoderSettings(str(tmp_path / "nothing")))
 
 
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"faiss": "f", "encoder": {"modle": "m"}}'])
+def test_a_damaged_file_of_vectors_is_named(corpus: Corpus, tmp_path: Path, text: str):
+    build_index(corpus, tmp_path)
+    (tmp_path / "dense").mkdir()
+    (tmp_path / "dense" / "dense.json").write_text(text)
+    with pytest.raises(EnvError, match=r"dense\.json is damaged .* build the vectors again"):
+        open_retriever(RetrieverOptions(backend="dense", index=str(tmp_path)))
+
+
 def test_hybrid_has_what_either_finds(model: str, corpus: Corpus, tmp_path: Path):
     build_index(corpus, tmp_path)
     add_vectors(corpus, tmp_path, settings(model))

@@ -200,6 +200,76 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
         list(open_corpus(tmp_path / "null.parquet").read())
 
 
+def test_a_corrected_corpus_is_built_by_the_same_command(tmp_path: Path):
+    path, index = tmp_path / "c.jsonl", tmp_path / "index"
+    good = write_corpus(path).read_text()
+    path.write_text(good + "{")
+    with pytest.raises(ValueError, match="line 6"):
+        build_index(open_corpus(path), index)
+    write_corpus(path)
+    assert build_index(open_corpus(path), index).num_passages == 5
+    assert ids(Bm25Retriever(IndexFolder(index).words), "penguins") == ["e"]
+
+
+def test_a_corpus_that_changed_after_a_commit_is_refused(tmp_path: Path):
+    path, index = tmp_path / "c.jsonl", tmp_path / "index"
+    path.write_text(write_corpus(path).read_text() + "{")
+    with pytest.raises(ValueError, match="line 6"):
+        build_index(open_corpus(path), index, commit_every=2)
+    write_corpus(path)
+    with pytest.raises(
+        ValueError, match=r"4 passages of an interrupted build .* as it is now: del"
+    ):
+        build_index(open_corpus(path), index)
+
+
+_BUILD_WITH_SMALL_FILES = """
+import resource, sys
+from pathlib import Path
+from agentgym_rl.envs.searchqa.retrieval.build import build_index
+from agentgym_rl.envs.searchqa.retrieval.corpus import open_corpus
+from agentgym_rl.errors import EnvError
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
+try:
+    build_index(open_corpus(Path(sys.argv[1])), Path(sys.argv[2]), commit_every=1000)
+except EnvError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("max_bytes", [100, 20_000, 60_000])
+def test_a_full_disk_is_said_and_the_build_goes_on(tmp_path: Path, max_bytes: int):
+    many = [Passage(f"p{n}", f"Title {n}", f"word{n} and {n**9}") for n in range(5000)]
+    corpus, index = write_corpus(tmp_path / "c.jsonl", many), tmp_path / "index"
+    command = [sys.executable, "-c", _BUILD_WITH_SMALL_FILES, str(corpus), str(index)]
+    output = subprocess.check_output([*command, str(max_bytes)], text=True, timeout=60)
+    assert f"cannot write to {index}" in output and "maybe no space is left" in output
+    assert build_index(open_corpus(corpus), index).num_passages == 5000
+
+
+def test_folders_that_are_no_place_for_an_index_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = write_corpus(tmp_path / "c.jsonl")
+    with pytest.raises(ValueError, match=r"c\.jsonl is not a folder"):
+        build_index(open_corpus(path), path)
+    with pytest.raises(ValueError, match=r"holds other files \(c\.jsonl\): name a new"):
+        build_index(open_corpus(path), tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["c.jsonl"]
+    with pytest.raises(ConfigError, match=r"cannot write to the folder /proc/none \(No such file"):
+        build_index(open_corpus(path), Path("/proc/none"))
+    monkeypatch.setenv("AGENTGYM_CACHE", str(path))
+    with pytest.raises(ConfigError, match=r"AGENTGYM_CACHE=.*c\.jsonl is not a folder"):
+        open_retriever(RetrieverOptions(corpus=str(path)))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 2}', "\0"])
+def test_a_damaged_index_file_is_named(tmp_path: Path, text: str):
+    (tmp_path / "index.json").write_text(text)
+    with pytest.raises(ValueError, match=r"index\.json is damaged .* build the index again"):
+        open_retriever(RetrieverOptions(index=str(tmp_path)))
+
+
 def test_a_byte_order_mark_is_skipped_and_an_empty_id_is_refused(tmp_path: Path):
     path = write_corpus(tmp_path / "c.jsonl")
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())

@@ -7,6 +7,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
+
+from agentgym_rl.errors import ConfigError
 
 _POLL_S = 0.2
 
@@ -15,11 +18,10 @@ _POLL_S = 0.2
 def holding(file: Path, *, wait_s: float) -> Iterator[None]:
     """Hold a lock file, which the system lets go of when the process dies.
 
-    Raises TimeoutError when another keeps it for `wait_s`.
+    Raises TimeoutError when another keeps it for `wait_s`, ConfigError where it cannot be made.
     """
-    file.parent.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + wait_s
-    with file.open("w") as opened:
+    with _create(file) as opened:
         while not _try_lock(opened.fileno()):
             if time.monotonic() > deadline:
                 raise TimeoutError(
@@ -27,6 +29,17 @@ def holding(file: Path, *, wait_s: float) -> Iterator[None]:
                 )
             time.sleep(_POLL_S)
         yield
+
+
+def _create(file: Path) -> TextIO:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return file.open("w")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write to the folder {file.parent} ({error.strerror}): make it writable, or "
+            "name another (AGENTGYM_CACHE for the cache)"
+        ) from error
 
 
 def _try_lock(file: int) -> bool:

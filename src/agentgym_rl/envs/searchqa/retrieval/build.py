@@ -13,6 +13,7 @@ from pathlib import Path
 from agentgym_rl.envs.searchqa.retrieval.bm25 import open_tantivy, to_document
 from agentgym_rl.envs.searchqa.retrieval.corpus import Corpus
 from agentgym_rl.envs.searchqa.retrieval.folder import IndexFolder, IndexMeta
+from agentgym_rl.errors import EnvError
 
 Report = Callable[[int, int | None], None]
 """Gets the passages done and, where known, how many there are (roughly)."""
@@ -33,24 +34,30 @@ def build_index(
 ) -> IndexMeta:
     """Return the index of the corpus in `folder`, building what of it is missing.
 
-    Waits `wait_s` for another process that builds it. Raises ValueError when the folder holds the
-    index of another corpus, when a row cannot be read, or when ids repeat.
+    Waits `wait_s` for another process that builds it. Raises ValueError when the folder holds
+    something else, when a row cannot be read, or when ids repeat; EnvError when writing fails.
     """
     place = IndexFolder(folder)
     if (meta := place.read_meta()) is not None:
         return _same_corpus(meta, corpus, folder)
+    place.check_for_building()
     with place.locked(wait_s):
         if (meta := place.read_meta()) is not None:  # built while this process waited
             return _same_corpus(meta, corpus, folder)
-        return _build(corpus, place, commit_every, report)
+        try:
+            return _build(corpus, place, commit_every, report)
+        except OSError as error:
+            raise _cannot_write(folder, error) from error
 
 
 def _build(corpus: Corpus, place: IndexFolder, commit_every: int, report: Report) -> IndexMeta:
     meta = IndexMeta(corpus.fingerprint, num_passages=0, corpus=corpus.name)
-    if (unfinished := place.read_unfinished()) is None:
+    unfinished = place.read_unfinished()
+    if unfinished is None:
         place.begin(meta)
-    else:
-        _same_corpus(unfinished, corpus, place.root)
+    elif unfinished.fingerprint != corpus.fingerprint:
+        _check_nothing_committed(unfinished, corpus, place)
+        place.begin_again(meta)
     ids = _IdHashes(place.root / "ids.u64")
     num_passages = _add_rows(corpus, place.words, ids, commit_every, report)
     if num_passages == 0:
@@ -75,17 +82,24 @@ def _add_rows(
     ids.cut(num_done)
     writer = index.writer(_HEAP_BYTES, num_threads=1)
     for row, passage in enumerate(corpus.read(num_done), num_done):
-        writer.add_document(to_document(passage, row))
+        document = to_document(passage, row)
         ids.add(passage.id)
         num_done = row + 1
-        if num_done % commit_every == 0:
-            ids.flush()
-            writer.commit()
+        try:
+            writer.add_document(document)
+            if num_done % commit_every == 0:
+                ids.flush()
+                writer.commit()
+        except ValueError as error:  # tantivy's
+            raise _cannot_write(folder, error) from error
         if num_done % _REPORT_EVERY == 0:
             report(num_done, corpus.num_expected)
     ids.flush()
-    writer.commit()
-    writer.wait_merging_threads()
+    try:
+        writer.commit()
+        writer.wait_merging_threads()
+    except ValueError as error:
+        raise _cannot_write(folder, error) from error
     report(num_done, num_done)
     return num_done
 
@@ -133,6 +147,23 @@ class _IdHashes:
 def _hash(passage_id: str) -> bytes:
     data = passage_id.encode(errors="replace")
     return hashlib.blake2b(data, digest_size=_HASH_BYTES).digest()
+
+
+def _check_nothing_committed(unfinished: IndexMeta, corpus: Corpus, place: IndexFolder) -> None:
+    num_done = open_tantivy(place.words).searcher().num_docs
+    if num_done:
+        raise ValueError(
+            f"{place.root} holds {num_done} passages of an interrupted build over "
+            f"{unfinished.corpus}, which was not {corpus.name} as it is now: delete the folder and "
+            "build again, or name another one"
+        )
+
+
+def _cannot_write(folder: Path, error: Exception) -> EnvError:
+    return EnvError(
+        f"cannot write to {folder}, maybe no space is left ({error}): make room, then the same "
+        "command goes on"
+    )
 
 
 def _same_corpus(meta: IndexMeta, corpus: Corpus, folder: Path) -> IndexMeta:

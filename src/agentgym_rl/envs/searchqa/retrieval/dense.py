@@ -80,14 +80,19 @@ class DenseRetriever(Retriever):
 
 
 def read_meta(folder: Path) -> DenseMeta:
-    """Return which vectors a folder has. Raises EnvError where it has none."""
+    """Return which vectors a folder has. Raises EnvError where it has none, or damaged ones."""
     try:
         fields = json.loads((folder / "dense.json").read_text(encoding="utf-8"))
+        return DenseMeta(faiss=fields["faiss"], encoder=EncoderSettings(**fields["encoder"]))
     except FileNotFoundError:
         raise EnvError(
             f"there are no vectors in {folder}: build them with `agentgym index ... --dense MODEL`"
         ) from None
-    return DenseMeta(faiss=fields["faiss"], encoder=EncoderSettings(**fields["encoder"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise EnvError(
+            f"{folder / 'dense.json'} is damaged ({error}): delete {folder} and build the vectors "
+            "again with `agentgym index ... --dense MODEL`"
+        ) from error
 
 
 def write_meta(folder: Path, meta: DenseMeta) -> None:
