@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentgym_rl.envs.searchqa.retrieval.base import MAX_TOPK
 from agentgym_rl.envs.searchqa.retrieval.build import build_index
 from agentgym_rl.envs.searchqa.retrieval.corpus import open_corpus
 from agentgym_rl.envs.searchqa.retrieval.open import open_retriever, parse_options
@@ -62,8 +63,8 @@ def serve_retriever(address: Address, options: Mapping[str, object]) -> None:
 
     given = dict(options)
     topk = given.pop("topk", DEFAULT_TOPK)
-    if not isinstance(topk, int) or isinstance(topk, bool):
-        raise ConfigError(f"topk must be a whole number, got {topk!r}")
+    if not isinstance(topk, int) or isinstance(topk, bool) or not 1 <= topk <= MAX_TOPK:
+        raise ConfigError(f"topk must be a whole number from 1 to {MAX_TOPK}, got {topk!r}")
     retriever = open_retriever(parse_options(given))
 
     def tell(url: str) -> None:

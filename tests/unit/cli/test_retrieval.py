@@ -42,6 +42,8 @@ def test_a_faiss_file_needs_its_encoder(corpus: Path, tmp_path: Path):
     [
         ({"topk": "three"}, "topk must be a whole number"),
         ({"topk": True}, "topk must be a whole number"),
+        ({"topk": 0}, "topk must be a whole number from 1 to 1000, got 0"),
+        ({"topk": 1001}, "topk must be a whole number from 1 to 1000, got 1001"),
         ({"indx": "x"}, "did you mean 'index'"),
         ({"corpus": 5}, "corpus=5"),
         ({"timeout_s": "soon"}, "timeout_s='soon'"),

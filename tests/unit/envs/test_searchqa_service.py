@@ -113,6 +113,12 @@ def test_what_matches_nothing_is_an_empty_list(url: str):
         (b'{"queries": [], "topk": true}', 422, "topk"),
         (b'{"queries": [], "topk": 1.5}', 422, "topk"),
         (b'{"queries": [], "return_scores": "yes"}', 422, "return_scores"),
+        (b'{"queries": [], "top_k": 5}', 422, "no field 'top_k' (did you mean 'topk'?); there"),
+        (
+            b'{"queries": [' + b'"x",' * 100 + b'"x"], "topk": 1000}',
+            422,
+            "101 queries with topk 1000 ask for more than 100000 passages",
+        ),
         (b'{"queries": ["' + b"x" * (5 << 20) + b'"]}', 413, "larger than"),
     ],
     ids=lambda value: ascii(value)[:30],
@@ -128,8 +134,12 @@ def test_passages_health_and_unknown_routes(url: str):
         "id": "p/7",
         "contents": PASSAGES[7].contents,
     }
-    assert requests.get(f"{url}/passages/p9999", timeout=20).status_code == 404
-    assert requests.get(f"{url}/nothing", timeout=20).status_code == 404
+    for path, type_ in (("passages/p9999", "unknown_passage"), ("nothing", "unknown_route")):
+        answer = requests.get(f"{url}/{path}", timeout=20)
+        assert (answer.status_code, answer.json()["error"]["type"]) == (404, type_)
+    slashed = requests.post(f"{url}/retrieve/", json={"queries": ["number7"]}, timeout=20)
+    assert (slashed.status_code, slashed.history) == (200, [])
+    assert slashed.json() == ask(url, queries=["number7"])[1]
     assert requests.get(f"{url}/retrieve", timeout=20).status_code == 405
     before = requests.get(f"{url}/health", timeout=20).json()
     for _ in range(2):

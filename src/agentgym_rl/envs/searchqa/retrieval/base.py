@@ -10,6 +10,9 @@ from typing import Self
 
 from agentgym_rl.envs.searchqa.passages import Passage
 
+MAX_TOPK = 1000
+"""Passages that one search may ask a service for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:

@@ -6,7 +6,7 @@
     GET  /passages/{id}   -> {"id", "contents"}
     GET  /health          -> {"status": "ok", "num_passages": 57231, ...}
 
-Unknown fields of a request are ignored, as Search-R1 does; anything else wrong is a 4xx in words.
+Whatever is wrong with a request, an unknown field included, is a 4xx in words.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -27,14 +27,15 @@ from starlette.types import Receive, Scope, Send
 from agentgym_rl.envs import protocol
 from agentgym_rl.envs.protocol import ErrorKind, Object, ProtocolError
 from agentgym_rl.envs.searchqa.passages import Passage
-from agentgym_rl.envs.searchqa.retrieval.base import Hit
+from agentgym_rl.envs.searchqa.retrieval.base import MAX_TOPK, Hit
 from agentgym_rl.envs.searchqa.retrieval.batching import Batcher
 from agentgym_rl.envs.searchqa.retrieval.cache import CachedRetriever
 from agentgym_rl.envs.server.bound import Address, BoundServer
 from agentgym_rl.envs.server.gate import Gate
-from agentgym_rl.errors import EnvBusyError, EnvError
+from agentgym_rl.errors import EnvBusyError, EnvError, did_you_mean
 
 DEFAULT_TOPK = 3
+_MAX_REQUEST_PASSAGES = 100_000
 _MAX_BODY_BYTES = 4 * 1024 * 1024
 _CALL_TIMEOUT_S = 60.0
 
@@ -42,8 +43,10 @@ _CALL_TIMEOUT_S = 60.0
 class RetrieveRequest(BaseModel):
     """The body of `POST /retrieve`. `topk` null or 0 takes the server's own."""
 
+    model_config = ConfigDict(extra="forbid")
+
     queries: list[StrictStr] = Field(max_length=4096)
-    topk: StrictInt | None = Field(default=None, ge=0, le=1000)
+    topk: StrictInt | None = Field(default=None, ge=0, le=MAX_TOPK)
     return_scores: StrictBool = False
 
 
@@ -56,8 +59,8 @@ class RetrieverApp:
     def __init__(
         self, retriever: CachedRetriever, *, topk: int = DEFAULT_TOPK, token: str | None = None
     ) -> None:
-        if topk < 1:
-            raise ValueError(f"topk must be at least 1, got {topk}")
+        if not 1 <= topk <= MAX_TOPK:
+            raise ValueError(f"topk must be from 1 to {MAX_TOPK}, got {topk}")
         self._retriever = retriever
         self._topk = topk
         self._num_passages = len(retriever)
@@ -67,6 +70,7 @@ class RetrieverApp:
         starlette = Starlette(
             routes=[
                 Route("/retrieve", self._retrieve, methods=["POST"]),
+                Route("/retrieve/", self._retrieve, methods=["POST"]),
                 Route("/passages/{id:path}", self._open, methods=["GET"]),
                 Route("/health", self._health, methods=["GET"]),
             ],
@@ -95,8 +99,15 @@ class RetrieverApp:
 
     async def _retrieve(self, request: Request) -> Response:
         wanted = _decode(await request.body())
+        topk = wanted.topk or self._topk
+        if len(wanted.queries) * topk > _MAX_REQUEST_PASSAGES:
+            raise ProtocolError(
+                ErrorKind.WRONG_TYPE,
+                f"{len(wanted.queries)} queries with topk {topk} ask for more than "
+                f"{_MAX_REQUEST_PASSAGES} passages: send fewer queries at once, or a smaller topk",
+            )
         async with asyncio.timeout(_CALL_TIMEOUT_S):
-            found = await self._batcher.search(wanted.queries, wanted.topk or self._topk)
+            found = await self._batcher.search(wanted.queries, topk)
         to_item = _scored if wanted.return_scores else _bare
         return _json({"result": [[to_item(hit) for hit in hits] for hits in found]})
 
@@ -104,7 +115,8 @@ class RetrieverApp:
         wanted = request.path_params["id"]
         passage = await asyncio.to_thread(self._retriever.get, wanted)
         if passage is None:
-            raise ProtocolError(ErrorKind.UNKNOWN_ROUTE, f"no passage has the id {wanted[:200]!r}")
+            message = f"no passage has the id {wanted[:200]!r}"
+            return _json({"error": {"type": "unknown_passage", "message": message}}, 404)
         return _json(_document(passage))
 
     async def _health(self, request: Request) -> Response:
@@ -151,6 +163,12 @@ def _decode(body: bytes) -> RetrieveRequest:
     except ValidationError as error:
         wrong = error.errors()[0]
         place = ".".join(map(str, wrong["loc"]))
+        if wrong["type"] == "extra_forbidden":
+            known = list(RetrieveRequest.model_fields)
+            message = (
+                f"no field {place!r}{did_you_mean(place, known)}; there are {', '.join(known)}"
+            )
+            raise ProtocolError(ErrorKind.WRONG_TYPE, message) from None
         raise ProtocolError(ErrorKind.WRONG_TYPE, f"{place}: {wrong['msg']}") from None
 
 
