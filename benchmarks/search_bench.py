@@ -30,6 +30,7 @@ from agentgym_rl.envs.searchqa.retrieval.build import build_index
 from agentgym_rl.envs.searchqa.retrieval.corpus import Corpus, open_corpus
 from agentgym_rl.envs.searchqa.retrieval.folder import IndexFolder
 from agentgym_rl.envs.searchqa.retrieval.remote import RemoteAddress, RemoteRetriever
+from agentgym_rl.errors import ConfigError
 
 TOPK = 3
 BATCH = 64
@@ -163,6 +164,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     queries = list(dict.fromkeys(search.query for search in searches))
     random.Random(0).shuffle(queries)
     queries = queries[: chosen.queries] or corpus_searches(corpus, chosen.queries)
+    if len(queries) < 2 * BATCH:
+        raise ConfigError(
+            f"{len(queries)} different searches of {corpus.name} with --queries {chosen.queries}; "
+            f"{2 * BATCH} are needed: take a larger corpus (of passages over 8 words), or more "
+            "--queries"
+        )
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "index"
         measure_build(corpus, folder, console)

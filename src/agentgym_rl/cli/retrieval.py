@@ -17,6 +17,8 @@ from agentgym_rl.errors import ConfigError
 if TYPE_CHECKING:  # only `serve` needs the HTTP stack
     from agentgym_rl.envs.server.bound import Address
 
+DEFAULT_FACTORY = "Flat"
+
 
 @dataclass(frozen=True, slots=True)
 class VectorOptions:
@@ -31,10 +33,7 @@ class VectorOptions:
 
 def index_corpus(corpus_file: Path, folder: Path, vectors: VectorOptions) -> None:
     """Build the index of a corpus, or go on with one that was interrupted."""
-    if vectors.faiss_file is not None and vectors.model is None:
-        raise ConfigError(
-            "--faiss needs --dense MODEL: the encoder that its vectors were made with"
-        )
+    _check_vectors(vectors)
     corpus = open_corpus(corpus_file)
     with progress_bar(f"indexing {corpus.name}") as report:
         meta = build_index(corpus, folder, report=report)
@@ -52,6 +51,27 @@ def index_corpus(corpus_file: Path, folder: Path, vectors: VectorOptions) -> Non
         with progress_bar(f"encoding {corpus.name}") as report:
             add_vectors(corpus, folder, settings, factory=vectors.factory, report=report)
     print(f"vectors of {vectors.model} in {folder / 'dense'}")
+
+
+def _check_vectors(vectors: VectorOptions) -> None:
+    """Refuse what would fail after the long build of the words."""
+    if vectors.model is None:
+        if vectors.faiss_file is not None:
+            raise ConfigError(
+                "--faiss needs --dense MODEL: the encoder that its vectors were made with"
+            )
+        if vectors.factory != DEFAULT_FACTORY:
+            raise ConfigError(
+                f"--factory {vectors.factory} needs --dense MODEL: it is the kind of index of its "
+                "vectors"
+            )
+        return
+    if vectors.faiss_file is not None and not vectors.faiss_file.is_file():
+        raise ConfigError(f"--faiss: there is no file {vectors.faiss_file}")
+    # Late: transformers is heavy, and only vectors need it.
+    from agentgym_rl.envs.searchqa.retrieval.encoder import check_encoder
+
+    check_encoder(vectors.model)
 
 
 def serve_retriever(address: Address, options: Mapping[str, object]) -> None:

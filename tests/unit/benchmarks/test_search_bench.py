@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 import search_bench
 
 from agentgym_rl.envs.searchqa.retrieval.corpus import open_corpus
+from agentgym_rl.errors import ConfigError
 
 
 @pytest.fixture
@@ -42,6 +43,15 @@ def test_it_prints_every_number(corpus: Path, capsys: pytest.CaptureFixture[str]
     for where in ("in process", "over HTTP"):
         assert re.search(rf"{where}: one search p50 [\d.]+ ms, p95 [\d.]+ ms; in a batch of 64 "
                          r"[\d.]+ ms each", printed)  # fmt: skip
+
+
+def test_too_few_searches_are_refused_in_words(corpus: Path):
+    for words in (["--queries", "100"], []):
+        with pytest.raises(
+            ConfigError, match=r"\d+ different searches of c\.jsonl .* 128 are needed"
+        ):
+            search_bench.main(["--corpus", str(corpus), *words])
+        corpus.write_text('{"text": "a b c"}')
 
 
 def test_recall_is_counted_by_category(corpus: Path, tmp_path: Path, capsys):

@@ -10,7 +10,7 @@ import pytest
 from agentgym_rl.cli.retrieval import VectorOptions, index_corpus, serve_retriever
 from agentgym_rl.envs.searchqa.retrieval.open import RetrieverOptions, open_retriever, parse_options
 from agentgym_rl.envs.server.bound import Address
-from agentgym_rl.errors import ConfigError
+from agentgym_rl.errors import AgentGymError, ConfigError
 
 WORDS_ONLY = VectorOptions(None, None, "Flat", "query: ", "passage: ")
 
@@ -33,6 +33,25 @@ def test_index_says_what_it_made_and_can_be_repeated(corpus: Path, tmp_path: Pat
 def test_a_faiss_file_needs_its_encoder(corpus: Path, tmp_path: Path):
     options = VectorOptions(None, tmp_path / "x.faiss", "Flat", "", "")
     with pytest.raises(ConfigError, match="--faiss needs --dense"):
+        index_corpus(corpus, tmp_path / "index", options)
+    assert not (tmp_path / "index").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (VectorOptions(None, None, "SQfp16", "", ""), "--factory SQfp16 needs --dense MODEL"),
+        (
+            VectorOptions("/no/model", None, "Flat", "", ""),
+            "encoder '/no/model': there is no such dir",
+        ),
+        (VectorOptions("m", Path("no.faiss"), "Flat", "", ""), "there is no file no.faiss"),
+    ],
+)
+def test_what_is_wrong_with_vectors_is_found_before_the_build(
+    corpus: Path, tmp_path: Path, options: VectorOptions, words: str
+):
+    with pytest.raises(AgentGymError, match=words):
         index_corpus(corpus, tmp_path / "index", options)
     assert not (tmp_path / "index").exists()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -33,6 +34,16 @@ class EncoderSettings:
     max_tokens: int = 256
 
 
+def check_encoder(model: str) -> None:
+    """Raise EnvError for a model that cannot be loaded, as far as its configuration tells."""
+    from transformers import AutoConfig  # late, as below
+
+    try:
+        AutoConfig.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        raise _cannot_load(model, error) from error
+
+
 class Encoder:
     """A loaded model, on the GPU where there is one. Threads wait for each other.
 
@@ -51,7 +62,7 @@ class Encoder:
             tokenizer = AutoTokenizer.from_pretrained(settings.model)
             model = AutoModel.from_pretrained(settings.model, dtype=dtype)
         except (OSError, ValueError) as error:
-            raise EnvError(f"cannot load the encoder {settings.model!r}: {error}") from error
+            raise _cannot_load(settings.model, error) from error
         self._tokenizer = cast("PreTrainedTokenizerBase", tokenizer)
         self._model = model.to(self._device).eval()
         self.num_dimensions = int(self._model.config.hidden_size)
@@ -92,3 +103,9 @@ class Encoder:
             mean_BD = sum_BD / mask_BT1.sum(dim=1).clamp(min=1)
             unit_BD = torch.nn.functional.normalize(mean_BD, dim=-1)
         return unit_BD.cpu().numpy()
+
+
+def _cannot_load(model: str, error: Exception) -> EnvError:
+    where = "" if Path(model).is_dir() else "there is no such directory, and as a hub name "
+    reason = str(error).partition("\n")[0]
+    return EnvError(f"cannot load the encoder {model!r}: {where}{reason}")
