@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
 
 from agentgym_rl.config import (
+    EnvConfig,
     RunConfig,
     dump_config,
     find_recipe,
@@ -19,7 +22,8 @@ from agentgym_rl.config import (
     read_table,
 )
 from agentgym_rl.config.load import flatten
-from agentgym_rl.errors import ConfigError, RunError
+from agentgym_rl.envs import registry
+from agentgym_rl.errors import ConfigError, EnvError, RunError
 from agentgym_rl.runs.folder import RunFolder, step_of, write_atomically
 
 logger = logging.getLogger(__name__)
@@ -53,6 +57,7 @@ def run_training(
     else:
         config = load_config(recipe or _DEFAULT_RECIPE, overrides)
         run = RunFolder(run_dir or _default_run_dir(recipe or _DEFAULT_RECIPE))
+    _check_options(config.env)
     if dry_run:
         print(dump_config(config), end="")
         return
@@ -66,6 +71,7 @@ def _train(config: RunConfig, run: RunFolder, *, is_new: bool, title: str) -> No
 
     quiet_transformers()
     console = Console()
+    made = [folder for folder in (run.path, *run.path.parents) if not folder.exists()]
     with run.locked():
         if is_new:
             run.create(dump_config(config))
@@ -79,7 +85,32 @@ def _train(config: RunConfig, run: RunFolder, *, is_new: bool, title: str) -> No
                 raise RunError(
                     f"stopped; go on with: agentgym train --run-dir {run.path} --resume"
                 ) from None
+            except Exception:
+                _remove_unbegun(run, made)
+                raise
         _close(console, run, seconds=time.monotonic() - started)
+
+
+def _check_options(env: EnvConfig) -> None:
+    """Refuse options that the environment does not take; whether it can run here is not asked."""
+    if env.url:
+        return
+    try:
+        cls = registry.env_class(env.name)
+    except EnvError:
+        return  # its package is missing here, and a recipe may be for another machine
+    registry.check_options(cls, env.options)
+
+
+def _remove_unbegun(run: RunFolder, made: Sequence[Path]) -> None:
+    """Leave nothing of a run that was refused; `made` are the folders that are this call's."""
+    is_begun = any(item not in (run.config_file, run.lock_file) for item in run.path.iterdir())
+    if is_begun or run.path not in made:
+        return
+    shutil.rmtree(run.path)
+    with suppress(OSError):  # another run may be in there by now
+        for folder in made[1:]:
+            folder.rmdir()
 
 
 def _close(console: Console, run: RunFolder, *, seconds: float) -> None:

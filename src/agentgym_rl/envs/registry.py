@@ -22,6 +22,11 @@ from agentgym_rl.errors import EnvError, did_you_mean
 
 ENTRY_POINT_GROUP = "agentgym_rl.envs"
 
+_PLAIN_TYPES: Mapping[str, str] = MappingProxyType(
+    {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text"}
+)
+"""Annotation -> what it is to a user."""
+
 BUILTIN: Mapping[str, str] = MappingProxyType(
     {
         "textcraft": "agentgym_rl.envs.textcraft.env:TextCraft",
@@ -86,18 +91,33 @@ def construct(cls: type[Environment], options: Mapping[str, object]) -> Environm
 
 
 def check_options(cls: type[Environment], options: Mapping[str, object]) -> None:
-    """Raise ValueError, naming the legal ones, when the constructor does not take an option."""
-    parameters = inspect.signature(cls).parameters.values()
-    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-        return
-    legal = [parameter.name for parameter in parameters]
-    for option in options:
-        if option not in legal:
+    """Raise ValueError when the constructor does not take an option, or not such a value."""
+    parameters = inspect.signature(cls).parameters
+    is_open = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    legal = list(parameters)
+    for option, value in options.items():
+        if option in parameters:
+            _check_type(cls.spec.name, parameters[option], value)
+        elif not is_open:
             choices = f"its options are {', '.join(legal)}" if legal else "it has no options"
             raise ValueError(
                 f"environment {cls.spec.name!r} has no option {option!r}"
                 f"{did_you_mean(option, legal)}; {choices}"
             )
+
+
+def _check_type(env: str, option: inspect.Parameter, value: object) -> None:
+    """Raise ValueError for a plain value where the annotation asks for another plain type."""
+    annotation = inspect.formatannotation(option.annotation).strip("'")
+    types = [name for name in annotation.split(" | ") if name != "None"]
+    given = type(value).__name__
+    if given not in _PLAIN_TYPES or given in types or not _PLAIN_TYPES.keys() >= set(types):
+        return
+    if not (given == "int" and "float" in types):
+        wanted = " or ".join(_PLAIN_TYPES[name] for name in types)
+        raise ValueError(
+            f"option {option.name!r} of environment {env!r} must be {wanted}, got {value!r}"
+        )
 
 
 @cache  # the same name is the same class, and making one starts the environment once

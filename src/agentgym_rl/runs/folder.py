@@ -38,6 +38,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.config_file = path / "config.toml"
+        self.lock_file = path / ".lock"
         self.metrics_file = path / "metrics.jsonl"
         self.episodes = path / "episodes"
         self.checkpoints = path / "checkpoints"
@@ -79,7 +80,7 @@ class RunFolder:
         """Keep other processes from writing here; freed by the system when the process dies."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / ".lock").open("w")
+            lock = self.lock_file.open("w")
         except OSError as error:
             raise RunError(f"{self.path} cannot be a run folder: {error}") from error
         with lock as file:

@@ -182,3 +182,41 @@ def test_changed_keys_are_named_to_their_depth():
         "model.tiny.num_layers",
         "seed",
     ]
+
+
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("env.options={bogus=1}", "environment 'babyai' has no option 'bogus'"),
+        ("env.options.show_actions=3", "must be true or false, got 3"),
+        ("env.name=babiai", "did you mean 'babyai'"),
+    ],
+)
+def test_a_dry_run_checks_the_options_of_the_environment(
+    agentgym, capsys: pytest.CaptureFixture[str], override: str, told: str
+):
+    assert agentgym("train", override, "--dry-run") == 2
+    captured = capsys.readouterr()
+    assert told in captured.err and captured.out == ""
+
+
+@pytest.mark.parametrize("words", [[], ["env.name=webarena", "env.url=http://127.0.0.1:1"]])
+def test_a_dry_run_needs_neither_data_nor_a_server(agentgym, words: list[str]):
+    assert agentgym("train", "paper/searchqa-grpo", *words, "--dry-run") == 0
+
+
+def test_a_refused_run_leaves_nothing_behind(
+    agentgym, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    assert agentgym("train", "paper/searchqa-grpo") == 2
+    assert "data/searchqa" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_run_leaves_a_folder_that_was_there(agentgym, tmp_path: Path):
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    (tmp_path / "runs" / "mine" / "notes.txt").touch()
+    assert agentgym("train", "paper/searchqa-grpo", "--run-dir", "runs/mine") == 2
+    assert (tmp_path / "runs" / "mine" / "notes.txt").exists()
+    assert agentgym("train", "paper/searchqa-grpo", "--run-dir", "runs/new") == 2
+    assert [item.name for item in (tmp_path / "runs").iterdir()] == ["mine"]

@@ -61,6 +61,29 @@ def test_unknown_option_names_the_legal_ones():
         registry.make("fakes:BrokenStartEnv", {"size": 2})
 
 
+class OptionsEnv(CountingEnv):
+    def __init__(self, *, name: str = "", share: float = 0.0, most: int | None = None) -> None:
+        super().__init__()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "wanted"),
+    [
+        ("name", 1, "a text"),
+        ("share", "half", "a number"),
+        ("share", True, "a number"),
+        ("most", 1.5, "a whole number"),
+    ],
+)
+def test_an_option_of_another_type_is_refused(option: str, value: object, wanted: str):
+    with pytest.raises(ValueError, match=f"{option!r} of .* must be {wanted}, got {value!r}"):
+        registry.check_options(OptionsEnv, {option: value})
+
+
+def test_a_whole_number_is_a_float_and_none_may_be():
+    registry.check_options(OptionsEnv, {"share": 1, "most": None, "name": "x"})
+
+
 class TunedEnv(CountingEnv):
     """Has another spec where the option is large."""
 
