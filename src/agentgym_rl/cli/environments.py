@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from agentgym_rl.config import parse_value
+from agentgym_rl.config import EnvConfig, parse_value
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.checker import check
@@ -71,12 +71,16 @@ def list_environments() -> None:
     print(f'also {families}, and any class as "module:Class"')
 
 
-def play_environment(env: str, *, index: int, split: str) -> None:
-    """Let the user act; an empty line lists actions, `?` asks the expert, `q` leaves."""
-    cls = registry.env_class(env)
+def play_environment(env: str, words: Sequence[str], *, index: int, split: str) -> None:
+    """Let the user act; an empty line lists actions, `?` asks the expert, `q` leaves.
+
+    `words` are options of the environment, key=value.
+    """
+    options = _parse_options(words)
     with boundary(f"environment {env!r}"):
+        cls = registry.configured(registry.env_class(env), options)
         task = _find_task(cls, index, split)
-        playing = registry.make(env, {})
+        playing = registry.construct(cls, options)
         first = playing.reset(task)
     print(f"{cls.spec.instructions}\n\n[{task.id}: {task.category} {task.level}]")
     print("[an empty line lists actions, ? asks the expert, q leaves]\n")
@@ -100,29 +104,43 @@ def play_environment(env: str, *, index: int, split: str) -> None:
 
 
 def write_demonstrations(
-    env: str, *, number: int, output: Path, split: str, format_name: str, model: str = ""
+    wanted: EnvConfig,
+    words: Sequence[str],
+    *,
+    number: int,
+    output: Path,
+    format_name: str,
+    model: str = "",
 ) -> None:
-    """Write expert demonstrations as conversations in JSON lines; for a model, if one is named."""
+    """Write expert demonstrations as conversations in JSON lines; for a model, if one is named.
+
+    They are of the first tasks that `wanted` lets through; `words` are options of the environment,
+    key=value.
+    """
     # Imported here because conversations are rendered by the training module.
     from agentgym_rl.agents.agent import Agent
     from agentgym_rl.agents.formats import make_format
     from agentgym_rl.config import AgentConfig
     from agentgym_rl.envs.demos import collect_demonstrations
+    from agentgym_rl.rollout.tasks import select_tasks
     from agentgym_rl.training.conversation_files import to_json_line
     from agentgym_rl.training.conversations import from_demonstration
 
-    cls = registry.env_class(env)
-    make_format(format_name, cls.spec)
+    env, split, options = wanted.name, wanted.split, _parse_options(words)
+    with boundary(f"environment {env!r}"):
+        cls = registry.configured(registry.env_class(env), options)
+        make_format(format_name, cls.spec)
+        check_split(cls, split)
+        tasks = select_tasks(wanted, cls.spec, cls.tasks(split))
     output.parent.mkdir(parents=True, exist_ok=True)
     output.open("a").close()  # a file that cannot be written is found out before the work
-    check_split(cls, split)
     agent = Agent(AgentConfig.model_validate({"format": format_name}), cls.spec)
     if model:
         from agentgym_rl.models.loading import load_renderer  # needs torch
 
         agent = agent.for_model(load_renderer(model).with_tools(agent.tools))
     demos = collect_demonstrations(
-        env, cls.tasks(split), num_demos=number, max_rounds=4 * cls.spec.max_rounds
+        env, tasks, num_demos=number, max_rounds=4 * cls.spec.max_rounds, options=options
     )
     lines = [
         to_json_line(conversation) + "\n"

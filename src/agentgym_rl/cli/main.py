@@ -24,6 +24,16 @@ app = typer.Typer(
 )
 
 EnvName = Annotated[str, typer.Argument(help='A name from `agentgym envs`, or "module:Class".')]
+EvaluatedModel = Annotated[
+    str,
+    typer.Argument(
+        help="A model directory, a run folder, a checkpoint, a hub name, or with --engine openai "
+        "the name of an endpoint's model."
+    ),
+]
+EnvOptions = Annotated[
+    list[str] | None, typer.Argument(help="key=value options of the environment")
+]
 
 
 @app.command()
@@ -75,13 +85,7 @@ def _is_given(context: typer.Context, name: str) -> bool:
 @app.command(name="eval")
 def eval_(  # noqa: PLR0913 - an option is an argument
     context: typer.Context,
-    model: Annotated[
-        str,
-        typer.Argument(
-            help="A model directory, a run folder, a checkpoint, a hub name, or with --engine "
-            "openai the name of an endpoint's model."
-        ),
-    ] = "",
+    model: EvaluatedModel = "",
     env: Annotated[
         list[str] | None,
         typer.Option(help="Environment; several times for several, `all` for the paper's five."),
@@ -192,6 +196,7 @@ def envs() -> None:
 @app.command()
 def play(
     env: EnvName,
+    options: EnvOptions = None,
     task: Annotated[int, typer.Option(help="Index of the task.")] = -1,
     split: Annotated[
         str, typer.Option(help="Split to take the first task of, without --task.")
@@ -200,15 +205,24 @@ def play(
     """Play an environment by hand in the terminal."""
     from agentgym_rl.cli.environments import play_environment  # start-up time
 
-    play_environment(env, index=task, split=split)
+    play_environment(env, options or [], index=task, split=split)
 
 
 @app.command()
-def demos(
+def demos(  # noqa: PLR0913 - an option is an argument
     env: EnvName,
     number: Annotated[int, typer.Option("-n", "--number", help="How many demonstrations.", min=1)],
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write (JSON lines).")],
-    split: Annotated[str, typer.Option(help="Split of the tasks.")] = "train",
+    options: EnvOptions = None,
+    split: Annotated[
+        str, typer.Option(help="Split; its first tasks that the expert solves are taken.")
+    ] = "train",
+    category: Annotated[
+        list[str] | None, typer.Option(help="Only tasks of this category; may be repeated.")
+    ] = None,
+    level: Annotated[
+        list[str] | None, typer.Option(help="Only tasks of this level; may be repeated.")
+    ] = None,
     format_: Annotated[
         str, typer.Option("--format", help="Action format of the replies.")
     ] = "react",
@@ -216,11 +230,16 @@ def demos(
         str, typer.Option(help="Write for this model, whose chat template may show tools itself.")
     ] = "",
 ) -> None:
-    """Write expert demonstrations as conversations."""
-    from agentgym_rl.cli.environments import write_demonstrations  # start-up time
+    """Write expert demonstrations as conversations, of a split's first tasks."""
+    # Start-up time: no other command needs these.
+    from agentgym_rl.cli.environments import write_demonstrations
+    from agentgym_rl.config import EnvConfig
 
+    wanted = EnvConfig(
+        name=env, split=split, categories=tuple(category or ()), levels=tuple(level or ())
+    )
     write_demonstrations(
-        env, number=number, output=output, split=split, format_name=format_, model=model
+        wanted, options or [], number=number, output=output, format_name=format_, model=model
     )
 
 
