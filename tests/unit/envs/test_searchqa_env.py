@@ -220,6 +220,7 @@ def test_an_object_is_of_the_class_for_its_options():
     ("options", "words"),
     [
         ({"topk": 0}, "topk must be a whole number of at least 1"),
+        ({"topk": 1001}, "topk must be at most 1000"),
         ({"python": "yes"}, "must be true or false"),
         ({"max_per_level": -1}, "max_per_level must be a whole number of at least 0"),
         ({"topk": "3"}, "must be a whole number"),

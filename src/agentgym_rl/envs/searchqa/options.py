@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from agentgym_rl.envs.searchqa.retrieval.base import MAX_TOPK
 from agentgym_rl.envs.searchqa.retrieval.open import Backend
 from agentgym_rl.errors import did_you_mean
 
@@ -60,6 +61,8 @@ class SearchOptions:
         _choose("on_wrong_answer", self.on_wrong_answer, get_args(AfterWrongAnswer))
         for name in ("topk", "max_words", "open_words"):
             _check_count(name, getattr(self, name))  # one rule for all
+        if self.topk > MAX_TOPK:
+            raise ValueError(f"topk must be at most {MAX_TOPK}, got {self.topk}")
         _check_count("max_per_level", self.max_per_level, least=0)
         if not isinstance(self.python, bool):
             raise ValueError(f"python must be true or false, got {self.python!r}")
