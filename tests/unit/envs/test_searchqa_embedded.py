@@ -273,7 +273,9 @@ def test_what_was_made_once_is_read_fast(
     store.embedded_questions.cache_clear()
     started = time.process_time()
     again = store.embedded_questions("train")
-    assert time.process_time() - started < 1.0
+    # 0.2 s in a process of its own; here other tests' objects are collected meanwhile. Making
+    # takes ten times the limit.
+    assert time.process_time() - started < 2.0
     assert again == made["train"]
     assert not list(cache.glob("searchqa/embedded-*.*"))
 

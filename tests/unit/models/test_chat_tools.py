@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.cli.environments import write_demonstrations
-from agentgym_rl.config import AgentConfig
+from agentgym_rl.config import AgentConfig, EnvConfig
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.envs.demos import Demonstration
@@ -211,10 +211,10 @@ def test_a_file_of_demonstrations_can_be_written_for_a_model(tmp_path: Path):
     tokenizer.save_pretrained(tmp_path / "model")
     file = tmp_path / "demos.jsonl"
     write_demonstrations(
-        "fakes:CountingEnv",
+        EnvConfig(name="fakes:CountingEnv"),
+        [],
         number=3,
         output=file,
-        split="train",
         format_name="function_call",
         model=str(tmp_path / "model"),
     )
