@@ -22,7 +22,6 @@ from rich.console import Console
 
 from agentgym_rl.envs.client.http import HttpEnvSource
 
-LEASE_S = 20.0
 MAX_GROWTH = 0.05
 _SHARE_VANISHING = 0.002
 _WARM_UP_SHARE = 0.2
@@ -89,7 +88,7 @@ async def soak(
                     console.print(str(samples[-1]), soft_wrap=True)
 
         await asyncio.gather(*(play() for _ in range(chosen.episodes)))
-        deadline = time.monotonic() + 3 * LEASE_S
+        deadline = time.monotonic() + 3 * chosen.lease
         while (health := await source.health()).num_episodes and time.monotonic() < deadline:
             await asyncio.sleep(0.5)
         console.print(f"at the end: {health}", soft_wrap=True)
@@ -123,9 +122,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--total", type=int, default=100_000, help="episodes in all")
     parser.add_argument("--rounds", type=int, default=10, help="most steps of an episode")
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument(
+        "--lease", type=float, default=20.0, help="seconds the server keeps an episode unused"
+    )
     chosen = parser.parse_args(arguments)
     plans = make_plans(chosen.env, NUM_PLANS[chosen.env])
-    with our_server(chosen.env, chosen.workers, lease_s=LEASE_S) as (url, server):
+    with our_server(chosen.env, chosen.workers, lease_s=chosen.lease) as (url, server):
         samples, end = asyncio.run(soak(url, server, plans, chosen))
         num_left = asyncio.run(_num_episodes(url))
     print(end)  # noqa: T201 - a program

@@ -1,32 +1,20 @@
-"""Training runs for tests: `agentgym train` in processes that can be killed, and comparisons.
-
-A command runs in a process of its own, forked from one that has imported torch already, so that
-a test can afford many.
-"""
+"""Training runs for tests: a small recipe, `agentgym train` with it, and comparisons."""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import random
-import re
-import signal
-import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from agentgym_rl.cli.main import main
 from agentgym_rl.envs.babyai.env import BabyAI
 from agentgym_rl.runs.folder import Metrics, read_json_lines
 from agentgym_rl.types import StepResult, Task
+from commands import Command, Kill, Outcome
 
 RECIPE = """
 seed = 0
@@ -77,14 +65,6 @@ every = 4
 tasks = 4
 """
 
-# The processes inherit it: threads only get in each other's way on a model of this size.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-_FORKS = multiprocessing.get_context("forkserver")
-_FORKS.set_forkserver_preload(
-    [__name__, "agentgym_rl.cli.progress", "agentgym_rl.evaluation.curve", "minigrid"]
-)
-_WRITES = {"open", "os.rename", "os.remove", "os.symlink", "os.mkdir", "shutil.rmtree"}
-
 
 class FlakyBabyAI(BabyAI):
     """Two of five objects break at some point of their episode, each in its own way."""
@@ -111,76 +91,8 @@ class FlakyBabyAI(BabyAI):
         return super().step(action)
 
 
-@dataclass(frozen=True)
-class Kill:
-    """Die, as by kill -9, right before the `number`-th change of a file that `pattern` matches."""
-
-    pattern: str
-    number: int = 1
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a command ended."""
-
-    status: int | None
-    output: str
-
-
-class Command:
-    """One `agentgym train` in a process of its own; standard output and errors are kept."""
-
-    def __init__(self, *arguments: object, kill: Kill | None = None) -> None:
-        words = ("train", *map(str, arguments))
-        file, name = tempfile.mkstemp(suffix=".txt")
-        os.close(file)
-        self._output = Path(name)
-        self.process: BaseProcess = _FORKS.Process(
-            target=_run_command, args=(words, str(self._output), kill)
-        )
-        self.process.start()
-
-    def wait(self, timeout_s: float = 60.0) -> Outcome:
-        """Return how the command ended; one that does not end fails the test."""
-        self.process.join(timeout_s)
-        is_stuck = self.process.is_alive()
-        self.process.kill()
-        self.process.join()
-        output = self._output.read_text(encoding="utf-8")
-        self._output.unlink()
-        assert not is_stuck, f"the command did not end:\n{output}"
-        return Outcome(self.process.exitcode, output)
-
-
-def _run_command(words: tuple[str, ...], output: str, kill: Kill | None) -> None:
-    """What the process does."""
-    file = os.open(output, os.O_WRONLY | os.O_TRUNC)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    if kill is not None:
-        _arm(kill)
-    sys.argv = ["agentgym", *words]
-    main()
-
-
-def _arm(kill: Kill) -> None:
-    pattern, left = re.compile(kill.pattern), kill.number
-
-    def watch(event: str, args: tuple[object, ...]) -> None:
-        nonlocal left
-        if event not in _WRITES or not isinstance(args[0], str | os.PathLike):
-            return
-        is_reading = event == "open" and not int(str(args[2])) & (os.O_WRONLY | os.O_RDWR)
-        if not is_reading and pattern.search(f"{event} {os.fspath(args[0])}"):
-            left -= 1
-            if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(watch)
-
-
 def train(*arguments: object, kill: Kill | None = None) -> Outcome:
-    return Command(*arguments, kill=kill).wait()
+    return Command("train", *arguments, kill=kill).wait()
 
 
 def go_on(path: Path, *arguments: object, kill: Kill | None = None) -> Outcome:

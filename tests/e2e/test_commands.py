@@ -11,35 +11,29 @@ from pathlib import Path
 
 import pytest
 
+import commands
 from agentgym_rl.config import TinyModelConfig
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.models.tiny import build_tiny_model, train_tokenizer
+from commands import Outcome
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-AGENTGYM = [sys.executable, "-c", "from agentgym_rl.cli.main import main; main()"]
+PROGRAM = "from agentgym_rl.cli.main import main; main()"
 GUESS = "examples.guess_number:GuessNumber"
 
 
-def agentgym(*words: object, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*AGENTGYM, *map(str, words)],
-        cwd=ROOT,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+def agentgym(*words: object, stdin: str = "") -> Outcome:
+    return commands.agentgym(*words, stdin=stdin, folder=ROOT)
 
 
-def is_refused(result: subprocess.CompletedProcess[str], *told: str) -> bool:
+def is_refused(result: Outcome, *told: str) -> bool:
     """Whether the command ended with one line of error that tells all of `told`."""
     lines = result.stderr.strip().splitlines()
     return (
-        result.returncode == 2
+        result.status == 2
         and len(lines) == 1
         and lines[0].startswith("error: ")
         and all(word in lines[0] for word in told)
@@ -59,26 +53,26 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_envs_lists_what_runs_here():
     result = agentgym("envs")
-    assert result.returncode == 0
+    assert result.status == 0
     assert "textcraft" in result.stdout and "babyai" in result.stdout and "yes" in result.stdout
 
 
 def test_check_passes_the_example_environment():
     result = agentgym("check", GUESS, "--tasks", 4)
-    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.status == 0, result.stdout + result.stderr
     assert "the expert solves 100.0%" in result.stdout
     assert "the contract holds" in result.stdout
 
 
 def test_check_says_in_words_what_is_wrong():
     result = agentgym("check", "tests.fakes:BrokenResetEnv", "--tasks", 2)
-    assert result.returncode == 1
+    assert result.status == 1
     assert "\n- " in result.stdout and "Traceback" not in result.stderr
 
 
 def test_demos_writes_conversations_that_parse(tmp_path: Path):
     file = tmp_path / "demos.jsonl"
-    assert agentgym("demos", "textcraft", "-n", 3, "-o", file).returncode == 0
+    assert agentgym("demos", "textcraft", "-n", 3, "-o", file).status == 0
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert len(rows) == 3
     assert all(row["messages"][-1]["content"].count("Action:") == 1 for row in rows)
@@ -86,7 +80,7 @@ def test_demos_writes_conversations_that_parse(tmp_path: Path):
 
 def test_play_acts_asks_the_expert_and_leaves():
     result = agentgym("play", GUESS, stdin="?\nnonsense\n\n")
-    assert result.returncode == 0
+    assert result.status == 0
     assert "31" in result.stdout and "That is no number" in result.stdout
 
 
@@ -94,7 +88,7 @@ def test_eval_reports_a_saved_model(model: Path, tmp_path: Path):
     out = tmp_path / "report"
     words = ("eval", model, "--env", "babyai", "--limit", 3, "--rounds", 2, "--out", out)
     result = agentgym(*words, "rollout.max_tokens_per_round=8")
-    assert result.returncode == 0, result.stderr
+    assert result.status == 0, result.stderr
     report = json.loads((out / "report.json").read_text())
     assert report["overall"]["episodes"] == 3 and report["max_rounds"] == 2
     assert (out / "report.md").exists() and (out / "eval-000000.parquet").exists()
@@ -104,7 +98,7 @@ def test_eval_compares_horizons_with_several_attempts(model: Path, tmp_path: Pat
     out = tmp_path / "report"
     words = ("eval", model, "--env", "babyai", "--limit", 3, "-k", 2, "--rounds", "1,2")
     result = agentgym(*words, "--out", out, "rollout.max_tokens_per_round=8")
-    assert result.returncode == 0, result.stderr
+    assert result.status == 0, result.stderr
     reports = json.loads((out / "report.json").read_text())["reports"]
     assert [report["max_rounds"] for report in reports] == [1, 2]
     assert all(report["overall"]["episodes"] == 6 for report in reports)
@@ -117,7 +111,7 @@ def test_eval_compares_horizons_with_several_attempts(model: Path, tmp_path: Pat
 
 def test_serve_answers_and_stops_on_sigterm():
     server = subprocess.Popen(
-        [*AGENTGYM, "serve", "textcraft", "--port", "0"],
+        [sys.executable, "-c", PROGRAM, "serve", "textcraft", "--port", "0"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -153,7 +147,7 @@ def test_a_mistake_is_one_line_that_names_it(words: tuple[str, ...], told: tuple
 
 def test_doctor_names_what_is_here_and_how_to_get_the_rest():
     done = agentgym("doctor")
-    assert done.returncode == 0, done.stderr
+    assert done.status == 0, done.stderr
     for word in ("Python", "torch", "GPU", "vllm", "Java", "browser", "sciworld"):
         assert word in done.stdout
 
@@ -162,7 +156,7 @@ def test_bench_measures_an_environment_beside_its_baselines(tmp_path: Path):
     file = tmp_path / "found.json"
     words = ("--env", "textcraft", "--episodes", "8", "--seconds", "1", "--json", file)
     done = agentgym("bench", "env", *words)
-    assert done.returncode == 0, done.stderr
+    assert done.status == 0, done.stderr
     found = {row["way"]: row for row in json.loads(file.read_text())}
     ours = {"ours", "ours, batched", "ours, least client"}
     assert set(found) == {"bare loop", "baseline server", *ours}
@@ -171,6 +165,6 @@ def test_bench_measures_an_environment_beside_its_baselines(tmp_path: Path):
 
 
 def test_a_short_soak_finds_no_leak():
-    done = agentgym("bench", "soak", "--total", 2000, "--episodes", 100)
-    assert done.returncode == 0, done.stderr + done.stdout
+    done = agentgym("bench", "soak", "--total", 2000, "--episodes", 100, "--lease", 5)
+    assert done.status == 0, done.stderr + done.stdout
     assert "nothing leaks" in done.stdout

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,13 +11,11 @@ import pytest
 
 from agentgym_rl.cli.evaluate import EvalOptions, run_evaluation
 from agentgym_rl.runs.episodes import read_episodes
+from commands import Command, agentgym
 from openai_stand_in import MODEL, StandIn
+from training_runs import succeeded, wait_until
 
 pytestmark = pytest.mark.slow
-
-AGENTGYM = [sys.executable, "-c", "from agentgym_rl.cli.main import main; main()"]
-TESTS = Path(__file__).parents[1]
-DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -31,46 +25,24 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
     started.kill()
 
 
-def command(server: StandIn, *words: object) -> list[str]:
-    settings = ("engine.url=" + server.url, "rollout.max_concurrency=8")
-    env = ("--env", "fakes:CountingEnv", "--engine", "openai")
-    return [*AGENTGYM, "eval", MODEL, *env, *map(str, words), *settings]
-
-
-def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    folder.mkdir(exist_ok=True)
-    return subprocess.run(
-        words, cwd=folder, env=_environment(), capture_output=True, text=True, timeout=120
-    )
-
-
-def _environment() -> dict[str, str]:
-    path = os.pathsep.join(map(str, (TESTS, TESTS.parent / "src")))
-    return {**os.environ, "PYTHONPATH": path}
-
-
 def test_a_killed_evaluation_goes_on_with_the_same_command(
     server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    words = command(server, "-k", 16)  # 160 episodes; a part has 64
+    settings = (f"engine.url={server.url}", "rollout.max_concurrency=8")
+    env = ("--env", "fakes:CountingEnv", "--engine", "openai")
+    words = ("eval", MODEL, *env, "-k", 16, *settings)  # 160 episodes; a part has 64
     server.behave(delay_s=0.02)
-    process = subprocess.Popen(
-        words, cwd=tmp_path, env=_environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    deadline = time.monotonic() + DEADLINE_S
-    while not list(tmp_path.glob("eval/*/parts/*.parquet")):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    command = Command(*words, folder=tmp_path)
+    wait_until(lambda: bool(list(tmp_path.glob("eval/*/parts/*.parquet"))))
+    command.process.kill()
+    assert command.wait().status == -signal.SIGKILL
     (folder,) = (tmp_path / "eval").iterdir()
     assert not (folder / "report.json").exists()
     parts = [e for part in (folder / "parts").glob("*.parquet") for e in read_episodes(part)]
     num_asked = len(server.calls())
 
     server.behave()
-    again = run(words, tmp_path)
-    assert again.returncode == 0, again.stderr
+    assert succeeded(agentgym(*words, folder=tmp_path))
     assert [item.name for item in (tmp_path / "eval").iterdir()] == [folder.name]
     num_played = sum(len(episode.rounds) for episode in parts)
     episodes = read_episodes(folder / "eval-000000.parquet")

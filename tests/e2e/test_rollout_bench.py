@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+
+from commands import agentgym
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = [sys.executable, "-c", "from agentgym_rl.cli.main import main; main()"]
 SMALL = (
     "--model test --device cpu --dtype float32 --rows 4 --context 40 --launches 1 --sequences 4 "
     "--prompt 20 --new 8 --concurrency 4 --rounds 2 --baseline"
@@ -17,9 +15,8 @@ SMALL = (
 
 
 def test_a_small_model_on_the_cpu():
-    words = ["bench", "rollout", *SMALL.split()]
-    done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
+    done = agentgym("bench", "rollout", *SMALL.split())
+    assert done.status == 0, done.stderr
     for cell in ("4 rows, context 40", "memory floor", "generate (native)", "engine alone"):
         assert cell in done.stdout
     assert "generate (transformers)" in done.stdout
@@ -27,7 +24,6 @@ def test_a_small_model_on_the_cpu():
 
 
 def test_an_unknown_model_is_refused():
-    words = ["bench", "rollout", "--model", "nowhere"]
-    done = subprocess.run([*PROGRAM, *words], capture_output=True, text=True)
-    assert done.returncode == 2
+    done = agentgym("bench", "rollout", "--model", "nowhere")
+    assert done.status == 2
     assert "'nowhere' is neither a model directory nor one of test" in done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agentgym_rl.config import packaged_recipes
-from training_runs import Command, metrics_of, succeeded
+from training_runs import metrics_of, succeeded, train
 
 pytestmark = pytest.mark.slow
 
@@ -26,8 +26,7 @@ PPO = ("algorithm.type=ppo", "algorithm.critic_lr=1e-3")
 
 def run(path: Path, recipe: str, *overrides: str) -> None:
     """Train, and look at what the one step left."""
-    outcome = Command(recipe, *overrides, "--run-dir", path).wait(timeout_s=240.0)
-    assert succeeded(outcome), outcome.output
+    assert succeeded(train(recipe, *overrides, "--run-dir", path))
     assert [line["step"] for line in metrics_of(path)] == [1]
     assert (path / "model").is_dir()
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from agentgym_rl.training.conversation_files import read_conversations
-from training_runs import RECIPE, Kill, go_on, is_the_same_run, metrics_of, succeeded, train
+from commands import Kill
+from training_runs import RECIPE, go_on, is_the_same_run, metrics_of, succeeded, train
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from agentgym_rl.runs.folder import read_json_lines
+from commands import Command, Kill
 from training_runs import (
     RECIPE,
-    Command,
-    Kill,
     episodes_of,
     go_on,
     metrics_of,
@@ -83,7 +82,7 @@ def test_a_run_that_is_stopped_goes_on_and_loses_no_task(
     if how == "killed":
         assert train(*words, kill=Kill(r"train-000006")).status == -signal.SIGKILL
     else:
-        command = Command(*words)
+        command = Command("train", *words)
         wait_until(lambda: len(metrics_of(path)) > 4)
         os.kill(command.process.pid or 0, signal.SIGINT)
         assert refused(command.wait(), f"agentgym train --run-dir {path} --resume")

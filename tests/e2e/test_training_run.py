@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from agentgym_rl.cli.main import main
 from agentgym_rl.config import dump_config, load_config
 from agentgym_rl.evaluation.report import load_report
 from agentgym_rl.runs.folder import RunFolder, read_json_lines
+from agentgym_rl.training import collection
+from commands import Command, Kill, Outcome
 from env_servers import server_process
 from training_runs import (
     RECIPE,
-    Command,
-    Kill,
     episodes_of,
     go_on,
     is_the_same_run,
@@ -167,7 +168,7 @@ def test_a_run_killed_at_random_moments_is_the_run_that_never_stopped(
     path, rng, num_kills = tmp_path / "killed", random.Random(1), 0
     while num_kills < 8:
         is_begun = (path / "config.toml").exists()
-        command = Command("--run-dir", path, *(["--resume"] if is_begun else [recipe]))
+        command = Command("train", "--run-dir", path, *(["--resume"] if is_begun else [recipe]))
         if num_kills:  # only the first kill may come before there is a run
             wait_until((path / "config.toml").exists)
         command.process.join(rng.uniform(0.1, 1.2))
@@ -206,7 +207,7 @@ def test_a_fresh_interpreter_that_is_killed_and_resumed_gives_the_same_run(
 
 def test_a_run_that_is_interrupted_says_how_to_go_on(recipe: Path, whole_run: Path, tmp_path: Path):
     path = tmp_path / "interrupted"
-    command = Command(recipe, "--run-dir", path)
+    command = Command("train", recipe, "--run-dir", path)
     wait_until(lambda: len(metrics_of(path)) > 2)
     os.kill(command.process.pid or 0, signal.SIGINT)
     assert refused(command.wait(), f"agentgym train --run-dir {path} --resume")
@@ -216,7 +217,7 @@ def test_a_run_that_is_interrupted_says_how_to_go_on(recipe: Path, whole_run: Pa
 
 def test_a_warm_start_can_be_interrupted(recipe: Path, tmp_path: Path):
     path = tmp_path / "interrupted"
-    command = Command(recipe, "warm_start.steps=5000", "--run-dir", path)
+    command = Command("train", recipe, "warm_start.steps=5000", "--run-dir", path)
     wait_until(lambda: len(metrics_of(path / "warm_start")) > 2)
     os.kill(command.process.pid or 0, signal.SIGINT)
     assert refused(command.wait(20.0), "--resume")
@@ -247,7 +248,7 @@ def test_a_server_that_dies_and_comes_back_changes_nothing(
 ):
     path = tmp_path / "restarted"
     with server_process("babyai") as (url, process):
-        command = Command(recipe, *from_model, f"env.url={url}", "--run-dir", path)
+        command = Command("train", recipe, *from_model, f"env.url={url}", "--run-dir", path)
         wait_until(lambda: len(metrics_of(path)) > 0)
         process.kill()
         process.wait()
@@ -295,10 +296,20 @@ def test_environments_that_raise_hang_and_exit_never_stop_a_run(
 
 
 def test_a_run_in_which_every_episode_fails_stops_and_says_why(
-    recipe: Path, from_model: list[str], tmp_path: Path
+    recipe: Path,
+    from_model: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ):
     overrides = ("env.name=fakes:BrokenResetEnv", "env.levels=[]", "eval.tasks=0")
-    outcome = train(recipe, *from_model, *overrides, "--run-dir", tmp_path / "broken")
+    words = (recipe, *from_model, *overrides, "--run-dir", tmp_path / "broken")
+    # In this process, where the pauses between the tries can be short.
+    monkeypatch.setattr(collection, "PAUSES_S", (0.01, 0.02))
+    monkeypatch.setattr(sys, "argv", ["agentgym", "train", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    outcome = Outcome(ended.value.code, *capsys.readouterr())
     assert refused(
         outcome, "every group of step 1 failed, 3 times", "reset raised OSError: no data"
     )

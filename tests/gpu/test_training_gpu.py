@@ -10,13 +10,14 @@ import torch
 
 from agentgym_rl.models.flops import peak_flops
 from agentgym_rl.runs.folder import read_json_lines
-from training_runs import RECIPE, Command, succeeded
+from commands import Command
+from training_runs import RECIPE, succeeded
 
 ON_GPU = ("model.device=cuda", "model.dtype=bfloat16")
 
 
 def train(*arguments: object) -> bool:
-    return succeeded(Command(*arguments).wait(timeout_s=280.0))
+    return succeeded(Command("train", *arguments).wait(timeout_s=280.0))
 
 
 @pytest.fixture

@@ -1,0 +1,130 @@
+"""`agentgym` commands for tests: each in a process of its own, which can be killed.
+
+The process is forked from one that has imported torch already, so that a test can afford many.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import signal
+import sys
+import tempfile
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from agentgym_rl.cli.main import main
+
+# The processes inherit it: threads only get in each other's way on a model of this size.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+_FORKS = multiprocessing.get_context("forkserver")
+# The command line imports these when it needs them; a fork should find them there.
+_FORKS.set_forkserver_preload(
+    [
+        "agentgym_rl.experiment",
+        "agentgym_rl.cli.evaluate",
+        "agentgym_rl.cli.train",
+        "agentgym_rl.evaluation.curve",
+        "agentgym_rl.envs.babyai.env",
+        "peft",
+        "pandas",
+    ]
+)
+_WRITES = {"open", "os.rename", "os.remove", "os.symlink", "os.mkdir", "shutil.rmtree"}
+DEADLINE_S = 240.0
+"""For any command; far more than one takes, because the machine may be busy."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Die, as by kill -9, right before the `number`-th change of a file that `pattern` matches."""
+
+    pattern: str
+    number: int = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended."""
+
+    status: int | None
+    stdout: str
+    stderr: str
+
+    @property
+    def output(self) -> str:
+        return self.stdout + self.stderr
+
+
+class Command:
+    """One `agentgym` command line, running; `stdin` is what the user of a terminal types."""
+
+    def __init__(
+        self,
+        *words: object,
+        stdin: str = "",
+        folder: Path | None = None,
+        columns: int = 80,
+        kill: Kill | None = None,
+    ) -> None:
+        self._streams = tempfile.TemporaryDirectory(prefix="command-")
+        streams = Path(self._streams.name)
+        (streams / "0").write_text(stdin, encoding="utf-8")
+        self.process: BaseProcess = _FORKS.Process(
+            target=_run_command,
+            args=([*map(str, words)], streams, folder or Path.cwd(), columns, kill),
+        )
+        self.process.start()
+
+    def wait(self, timeout_s: float = DEADLINE_S) -> Outcome:
+        """Return how the command ended; one that does not end fails the test."""
+        self.process.join(timeout_s)
+        is_stuck = self.process.is_alive()
+        self.process.kill()
+        self.process.join()
+        with self._streams as streams:
+            files = (Path(streams) / name for name in "12")
+            texts = [file.read_text("utf-8") if file.exists() else "" for file in files]
+        outcome = Outcome(self.process.exitcode, *texts)
+        assert not is_stuck, f"the command did not end:\n{outcome.output}"
+        return outcome
+
+
+def agentgym(*words: object, stdin: str = "", folder: Path | None = None) -> Outcome:
+    """Run a command line to its end."""
+    return Command(*words, stdin=stdin, folder=folder).wait()
+
+
+def _run_command(
+    words: list[str], streams: Path, folder: Path, columns: int, kill: Kill | None
+) -> None:
+    """What the process does."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests' own may ignore it
+    os.dup2(os.open(streams / "0", os.O_RDONLY), 0)
+    for number in (1, 2):
+        os.dup2(os.open(streams / str(number), os.O_WRONLY | os.O_CREAT), number)
+    sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115 - as long as the process
+    os.chdir(folder)
+    os.environ["COLUMNS"] = str(columns)
+    if kill is not None:
+        _arm(kill)
+    sys.argv = ["agentgym", *words]
+    main()
+
+
+def _arm(kill: Kill) -> None:
+    pattern, left = re.compile(kill.pattern), kill.number
+
+    def watch(event: str, args: tuple[object, ...]) -> None:
+        nonlocal left
+        if event not in _WRITES or not isinstance(args[0], str | os.PathLike):
+            return
+        is_reading = event == "open" and not int(str(args[2])) & (os.O_WRONLY | os.O_RDWR)
+        if not is_reading and pattern.search(f"{event} {os.fspath(args[0])}"):
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(watch)
