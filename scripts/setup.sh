@@ -17,12 +17,15 @@ if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
     $sudo apt-get update -qq
     $sudo apt-get install -y -qq python3-venv
 fi
-if ! command -v chromium-headless-shell chromium chromium-browser google-chrome >/dev/null; then
+install_browser() {
+    command -v chromium-headless-shell chromium chromium-browser google-chrome >/dev/null && return
     echo "installing Chromium"
-    sudo=$([ "$(id -u)" = 0 ] || echo sudo -n)
+    local sudo=$([ "$(id -u)" = 0 ] || echo sudo -n)
     { $sudo apt-get update -qq && $sudo apt-get install -y -qq chromium-headless-shell; } ||
         echo "no Chromium could be installed: the tests of the web UI will be skipped" >&2
-fi
+}
+install_browser & # beside the packages: both mostly wait for the network
 [ -x "$venv/bin/pip" ] || "$python" -m venv "$venv"
 "$venv/bin/pip" install --quiet --disable-pip-version-check "torch==$(sed -n 's/^torch==//p' constraints.txt)"
 "$venv/bin/pip" install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+wait
