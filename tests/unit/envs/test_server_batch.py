@@ -144,7 +144,7 @@ async def test_a_slow_call_does_not_hold_up_the_answers_of_the_others(
 ):
     episodes = [await start(api) for _ in range(3)]
     # Where episodes share a thread, those before the slow one are done before it.
-    actions = ["add 1", "add 1", "sleep 3"]
+    actions = ["add 1", "add 1", "sleep 2"]
     calls = [
         {"call": number, **step(episode, 0, action)}
         for number, (episode, action) in enumerate(zip(episodes, actions, strict=True))
@@ -158,8 +158,8 @@ async def test_a_slow_call_does_not_hold_up_the_answers_of_the_others(
         async for line in response.content:
             arrivals[json.loads(line)["call"]] = time.monotonic() - started
     assert set(arrivals) == {0, 1, 2}
-    assert max(arrivals[0], arrivals[1]) < 1.0
-    assert arrivals[2] >= 3
+    assert max(arrivals[0], arrivals[1]) < arrivals[2] - 1
+    assert arrivals[2] >= 2
 
 
 async def test_who_hangs_up_in_the_middle_of_a_batch_harms_nobody(

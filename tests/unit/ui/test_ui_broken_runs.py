@@ -36,7 +36,7 @@ def ui(root: Path) -> Iterator[UiClient]:
 
 
 def line_of(ui: UiClient, run: str) -> dict[str, object]:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while time.monotonic() < deadline:  # a search of the folder is remembered for a while
         found = {line["run"]: line for line in ui.get("runs")["runs"]}
         if run in found and found[run]["num_episodes"] is not None:
