@@ -6,7 +6,8 @@ Three measurements, in one table:
 - generate: tokens a second for prompts and replies of given lengths, with log-probabilities;
   `--baseline` has transformers' `generate` do the same, without;
 - episodes: TextCraft episodes of several rounds, and the engine alone on the same tokens: what is
-  lost in between are environments, tokenizer and event loop.
+  lost in between are environments, tokenizer and event loop. With it, how far the engine's
+  log-probabilities are from the learner's on the same weights, in the mean.
 
 Weights are random unless `--model` is a directory: replies then have their full length.
 """
@@ -25,6 +26,7 @@ import torch
 from model_sizes import SIZES, random_model
 from rich.console import Console
 from rich.table import Table
+from torch import Tensor
 
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig, NativeEngineConfig, VllmEngineConfig
@@ -37,6 +39,7 @@ from agentgym_rl.engines.pages import PAGE_SIZE, pages_for
 from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.chat import ChatRenderer
+from agentgym_rl.models.forward import action_logprobs
 from agentgym_rl.models.loading import DTYPES, Policy, load_pretrained
 from agentgym_rl.models.tiny import train_tokenizer
 from agentgym_rl.rollout.collect import collect
@@ -47,6 +50,8 @@ from agentgym_rl.types import Sample, SamplingParams, SegmentKind
 ENGINES = ("native", "vllm")
 _STEPS = 4
 _SCENARIO = "textcraft"
+_COMPARED = 64
+"""Episodes whose log-probabilities are computed by the learner as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,8 +255,20 @@ async def measure_episodes(
         "episodes",
         f"{concurrency} at once, {len(samples)} whole, {rounds} rounds of {num_new}",
         f"{num_tokens / seconds:,.0f} tokens/s in {seconds:.2f} s",
-        f"engine alone {num_tokens / alone:,.0f} tokens/s ({1 - alone / seconds:.0%} lost)",
+        f"engine alone {num_tokens / alone:,.0f} tokens/s ({1 - alone / seconds:.0%} lost); "
+        f"log-probs {difference(policy, samples[:_COMPARED]):.4f} off",
     )
+
+
+def difference(policy: Policy, samples: Sequence[Sample]) -> float:
+    """Return the mean absolute difference of the engine's and the learner's log-probabilities."""
+    far = list[Tensor]()
+    for sample in samples:
+        with torch.inference_mode():
+            learner_A = action_logprobs(policy.model, [sample], temperature=1.0).logprobs_A
+        mask_T = torch.tensor(sample.loss_mask, dtype=torch.bool)
+        far.append((learner_A.cpu() - torch.tensor(sample.logprobs)[mask_T]).abs())
+    return float(torch.cat(far).mean())
 
 
 async def replay(engine: Engine, key: int, sample: Sample) -> None:

@@ -61,7 +61,7 @@ class StandIn:
 
     def behave(self, **behaviour: object) -> None:
         """`status` {path: [code, body]}, `hang` [path], `die_at` path, `start` "exit" or "slow",
-        `logprob` for every token."""
+        `logprob` for every token; at the start, `keep_alive` seconds of an idle connection."""
         writing = self.folder / "writing"
         writing.write_text(json.dumps(behaviour), "utf-8")
         writing.rename(self.folder / "behaviour.json")
@@ -157,7 +157,8 @@ def main() -> None:
     child = subprocess.Popen(["sleep", "600"])  # vLLM has children too
     weights = sorted(path.name for path in Path(chosen.model).iterdir()) if chosen.model else []
     served.record("start", {"words": sys.argv[1:], "child": child.pid}, weights)
-    start = served.behaviour().get("start")
+    behaviour = served.behaviour()
+    start = behaviour.get("start")
     if start == "exit":
         child.kill()
         sys.exit("CUDA out of memory, or so")
@@ -166,7 +167,14 @@ def main() -> None:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", served.answer)
     host = "127.0.0.1" if chosen.port else None
-    web.run_app(app, path=chosen.uds, host=host, port=chosen.port, shutdown_timeout=0.1)
+    web.run_app(
+        app,
+        path=chosen.uds,
+        host=host,
+        port=chosen.port,
+        shutdown_timeout=0.1,
+        keepalive_timeout=behaviour.get("keep_alive", 75.0),
+    )
 
 
 if __name__ == "__main__":

@@ -296,3 +296,17 @@ def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path):
     while is_alive(int(done.stdout)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not is_alive(int(done.stdout))
+
+
+def test_connections_that_the_server_closed_meanwhile_are_not_its_death(stand_in: StandIn):
+    # vLLM closes idle ones after five seconds; to save or hand over weights takes longer than
+    # that, and keeps the engine's loop from seeing it.
+    stand_in.behave(keep_alive=0.2)
+    with running(stand_in) as engine:
+        pid = server_pid(engine)
+        for version in (1, 2):
+            asyncio.run(one_reply(engine))
+            engine._loop.call_soon_threadsafe(time.sleep, 0.6)
+            engine.publish(version)
+        assert server_pid(engine) == pid
+        assert len(stand_in.starts()) == 1

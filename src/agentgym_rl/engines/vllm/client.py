@@ -9,6 +9,7 @@ from pathlib import Path
 
 import aiohttp
 
+from agentgym_rl.engines.vllm.protocol import COMPLETIONS
 from agentgym_rl.errors import EngineError
 
 _HEALTH_S = 10.0
@@ -27,18 +28,17 @@ class AnswerError(EngineError):
 
 
 class VllmClient:
-    """Calls of one server, by its address or by its Unix socket. Belongs to one event loop."""
+    """Calls of one server, by its address or by its Unix socket. Belongs to one event loop.
+
+    Replies share connections that are kept; every other call has one of its own. Such a call comes
+    after weights were saved or handed over, which takes longer than the server keeps an idle
+    connection, and the loop has not had time to see it closed.
+    """
 
     def __init__(self, url: str = "", *, socket: Path | None = None) -> None:
         self._url = url.rstrip("/") or "http://vllm"
-        # As many connections as requests: vLLM itself decides what it computes at once.
-        connector = (
-            aiohttp.UnixConnector(str(socket), limit=0)
-            if socket is not None
-            else aiohttp.TCPConnector(limit=0)
-        )
-        timeout = aiohttp.ClientTimeout(total=None)  # each call brings its own
-        self._http = aiohttp.ClientSession(connector=connector, timeout=timeout)
+        self._replies = _session(socket, keeps_connections=True)
+        self._others = _session(socket, keeps_connections=False)
 
     async def get(self, path: str, *, timeout_s: float) -> bytes:
         """Return the body of the answer."""
@@ -60,15 +60,17 @@ class VllmClient:
 
     async def close(self) -> None:
         """Drop the connections; the server aborts what was asked through them."""
-        await self._http.close()
+        await self._replies.close()
+        await self._others.close()
 
     async def _call(
         self, method: str, path: str, body: Mapping[str, object] | None, timeout_s: float
     ) -> bytes:
+        session = self._replies if path == COMPLETIONS else self._others
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                self._http.request(method, self._url + path, json=body) as answer,
+                session.request(method, self._url + path, json=body) as answer,
             ):
                 text = await answer.read()
         except TimeoutError:
@@ -84,6 +86,17 @@ class VllmClient:
                 f"vLLM: {method} {path}: {answer.status}: {_message(text)}", status=answer.status
             )
         return text
+
+
+def _session(socket: Path | None, *, keeps_connections: bool) -> aiohttp.ClientSession:
+    # As many connections as requests: vLLM itself decides what it computes at once.
+    connector = (
+        aiohttp.UnixConnector(str(socket), limit=0, force_close=not keeps_connections)
+        if socket is not None
+        else aiohttp.TCPConnector(limit=0, force_close=not keeps_connections)
+    )
+    timeout = aiohttp.ClientTimeout(total=None)  # each call brings its own
+    return aiohttp.ClientSession(connector=connector, timeout=timeout)
 
 
 def _message(text: bytes) -> str:
