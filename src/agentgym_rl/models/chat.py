@@ -167,7 +167,10 @@ class ChatRenderer:
         ids = list(token_ids)
         if ids and ids[-1] in self.stop_token_ids:
             ids.pop()
-        return str(self._tokenizer.decode(ids, skip_special_tokens=False))
+        # transformers looks at every id first. It is needed where it changes the text afterwards.
+        if self._backend is None or self._tokenizer.clean_up_tokenization_spaces:
+            return str(self._tokenizer.decode(ids, skip_special_tokens=False))
+        return self._backend.decode(ids, skip_special_tokens=False)
 
     def num_tokens_before(self, token_ids: Sequence[int], end: int) -> int:
         """Return how many of a reply's first tokens lie before character `end` of its text.
@@ -336,7 +339,7 @@ class ChatRenderer:
 
 
 def _backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer | None:
-    """Return what encodes below transformers, whose wrapper takes as long again, or None."""
+    """Return what works below transformers, whose wrapper takes as long again, or None."""
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         return None
     backend = tokenizer.backend_tokenizer
