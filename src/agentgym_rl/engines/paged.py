@@ -232,13 +232,14 @@ class PagedEngine(HostEngine[PagedSession]):
 
     def _refuse(self, request: Request[PagedSession]) -> bool:
         """Fail a request that can never be answered; the others go on."""
-        context, error = request.session.context, None
-        num_pages = self._pages_needed(request)
+        session, error = request.session, None
+        context, num_pages = session.context, self._pages_needed(request)
+        new_ids = context[session.num_cached :]
         if len(context) >= self._max_context:
             error = context_is_full(len(context), self._max_context)
-        elif not 0 <= min(context) <= max(context) < self._vocab_size:
+        elif not 0 <= min(new_ids) <= max(new_ids) < self._vocab_size:
             error = EngineError(
-                f"tokens from {min(context)} to {max(context)} are not all in the model's "
+                f"tokens from {min(new_ids)} to {max(new_ids)} are not all in the model's "
                 f"vocabulary of {self._vocab_size}"
             )
         elif num_pages > self._num_pages:

@@ -265,9 +265,12 @@ async def test_a_token_outside_the_vocabulary_fails_its_own_request_alone(
     policy: Policy, token: int
 ):
     with running(policy) as engine:
+        session = engine.session(1)
         bad = engine.session(0).generate([3, token], SHORT)
-        good = engine.session(1).generate(PROMPT, SHORT)
+        good = session.generate(PROMPT, SHORT)
         results = await asyncio.gather(bad, good, return_exceptions=True)
+        with pytest.raises(EngineError, match="not all in the model's vocabulary"):
+            await session.generate([3, token, 4], SHORT)
     assert "not all in the model's vocabulary" in str(results[0])
     assert len(results[1].token_ids) == 2
 
