@@ -113,13 +113,18 @@ class HostEngine(Engine, Generic[SessionT]):
             session.context.extend(new_ids)
             self._waiting.append(request)
             self._changed.notify()
+        # A timer alone: `wait_for` and `timeout` take several times as long as all of the above.
+        deadline = loop.call_later(self._config.timeout_s, self._expire, request)
         try:
-            return await asyncio.wait_for(request.future, self._config.timeout_s)
-        except TimeoutError:
-            self.release(session)
-            raise EngineError(
-                f"no reply within engine.timeout_s={self._config.timeout_s}"
-            ) from None
+            return await request.future
+        finally:
+            deadline.cancel()
+
+    def _expire(self, request: Request[SessionT]) -> None:
+        """Give up a request that has taken too long; on its event loop."""
+        self.release(request.session)
+        error = EngineError(f"no reply within engine.timeout_s={self._config.timeout_s}")
+        _tell([(request.future, error)])
 
     def release(self, session: SessionT) -> None:
         """Drop a session; the engine's thread frees what it holds before the next pass."""
@@ -174,25 +179,28 @@ class HostEngine(Engine, Generic[SessionT]):
         """Answer the finished ones."""
         # Dropped before anyone hears of it: who publishes next must find no reply under way.
         self._drop(requests)
-        for request in requests:
-            self._answer(request)
+        self._answer([(request, self._completion(request)) for request in requests])
 
     def _fail(self, requests: list[Request[SessionT]], error: EngineError) -> None:
         self._drop(requests)
-        for request in requests:
-            # A loop that is closed has nobody left to tell.
-            with contextlib.suppress(RuntimeError):
-                request.loop.call_soon_threadsafe(_reject, request.future, error)
+        self._answer([(request, error) for request in requests])
 
-    def _answer(self, request: Request[SessionT]) -> None:
-        completion = Completion(
+    def _completion(self, request: Request[SessionT]) -> Completion:
+        return Completion(
             token_ids=tuple(request.token_ids),
             logprobs=tuple(request.logprobs),
             is_stopped=request.token_ids[-1] in self._stop_ids,
             version=self._version,
         )
-        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
-            request.loop.call_soon_threadsafe(_resolve, request.future, completion)
+
+    def _answer(self, answers: list[tuple[Request[SessionT], Completion | EngineError]]) -> None:
+        """Tell the event loops of what was asked there; each is woken once."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
+        for request, answer in answers:
+            by_loop.setdefault(request.loop, []).append((request.future, answer))
+        for loop, of_loop in by_loop.items():
+            with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+                loop.call_soon_threadsafe(_tell, of_loop)
 
     def _drop(self, requests: list[Request[SessionT]]) -> None:
         dropped = set(requests)
@@ -214,11 +222,15 @@ def generation_failed(error: Exception) -> EngineError:
 NOT_FINITE = "the model's probabilities are not finite; its weights may be broken"
 
 
-def _resolve(future: asyncio.Future[Completion], completion: Completion) -> None:
-    if not future.done():
-        future.set_result(completion)
+_Answer = tuple[asyncio.Future[Completion], Completion | EngineError]
 
 
-def _reject(future: asyncio.Future[Completion], error: EngineError) -> None:
-    if not future.done():
-        future.set_exception(error)
+def _tell(answers: list[_Answer]) -> None:
+    """Answer those that wait still; on their event loop."""
+    for future, answer in answers:
+        if future.done():
+            continue
+        if isinstance(answer, Completion):
+            future.set_result(answer)
+        else:
+            future.set_exception(answer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -222,6 +222,28 @@ async def test_publishing_right_after_a_reply_is_allowed(policy: Policy):
                 session.close()
     finally:
         sys.setswitchinterval(interval)
+
+
+async def test_replies_that_end_together_wake_the_event_loop_once(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+):
+    loop, wake_ups = asyncio.get_running_loop(), list[str]()
+    wake_up = loop.call_soon_threadsafe
+
+    def count(callback: Callable[..., object], *args: object) -> asyncio.Handle:
+        wake_ups.append(callback.__name__)
+        return wake_up(callback, *args)
+
+    monkeypatch.setattr(loop, "call_soon_threadsafe", count)
+    with running(policy) as engine:
+        with engine._changed:  # the engine takes in nothing before all have asked
+            tasks = [
+                asyncio.create_task(engine.session(key).generate(PROMPT, SHORT)) for key in range(8)
+            ]
+            await asyncio.sleep(0)
+        replies = await asyncio.gather(*tasks)
+    assert [len(reply.token_ids) for reply in replies] == [SHORT.max_tokens] * 8
+    assert len(wake_ups) == 1
 
 
 async def test_a_reply_that_passes_its_deadline_is_an_error(policy: Policy):
