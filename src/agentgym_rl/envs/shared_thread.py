@@ -2,7 +2,9 @@
 
 A thread for each episode (worker_thread.py) would not make such environments faster, and every call
 would have to wait for the interpreter twice. Here the calls of all episodes run one after another,
-and their answers come back several at a time (envs/server/lanes.py).
+and their answers come back several at a time (envs/server/lanes.py). Calls that come in one turn
+of the event loop are handed over together: a thread that is woken by the first of them would fight
+with the loop for the interpreter until the last.
 
 A call that takes long is left behind with the thread, and the other episodes go on with a new one:
 nobody waits for it but its own episode, and that until its deadline, which counts from when the
@@ -39,6 +41,8 @@ class SharedThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lane: ThreadLane | None = None
         self._watch: asyncio.TimerHandle | None = None
+        self._arrived: list[Errand] = []
+        """What is handed over at the end of the loop's present turn."""
 
     def __del__(self) -> None:
         # A holder that forgot `stop` must not leave a thread waiting for ever.
@@ -48,21 +52,33 @@ class SharedThread:
         """Run these after the ones that wait already."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
+            self._arrived = []  # of a loop that has ended
             self.stop()
             self._loop = loop
-        if self._lane is None:
-            self._lane = ThreadLane(self.name)
-        self._lane.put(errands)
-        if self._watch is None:
-            self._watch = loop.call_later(self._patience_s / 2, self._check)
+        if not self._arrived:
+            loop.call_soon(self._hand_over)
+        self._arrived.extend(errands)
 
     def stop(self) -> None:
         """End the thread after what is in hand; returns at once. A call that comes starts anew."""
+        self._hand_over()
         if self._watch is not None:
             self._watch.cancel()
         if self._lane is not None:
             self._lane.stop()
         self._loop = self._lane = self._watch = None
+
+    def _hand_over(self) -> None:
+        """Give the thread what has arrived."""
+        if not self._arrived:
+            return
+        assert self._loop is not None, "`put` has set it"
+        if self._lane is None:
+            self._lane = ThreadLane(self.name)
+        self._lane.put(self._arrived)
+        self._arrived = []
+        if self._watch is None:
+            self._watch = self._loop.call_later(self._patience_s / 2, self._check)
 
     def _check(self) -> None:
         """Leave the thread behind if its call takes long."""

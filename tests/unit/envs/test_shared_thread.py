@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Sequence
 
 import pytest
 
+from agentgym_rl.envs.server.lanes import Errand, ThreadLane
 from agentgym_rl.envs.shared_thread import SharedPlace, SharedThread
 from agentgym_rl.envs.worker_thread import CallAbandonedError, CallExpiredError, CallFailedError
 
@@ -23,6 +25,31 @@ async def test_all_places_use_one_daemon_thread_which_ends():
     shared.stop()
     await asyncio.to_thread(threads[0].join, 5)
     assert not threads[0].is_alive()
+
+
+async def test_calls_of_one_turn_of_the_loop_wake_the_thread_once(monkeypatch: pytest.MonkeyPatch):
+    put, sizes = ThreadLane.put, list[int]()
+
+    def count(lane: ThreadLane, errands: Sequence[Errand]) -> None:
+        sizes.append(len(errands))
+        put(lane, errands)
+
+    monkeypatch.setattr(ThreadLane, "put", count)
+    shared = SharedThread("together", timeout_s=5)
+    places = [SharedPlace(shared) for _ in range(20)]
+    assert (
+        await asyncio.gather(*(place.call(int, "7", timeout_s=5) for place in places)) == [7] * 20
+    )
+    assert sizes == [20]
+    shared.stop()
+
+
+async def test_a_call_that_was_not_handed_over_yet_is_answered_after_a_stop():
+    shared = SharedThread("stopped", timeout_s=5)
+    call = SharedPlace(shared).call(int, "7", timeout_s=5)
+    answer = asyncio.create_task(call)
+    asyncio.get_running_loop().call_soon(shared.stop)
+    assert await answer == 7
 
 
 async def test_what_a_call_raises_reaches_its_caller_and_nobody_else():
