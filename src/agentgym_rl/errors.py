@@ -5,8 +5,10 @@
     ├── EnvError               an environment, or the way to it, failed
     │   ├── EnvTimeoutError    a call to an environment passed its deadline
     │   ├── EnvGoneError       the episode is no longer there (reaped, closed, its worker died)
-    │   └── EnvBusyError       the server has no free place; try again later
+    │   ├── EnvBusyError       the server has no free place; try again later
+    │   └── PromptTooLongError a task's first prompt leaves no room for a reply
     ├── EngineError            generation failed
+    ├── AgentError             an agent's own code failed
     └── RunError               a run folder cannot be used as asked
 
 `ValueError` is for an argument that the caller can fix; `assert` for what only a bug can break.
@@ -42,8 +44,16 @@ class EnvBusyError(EnvError):
     """The server is at capacity."""
 
 
+class PromptTooLongError(EnvError):
+    """A task's first prompt leaves no room for a reply; another try would find the same."""
+
+
 class EngineError(AgentGymError):
     """Generation failed."""
+
+
+class AgentError(AgentGymError):
+    """An agent's own code failed; its exception is the cause."""
 
 
 class RunError(AgentGymError):

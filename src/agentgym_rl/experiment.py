@@ -301,18 +301,25 @@ class _Experiment:
             options=config.env.options,
         )
         self._progress.begin("demonstrations", num_demos)
-        conversations, num_found = list[Conversation](), 0
+        conversations, num_found, num_left_out = list[Conversation](), 0, 0
         for demo in demos:
             try:
                 conversations += from_demonstration(demo, self._agent)
             except ValueError as error:
                 logger.warning("%s: the demonstration is left out: %s", demo.task.id, error)
+                num_left_out += 1
                 continue
             num_found += 1
             self._progress.on_step({"step": num_found})
         if num_found < num_demos:
             logger.warning(
                 "the expert gave %d demonstrations; %d were asked for", num_found, num_demos
+            )
+        if not conversations and num_left_out:
+            raise ConfigError(
+                f"none of the {num_left_out} demonstrations of {self._spec.name} is one for "
+                f"{self._agent.name}: the warnings above say why; set warm_start.steps=0 and "
+                "model.path to a model, or mend the agent"
             )
         if not conversations:
             raise ConfigError(

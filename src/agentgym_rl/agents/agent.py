@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import inspect
+import traceback
+from collections.abc import Iterator
 from copy import copy
 
-from agentgym_rl.agents.desk import Desk
-from agentgym_rl.agents.expert_desk import DemonstratedContext, ExpertDesk, run_at_once
+from agentgym_rl.agents.desk import AttemptOver, Desk
+from agentgym_rl.agents.expert_desk import (
+    DemonstratedContext,
+    ExpertDesk,
+    UndemonstratedError,
+    run_at_once,
+)
 from agentgym_rl.agents.formats import ParsedReply, ToolTemplate, make_format
 from agentgym_rl.agents.play import Play
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.base import EnvSpec, ToolSchema
 from agentgym_rl.envs.demos import Demonstration
+from agentgym_rl.errors import AgentError, AgentGymError
 
 
 class Agent:
@@ -25,6 +35,11 @@ class Agent:
         self.config, self._spec = config, spec
         self._format = make_format(config.format, spec)
         self._preamble, self._result_role = self._instructions(), "user"
+
+    @property
+    def name(self) -> str:
+        """The class, for people."""
+        return type(self).__name__
 
     @property
     def tools(self) -> tuple[ToolSchema, ...]:
@@ -60,10 +75,13 @@ class Agent:
         """Return the contexts in which this agent would have acted like the expert.
 
         Plans are the actions that the expert went on to take, summaries those that it had taken.
-        Raises ValueError where the agent does not do what it is shown.
+        Raises UndemonstratedError where the agent does not do what it is shown.
         """
         desk = ExpertDesk(demo, self.write, result_role=self._result_role)
-        run_at_once(self.play(desk))
+        with playing(self):
+            run_at_once(self.play(desk))
+        if not desk.has_succeeded:
+            raise UndemonstratedError("the agent stopped before the expert had succeeded")
         return desk.contexts()
 
     def _instructions(self) -> str:
@@ -73,12 +91,41 @@ class Agent:
         return f"{self._spec.instructions.strip()}\n\n{self._format.instructions()}\n\n"
 
 
+@contextlib.contextmanager
+def playing(agent: Agent) -> Iterator[None]:
+    """Tell what goes wrong in the agent's own code from what goes wrong around it."""
+    try:
+        yield
+    except (AgentGymError, AttemptOver, UndemonstratedError):
+        raise
+    except Exception as error:
+        if type(agent) is Agent:
+            raise  # a bug of ours, and none of the user's
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        raise AgentError(
+            f"{agent.name}.play raised {type(error).__name__}: {error} "
+            f"({place.filename}, line {place.lineno})"
+        ) from error
+
+
 def make_agent(config: AgentConfig, spec: EnvSpec) -> Agent:
     """Return the agent that the recipe asks for."""
+    found = agent_class(config)
+    try:
+        inspect.signature(found).bind(config, spec)
+    except TypeError as error:
+        raise ValueError(
+            f"agent.type={config.type!r} is made with a configuration and a spec: {error}"
+        ) from error
+    return found(config, spec)
+
+
+def agent_class(config: AgentConfig) -> type[Agent]:
+    """Return the class that `agent.type` names."""
     if config.type == "standard":
-        return Agent(config, spec)
-    module, colon, name = config.type.partition(":")
-    if not colon:
+        return Agent
+    module, _, name = config.type.partition(":")
+    if not module or not name:
         raise ValueError(
             f'agent.type={config.type!r} is neither "standard" nor of the form "module:Class"'
         )
@@ -91,4 +138,6 @@ def make_agent(config: AgentConfig, spec: EnvSpec) -> Agent:
         ) from error
     if not (isinstance(found, type) and issubclass(found, Agent)):
         raise ValueError(f"agent.type={config.type!r} is not a subclass of Agent: {found!r}")
-    return found(config, spec)
+    if not inspect.iscoroutinefunction(found.play):
+        raise ValueError(f"agent.type={config.type!r}: `play` has to be an `async def`")
+    return found

@@ -84,7 +84,8 @@ class Desk(Protocol):
     def begin(self, *pieces: Piece) -> None:
         """Begin a new context: texts and replies in turn, a text first and last.
 
-        Replies keep the ids that were sampled, and are not learned from a second time.
+        Replies keep the ids that were sampled, and are not learned from a second time. The last
+        text may be empty where something is told before the next reply.
         """
         ...
 

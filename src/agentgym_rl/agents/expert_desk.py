@@ -18,6 +18,10 @@ _ENDLESS = 1 << 30
 """Limits on tokens are the rollout's: what does not fit is left out where it is learned from."""
 
 
+class UndemonstratedError(ValueError):
+    """The agent does not do what it is shown."""
+
+
 @dataclass(frozen=True, slots=True)
 class DemonstratedContext:
     """One context of a demonstration: messages in turn, and which of the replies are new in it."""
@@ -65,7 +69,7 @@ class ExpertDesk:
 
     async def reset(self, *, credit: Credit = "improvement") -> str:
         if self._attempt >= 0:
-            raise ValueError("a demonstration is one attempt; the expert does not fail")
+            raise UndemonstratedError("a demonstration is one attempt; the expert does not fail")
         self._attempt += 1
         return self._demo.observations[0]
 
@@ -82,7 +86,7 @@ class ExpertDesk:
         last = pieces[-1]
         assert isinstance(last, str), "a context ends with a text"
         self._contexts.append(context)
-        self._texts = [last]
+        self._texts = [last] if last else []
 
     def tell(self, text: str) -> None:
         self._texts.append(text)
@@ -107,10 +111,12 @@ class ExpertDesk:
         return Reply(reply.text, reply.token_ids, reply.kind, reply.round_index, action_start)
 
     async def act(self, action: str | None, *, complaint: str = "") -> StepResult:
+        if self.has_succeeded:
+            raise UndemonstratedError("the agent goes on acting after the expert has succeeded")
         expected = self._demo.actions[self._num_done]
         if action != expected:
             wrong = f"the agent took {action!r} for the expert's action {expected!r}"
-            raise ValueError(f"{wrong}: {complaint}" if complaint else wrong)
+            raise UndemonstratedError(f"{wrong}: {complaint}" if complaint else wrong)
         self._num_done += 1
         if self.has_succeeded:
             return StepResult("", 1.0, terminated=True, success=True)
@@ -122,6 +128,8 @@ class ExpertDesk:
     def _reply(self, kind: SegmentKind) -> str:
         """Return the plan of what comes, the summary of what was, or else the next action."""
         actions, done = self._demo.actions, self._num_done
+        if self.has_succeeded:
+            raise UndemonstratedError("the agent asks for more after the expert has succeeded")
         if kind is SegmentKind.PLAN:
             return plan_of(actions[done:])
         if kind is SegmentKind.SUMMARY:
@@ -136,4 +144,4 @@ def run_at_once(play: Coroutine[object, object, None]) -> None:
     except StopIteration:
         return
     play.close()
-    raise ValueError("an agent waits for its desk alone; this one waited for something else")
+    raise UndemonstratedError("the agent waited for something else than its desk")

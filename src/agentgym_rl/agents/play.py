@@ -62,7 +62,9 @@ class Play:
                 await self._attempt()
             if self._desk.has_succeeded or self._desk.attempt + 1 >= reflection.attempts:
                 return
-            await self._reflect()
+            # Without room for a reflection the next attempt begins without one.
+            with contextlib.suppress(AttemptOver):
+                await self._reflect()
 
     async def _attempt(self) -> None:
         desk = self._desk
@@ -169,7 +171,8 @@ class Play:
         texts = [*(exchange.text for exchange in shown), self._observation]
         # The first observation of an attempt is in its first prompt.
         is_whole = num_rounds == len(self._rounds)
-        texts[0] = text or GO_ON if is_whole else joined(text, LEFT_OUT, texts[0])
+        opening = text or ("" if self._is_plan_due() else GO_ON)  # the request for a plan follows
+        texts[0] = opening if is_whole else joined(text, LEFT_OUT, texts[0])
         for said, exchange in zip(texts, shown, strict=False):
             reply = exchange.reply
             pieces += [said, reply.without_thought() if self._strips_thoughts else reply]

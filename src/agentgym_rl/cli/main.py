@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from agentgym_rl import __version__
-from agentgym_rl.errors import AgentGymError
+from agentgym_rl.errors import AgentError, AgentGymError
 
 app = typer.Typer(
     name="agentgym",
@@ -385,5 +386,7 @@ def main() -> None:
     try:
         app()
     except (AgentGymError, ValueError, OSError) as error:
+        if isinstance(error, AgentError) and error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)  # the user's own code, to be mended there
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

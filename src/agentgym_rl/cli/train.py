@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from agentgym_rl.agents.agent import agent_class
 from agentgym_rl.config import (
     EnvConfig,
     RunConfig,
@@ -29,9 +30,15 @@ from agentgym_rl.runs.folder import RunFolder, step_of, write_atomically
 logger = logging.getLogger(__name__)
 
 _DEFAULT_RECIPE = "quickstart"
-# What may change when a run goes on: how long it runs and what it keeps, not what it learns.
+# What may change when a run goes on: how long, where and what it keeps; not what it learns.
 _MAY_CHANGE = (
     "training.steps",
+    "training.tokens_per_batch",
+    "training.compile",
+    "training.gradient_checkpointing",
+    "training.offload_reference",
+    "model.device",
+    "engine.",
     "checkpoint.",
     "eval.every",
     "env.timeout_s",
@@ -58,6 +65,7 @@ def run_training(
         config = load_config(recipe or _DEFAULT_RECIPE, overrides)
         run = RunFolder(run_dir or _default_run_dir(recipe or _DEFAULT_RECIPE))
     _check_options(config.env)
+    agent_class(config.agent)
     if dry_run:
         print(dump_config(config), end="")
         return

@@ -61,19 +61,19 @@ class MemoryConfig(BaseConfig):
 class KindWeightsConfig(BaseConfig):
     """Weight of each kind of token in the loss; 0 gives tokens of the kind no gradient."""
 
-    thought: float = Field(default=1.0, ge=0)
+    thought: float = Field(default=1.0, ge=0, le=1000)
     """What a reply says before its action."""
 
-    action: float = Field(default=1.0, ge=0)
+    action: float = Field(default=1.0, ge=0, le=1000)
     """Actions, and replies in which a thought cannot be told apart."""
 
-    plan: float = Field(default=1.0, ge=0)
+    plan: float = Field(default=1.0, ge=0, le=1000)
     """Plans."""
 
-    reflection: float = Field(default=1.0, ge=0)
+    reflection: float = Field(default=1.0, ge=0, le=1000)
     """Reflections."""
 
-    summary: float = Field(default=1.0, ge=0)
+    summary: float = Field(default=1.0, ge=0, le=1000)
     """Summaries."""
 
 
@@ -100,3 +100,23 @@ class AgentConfig(BaseConfig):
     reflection: ReflectionConfig = ReflectionConfig()
     memory: MemoryConfig = MemoryConfig()
     train: KindWeightsConfig = KindWeightsConfig()
+
+    @model_validator(mode="after")
+    def _check_that_something_is_learned(self) -> AgentConfig:
+        has_kind = {
+            "thought": True,
+            "action": True,
+            "plan": self.planning.enabled,
+            "reflection": self.reflection.attempts > 1,
+            "summary": self.memory.type == "summary",
+        }
+        is_own = self.type != "standard"  # which may sample any kind
+        learned = [
+            kind for kind, has in has_kind.items() if (has or is_own) and getattr(self.train, kind)
+        ]
+        if not learned:
+            raise ValueError(
+                "agent.train gives every kind of token that this agent samples the weight 0: "
+                "nothing would be learned; leave one above 0"
+            )
+        return self

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 
 from agentgym_rl.agents.desk import AttemptOver, Credit, Piece, Reply
 from agentgym_rl.envs.client.base import EnvClient
-from agentgym_rl.errors import EnvError
+from agentgym_rl.errors import PromptTooLongError
 from agentgym_rl.rollout.limits import Limits
 from agentgym_rl.types import (
     Message,
@@ -148,7 +148,7 @@ class EpisodeDesk(ABC):
     def _refuse(self, num_tokens: int) -> None:
         """End the attempt for want of room; a task whose first prompt has none is an error."""
         if not self.messages:
-            raise EnvError(
+            raise PromptTooLongError(
                 f"the prompt of {self._task.id} has {num_tokens} tokens, which leaves no "
                 f"room for a reply within {self._limits.max_tokens}; raise rollout.max_tokens, or "
                 "use a model with a longer context"

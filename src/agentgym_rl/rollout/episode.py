@@ -13,12 +13,12 @@ import random
 from dataclasses import dataclass
 from typing import Protocol
 
-from agentgym_rl.agents.agent import Agent
+from agentgym_rl.agents.agent import Agent, playing
 from agentgym_rl.agents.desk import AttemptOver
 from agentgym_rl.engines.base import Engine, TextEngine
 from agentgym_rl.engines.sampling import session_key
 from agentgym_rl.envs.client.base import EnvSource
-from agentgym_rl.errors import EngineError, EnvError
+from agentgym_rl.errors import AgentError, EngineError, EnvError, PromptTooLongError
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.rollout.clock import EpisodeClock, running_clock
 from agentgym_rl.rollout.desk import EpisodeDesk
@@ -107,7 +107,7 @@ async def run_episode(request: EpisodeRequest, actors: Cast, limits: Limits) -> 
         run = _EpisodeRun(request, actors, limits)
         await run.to_end()
         episode = run.record(num_attempts=attempt)
-        if not episode.is_failed or attempt == limits.max_attempts:
+        if not episode.is_failed or run.is_final or attempt == limits.max_attempts:
             return episode
         logger.warning(
             "episode %s failed (%s), attempt %d of %d: %s",
@@ -126,9 +126,11 @@ class _EpisodeRun:
         self._failure: StopReason | None = None
         self._error: str | None = None
         self._clock: EpisodeClock | None = None
+        self.is_final = False
+        """Whether another start would fail in the same way."""
 
     async def to_end(self) -> None:
-        """Run until the episode has a stop reason; only cancellation escapes."""
+        """Run until the episode has a stop reason; only cancellation and AgentError escape."""
         try:
             async with running_clock(self._limits.max_seconds) as self._clock:
                 client = await self._actors.source.open()
@@ -142,6 +144,7 @@ class _EpisodeRun:
             self._error = f"no end within {self._limits.max_seconds} s"
         except EnvError as error:
             self._failure, self._error = StopReason.ENV_ERROR, str(error)
+            self.is_final = isinstance(error, PromptTooLongError)
         except EngineError as error:
             self._failure, self._error = StopReason.ENGINE_ERROR, str(error)
         finally:
@@ -165,9 +168,9 @@ class _EpisodeRun:
         )
 
     async def _play(self) -> None:
+        agent = self._actors.agent
         # AttemptOver: the agent leaves it to us, and the desk knows the reason.
-        with contextlib.suppress(AttemptOver):
-            await self._actors.agent.play(self._desk)
+        with playing(agent), contextlib.suppress(AttemptOver):
+            await agent.play(self._desk)
         if not self._desk.has_replies:
-            agent = type(self._actors.agent).__name__
-            raise ValueError(f"{agent}.play ended without asking the policy for anything")
+            raise AgentError(f"{agent.name}.play ended without asking the policy for anything")

@@ -46,7 +46,7 @@ class TextDesk(EpisodeDesk):
         assert len(pieces) % 2 and isinstance(pieces[-1], str), "texts and replies in turn"
         self._context = _messages(pieces[:-1])
         self._num_counted = self._tokens_counted = 0
-        self._texts = [pieces[-1]]
+        self._texts = [pieces[-1]] if pieces[-1] else []
 
     def room(self, *texts: str) -> int:
         text = "\n\n".join([*self._texts, *texts])
@@ -56,6 +56,7 @@ class TextDesk(EpisodeDesk):
         return self._limits.max_tokens - _estimate(_messages(pieces))
 
     async def ask(self, kind: SegmentKind = SegmentKind.ACTION) -> Reply:
+        kind = SegmentKind(kind)  # what an agent of one's own says may be anything
         text = "\n\n".join(self._texts)
         assert text, "the policy is told something before it is asked"
         asked = [*self._context, Message("user", text)]

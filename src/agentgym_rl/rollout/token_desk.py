@@ -73,7 +73,7 @@ class TokenDesk(EpisodeDesk):
                 context.split_reply(piece.num_thought_tokens)
         self._contexts.append(context)
         self._unseen = list(context.token_ids)
-        self._texts = [pieces[-1]]
+        self._texts = [pieces[-1]] if pieces[-1] else []
 
     def room(self, *texts: str) -> int:
         ids = self._context.token_ids
@@ -93,6 +93,7 @@ class TokenDesk(EpisodeDesk):
         return self._room(ids, last, after=kind)
 
     async def ask(self, kind: SegmentKind = SegmentKind.ACTION) -> Reply:
+        kind = SegmentKind(kind)  # what an agent of one's own says may be anything
         context, text = self._context, "\n\n".join(self._texts)
         assert text, "the policy is told something before it is asked"
         kind_before = _kind_before(context)

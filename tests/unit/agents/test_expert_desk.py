@@ -10,6 +10,7 @@ from examples.custom_agent import DoubleCheckAgent
 
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.agents.desk import Desk
+from agentgym_rl.agents.expert_desk import UndemonstratedError
 from agentgym_rl.agents.requests import LEFT_OUT, SUMMARIZE
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.client.local import LocalEnvSource
@@ -97,5 +98,15 @@ def test_an_agent_that_waits_for_something_else_is_refused():
         async def play(self, desk: Desk) -> None:
             await asyncio.sleep(0)
 
-    with pytest.raises(ValueError, match="waits for its desk alone"):
+    with pytest.raises(ValueError, match="waited for something else than its desk"):
         make_agent(Sleeper).demonstrate(DEMO)
+
+
+def test_an_agent_that_stops_before_the_expert_is_refused():
+    class Quitter(Agent):
+        async def play(self, desk: Desk) -> None:
+            desk.begin(self.first_prompt(await desk.reset()))
+            await desk.act(self.parse((await desk.ask()).text).action)
+
+    with pytest.raises(UndemonstratedError, match="stopped before the expert had succeeded"):
+        make_agent(Quitter).demonstrate(DEMO)

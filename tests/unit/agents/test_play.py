@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from pydantic import ValidationError
 
 from agentgym_rl.agents.agent import Agent, make_agent
+from agentgym_rl.agents.desk import Desk
 from agentgym_rl.agents.requests import GO_ON, LEARNED, LEFT_OUT, PLAN, REFLECT, SUMMARIZE
 from agentgym_rl.config import AgentConfig
+from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.envs.demos import demonstrate
+from agentgym_rl.errors import AgentError
 from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
 from agentgym_rl.types import Episode, SegmentKind, StepResult, StopReason, Task
 from fake_engines import FakeEngine, ScriptedEngine, fake_renderer, make_limits
@@ -104,6 +108,80 @@ async def test_with_credit_to_the_episode_failed_attempts_earn_nothing():
     engine = ScriptedEngine(["add 3", "add 3", "too much"], ["add 2", "add 3"])
     episode = await play(engine, PaidEnv, reflection={"attempts": 2, "credit": "episode"})
     assert [r for s in episode.samples for r in s.rewards if r] == [0.25, 1.25]
+
+
+async def test_a_plan_after_a_reflection_is_the_only_request():
+    engine = ScriptedEngine(["plan a", "add 3", "add 3", "too much"], ["plan b", "add 3", "add 2"])
+    episode = await play(engine, reflection={"attempts": 2}, planning={"enabled": True})
+    assert said(episode)[-6:-2] == [PLAN, "plan b", GO_ON, "add 3"]
+
+
+class Failing(Agent):
+    """Fails as its play may."""
+
+    error: Exception
+
+    async def play(self, desk: Desk) -> None:
+        desk.begin(self.first_prompt(await desk.reset()))
+        await desk.ask()
+        raise self.error
+
+
+class OtherMaker(Agent):
+    def __init__(self, config: AgentConfig, spec: EnvSpec, depth: int) -> None:
+        super().__init__(config, spec)
+        self.depth = depth
+
+
+class NoCoroutine(Agent):
+    def play(self, desk: Desk) -> None:  # pyrefly: ignore[bad-override] - that is the mistake
+        pass
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), TimeoutError("no"), KeyError("no")])
+async def test_a_mistake_of_an_agent_ends_everything_and_says_where(error: Exception):
+    source = LocalEnvSource(CountingEnv)
+    agent = Failing(AgentConfig(format="direct"), await source.spec())
+    agent.error = error
+    actors = Actors(source, ScriptedEngine(["add 1"]), agent, fake_renderer())
+    request = EpisodeRequest(Task("counting", "train", 4), 0, (0, "test"))
+    with pytest.raises(AgentError, match=rf"Failing\.play raised {type(error).__name__}: .*no.*py"):
+        await run_episode(request, actors, make_limits(max_rounds=3))
+    with pytest.raises(AgentError, match=r"Failing\.play raised"):
+        agent.demonstrate(demonstrate(CountingEnv(), Task("counting", "train", 4), max_rounds=9))
+
+
+async def test_a_kind_that_does_not_exist_is_a_mistake_of_the_agent():
+    class Odd(Agent):
+        async def play(self, desk: Desk) -> None:
+            desk.begin(self.first_prompt(await desk.reset()))
+            await desk.ask("critique")  # pyrefly: ignore[bad-argument-type] - that is the mistake
+
+    source = LocalEnvSource(CountingEnv)
+    agent = Odd(AgentConfig(format="direct"), await source.spec())
+    actors = Actors(source, ScriptedEngine(["add 1"]), agent, fake_renderer())
+    request = EpisodeRequest(Task("counting", "train", 4), 0, (0, "test"))
+    with pytest.raises(AgentError, match="'critique' is not a valid SegmentKind"):
+        await run_episode(request, actors, make_limits(max_rounds=3))
+
+
+def test_to_learn_from_nothing_is_refused():
+    frozen = dict.fromkeys(("thought", "action"), 0)
+    with pytest.raises(ValidationError, match="nothing would be learned"):
+        AgentConfig.model_validate({"train": frozen})
+    AgentConfig.model_validate({"train": frozen, "planning": {"enabled": True}})
+    AgentConfig.model_validate({"train": frozen, "type": "mine:Agent"})
+
+
+async def test_a_prompt_without_room_for_a_reply_is_tried_once(caplog: pytest.LogCaptureFixture):
+    source = LocalEnvSource(CountingEnv)
+    agent = Agent(AgentConfig(format="direct"), await source.spec())
+    actors = Actors(source, ScriptedEngine(["add 1"]), agent, fake_renderer())
+    request = EpisodeRequest(Task("counting", "train", 4), 0, (0, "test"))
+    limits = make_limits(max_rounds=3, max_tokens=16, max_attempts=3)
+    episode = await run_episode(request, actors, limits)
+    assert (episode.stop_reason, episode.num_attempts) == (StopReason.ENV_ERROR, 1)
+    assert episode.reward is None and "raise rollout.max_tokens" in str(episode.error)
 
 
 async def test_the_last_attempt_is_not_reflected_on():
@@ -211,6 +289,10 @@ def test_agents_that_do_not_exist_are_refused_with_the_remedy():
         ("no_such_module:Agent", "PYTHONPATH"),
         ("fakes:Nothing", "check the spelling"),
         ("fakes:TroubleEnv", "not a subclass of Agent"),
+        (":", "neither"),
+        ("fakes:", "neither"),
+        (f"{__name__}:OtherMaker", "made with a configuration and a spec: missing"),
+        (f"{__name__}:NoCoroutine", "has to be an `async def`"),
     ):
         with pytest.raises(ValueError, match=complaint):
             make_agent(AgentConfig(type=name), TroubleEnv.spec)
@@ -221,7 +303,7 @@ async def test_memory_makes_room_for_a_reflection_too():
     reply, observation = renderer.reply("bad"), "No such action: bad"
     request = len(renderer.turn(f"{observation}\n\n{REFLECT}", reply_ids=reply))
     prompt = len(renderer.prompt(f"{GOAL}\n\n{LEFT_OUT}"))
-    for type_, attempts in (("full", 1), ("window", 2)):
+    for type_ in ("full", "window"):
         config = {
             "format": "direct",
             "include_instructions": False,
@@ -238,5 +320,8 @@ async def test_memory_makes_room_for_a_reflection_too():
         episode = await run_episode(
             EpisodeRequest(Task("counting", "train", 4), 0, (0,)), actors, limits
         )
-        assert len({round_.attempt for round_ in episode.rounds}) == attempts
+        assert {round_.attempt for round_ in episode.rounds} == {0, 1}
+        reflections = [reply for replies in replies_of(episode) for reply in replies]
+        # Without memory the second attempt begins without a reflection.
+        assert (("reflection", 1) in reflections) == (type_ == "window")
         assert all(len(s.token_ids) <= limits.max_tokens for s in episode.samples)
