@@ -56,7 +56,7 @@ class UiClient:
         return response.json()
 
     def post(self, path: str, **content: object) -> requests.Response:
-        return self.session.post(f"{self.url}/api/{path}", json=content, timeout=60)
+        return self.session.post(f"{self.url}/api/{path}", json=content, timeout=240)
 
 
 @contextmanager

@@ -21,15 +21,8 @@ def test_the_contract_holds_over_a_hundred_tasks(name: str):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CHEAP)
-def test_the_contract_holds_over_hundreds_of_tasks(name: str):
-    report = check(name, tasks_per_split=100, seed=1)
-    assert report.problems == ()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(EXPENSIVE))
 def test_the_contract_holds_over_a_few_expensive_tasks(name: str):
-    report = check(name, tasks_per_split=3)
+    report = check(name, tasks_per_split=2)
     assert report.problems == ()
     assert report.expert_success_rate == 1.0

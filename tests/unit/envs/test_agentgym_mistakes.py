@@ -218,12 +218,11 @@ def test_requests_for_one_id_do_not_interleave():
         assert service.num_overlaps == 0
 
 
-def test_a_close_does_not_wait_for_the_call_that_runs(trouble: tuple[str, PlainService]):
-    url, service = trouble
-    client = StockTextCraft(url)
-    client.reset(4)
-    with ThreadPoolExecutor(2) as pool:
-        body = {"id": client.env_id, "action": "sleep 0.25"}
+def test_a_close_does_not_wait_for_the_call_that_runs():
+    with serving(TroubleEnv) as (url, service), ThreadPoolExecutor(2) as pool:
+        client = StockTextCraft(url)
+        client.reset(4)
+        body = {"id": client.env_id, "action": "sleep 1"}
         running = pool.submit(requests.post, f"{url}/step", json=body, timeout=20)
         while not service.busy:
             time.sleep(0.01)
@@ -231,7 +230,7 @@ def test_a_close_does_not_wait_for_the_call_that_runs(trouble: tuple[str, PlainS
         assert client.close() is True
         assert "error" in waiting.result().json()
         assert running.result().status_code in (200, 410)
-    assert service.episodes == {}
+        assert service.episodes == {}
 
 
 async def test_ids_beyond_the_limit_are_lost_oldest_first():
