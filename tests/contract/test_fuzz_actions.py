@@ -23,10 +23,10 @@ from env_servers import server_process
 from odd_actions import Move, moves
 
 DEFAULT_ACTIONS = {
-    "textcraft": 4_500,
-    "textcraft_generated": 4_500,
+    "textcraft": 9_000,
+    "textcraft_generated": 9_000,
     "babyai": 2_400,
-    "searchqa": 1_500,
+    "searchqa": 3_000,
 }
 FEW_ACTIONS = 300
 """For an environment that the table does not name."""
