@@ -19,13 +19,14 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from jinja2 import TemplateError
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from agentgym_rl.envs.base import ToolSchema
+from agentgym_rl.models.text_encoder import TextEncoder
 
 logger = logging.getLogger(__name__)
 
@@ -37,11 +38,6 @@ _NOT_RENDERED = (TemplateError, TypeError)
 """How templates fail that were not made for a message or for tools."""
 _CALL_IDS = ("call00001", "call00002")
 """Of nine letters and digits, as Mistral's templates want them."""
-
-_SHORT_CHARS = 1000
-_NUM_SHORT, _NUM_LONG = 4096, 256
-"""Texts whose tokens are remembered: environments say the same short things again and again, and a
-group begins with one long prompt. A tokenizer takes longer than all the rest of a round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +74,7 @@ class ChatRenderer:
         self._tokenizer, self._tools = tokenizer, list(tools)
         self._backend = _backend(tokenizer)
         self._marks: dict[str, list[int]] = {}
-        self._encode_short = lru_cache(_NUM_SHORT)(self._encode_anew)
-        self._encode_long = lru_cache(_NUM_LONG)(self._encode_anew)
+        self._encoder = TextEncoder(tokenizer, self._backend)
         self._special_words = sorted(map(str, tokenizer.get_added_vocab()), key=len, reverse=True)
         first = self._template([_user(_OBSERVATION)], tools=self._tools)
         self._before_first, self._after_first = _split_once(first, _OBSERVATION)
@@ -129,11 +124,11 @@ class ChatRenderer:
         """
         if system is not None:
             return self._prompt_with_system(system, text)
-        return [
-            *self._encode_marks(self._before_first),
-            *self._encode_text(text),
-            *self._encode_marks(self._after_first),
-        ]
+        return self._prompt_of(self._encoder.ids(text.strip()))
+
+    async def prompt_soon(self, text: str) -> list[int]:
+        """Return what `prompt` does, encoded together with what other episodes wait for."""
+        return self._prompt_of(await self._encoder.ids_soon(text.strip()))
 
     def turn(
         self, observation: str, *, reply_ids: Sequence[int], is_result: bool = False
@@ -145,18 +140,17 @@ class ChatRenderer:
         A reply that ends with the end-of-turn token was closed by the policy itself; one that the
         token limit cut is closed here, by a token that was not sampled.
         """
-        end_of_turn = self.stop_token_ids[0]
-        is_closed = bool(reply_ids) and reply_ids[-1] == end_of_turn
-        before, text, after = self._before_next, observation.strip(), self._after_next
-        if is_result and self._result_turn is not None:
-            before, after = self._result_turn.before, self._result_turn.after
-            text = self._result_turn.around(observation)
-        return [
-            *([] if is_closed else [end_of_turn]),
-            *self._encode_marks(before),
-            *self._encode_plain(text),
-            *self._encode_marks(after),
-        ]
+        result_turn = self._result_turn if is_result else None
+        ids = self._encoder.ids(_turn_text(observation, result_turn))
+        return self._turn_of(ids, reply_ids, result_turn)
+
+    async def turn_soon(
+        self, observation: str, *, reply_ids: Sequence[int], is_result: bool = False
+    ) -> list[int]:
+        """Return what `turn` does, encoded together with what other episodes wait for."""
+        result_turn = self._result_turn if is_result else None
+        ids = await self._encoder.ids_soon(_turn_text(observation, result_turn))
+        return self._turn_of(ids, reply_ids, result_turn)
 
     def reply(self, text: str) -> list[int]:
         """Return the ids of a reply given as text (a demonstration), with its stop token."""
@@ -191,6 +185,25 @@ class ChatRenderer:
         while low and not self._is_beginning(token_ids[:low], text[:end]):
             low -= 1
         return low
+
+    def _prompt_of(self, ids: Sequence[int]) -> list[int]:
+        before, after = map(self._encode_marks, (self._before_first, self._after_first))
+        return [*before, *ids, *after]
+
+    def _turn_of(
+        self, ids: Sequence[int], reply_ids: Sequence[int], result_turn: _ResultTurn | None
+    ) -> list[int]:
+        end_of_turn = self.stop_token_ids[0]
+        is_closed = bool(reply_ids) and reply_ids[-1] == end_of_turn
+        before, after = self._before_next, self._after_next
+        if result_turn is not None:
+            before, after = result_turn.before, result_turn.after
+        return [
+            *([] if is_closed else [end_of_turn]),
+            *self._encode_marks(before),
+            *ids,
+            *self._encode_marks(after),
+        ]
 
     def _is_beginning(self, token_ids: Sequence[int], text: str) -> bool:
         return text.startswith(self.decode_reply(token_ids))
@@ -325,17 +338,12 @@ class ChatRenderer:
         return self._marks[text]
 
     def _encode_text(self, text: str) -> Sequence[int]:
-        return self._encode_plain(text.strip())
+        return self._encoder.ids(text.strip())
 
-    def _encode_plain(self, text: str) -> Sequence[int]:
-        return (self._encode_short if len(text) <= _SHORT_CHARS else self._encode_long)(text)
 
-    def _encode_anew(self, text: str) -> tuple[int, ...]:
-        if self._backend is None:
-            ids = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
-            return tuple(ids)
-        self._backend.encode_special_tokens = True  # transformers sets it for each of its own calls
-        return tuple(self._backend.encode(text, add_special_tokens=False).ids)
+def _turn_text(observation: str, result_turn: _ResultTurn | None) -> str:
+    """Return the text that is encoded for an observation."""
+    return observation.strip() if result_turn is None else result_turn.around(observation)
 
 
 def _backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer | None:

@@ -97,7 +97,7 @@ class TokenDesk(EpisodeDesk):
         context, text = self._context, "\n\n".join(self._texts)
         assert text, "the policy is told something before it is asked"
         kind_before = _kind_before(context)
-        new_ids = self._render(text, context.token_ids, after=kind_before)
+        new_ids = await self._render_soon(text, context.token_ids, after=kind_before)
         room = self._limits.max_tokens - len(context) - len(new_ids)
         if room <= 0:
             self._refuse(len(context) + len(new_ids))
@@ -146,6 +146,15 @@ class TokenDesk(EpisodeDesk):
             return self._renderer.prompt(text)
         is_result = after is SegmentKind.ACTION
         return self._renderer.turn(text, reply_ids=before, is_result=is_result)
+
+    async def _render_soon(
+        self, text: str, before: Sequence[int], *, after: SegmentKind
+    ) -> list[int]:
+        """Return what `_render` does, without keeping other episodes from going on."""
+        if not before:
+            return await self._renderer.prompt_soon(text)
+        is_result = after is SegmentKind.ACTION
+        return await self._renderer.turn_soon(text, reply_ids=before, is_result=is_result)
 
     def _append_text(self, context: RolloutHandler, text: str, ids: list[int]) -> None:
         if len(context):
