@@ -325,6 +325,14 @@ def test_a_resumed_run_keeps_its_settings(recipe: Path, whole_run: Path):
     assert (whole_run / "config.toml").read_bytes() == before
 
 
+def test_a_resumed_run_may_be_computed_in_another_way(whole_run: Path, tmp_path: Path):
+    path = tmp_path / "moved"
+    shutil.copytree(whole_run, path, symlinks=True)
+    changed = ("model.device=auto", "training.tokens_per_batch=700", "engine.max_batch_tokens=512")
+    assert succeeded(go_on(path, "training.steps=10", *changed))
+    assert len(metrics_of(path)) == 10
+
+
 def test_a_finished_run_goes_on_when_its_steps_are_raised(
     recipe: Path, whole_run: Path, tmp_path: Path
 ):
