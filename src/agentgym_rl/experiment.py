@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -302,15 +303,16 @@ class _Experiment:
         )
         self._progress.begin("demonstrations", num_demos)
         conversations, num_found, num_left_out = list[Conversation](), 0, 0
-        for demo in demos:
-            try:
-                conversations += from_demonstration(demo, self._agent)
-            except ValueError as error:
-                logger.warning("%s: the demonstration is left out: %s", demo.task.id, error)
-                num_left_out += 1
-                continue
-            num_found += 1
-            self._progress.on_step({"step": num_found})
+        with closing(demos):
+            for demo in demos:
+                try:
+                    conversations += from_demonstration(demo, self._agent)
+                except ValueError as error:
+                    logger.warning("%s: the demonstration is left out: %s", demo.task.id, error)
+                    num_left_out += 1
+                    continue
+                num_found += 1
+                self._progress.on_step({"step": num_found})
         if num_found < num_demos:
             logger.warning(
                 "the expert gave %d demonstrations; %d were asked for", num_found, num_demos

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -142,11 +142,12 @@ def write_demonstrations(
     demos = collect_demonstrations(
         env, tasks, num_demos=number, max_rounds=4 * cls.spec.max_rounds, options=options
     )
-    lines = [
-        to_json_line(conversation) + "\n"
-        for demo in demos
-        for conversation in from_demonstration(demo, agent)
-    ]
+    with closing(demos):
+        lines = [
+            to_json_line(conversation) + "\n"
+            for demo in demos
+            for conversation in from_demonstration(demo, agent)
+        ]
     if not lines:
         raise EnvError(f"{env} has no expert that solves a task of split {split!r}")
     output.write_text("".join(lines), encoding="utf-8")

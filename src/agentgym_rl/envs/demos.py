@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentgym_rl.envs import registry
@@ -58,11 +58,12 @@ def collect_demonstrations(
     max_rounds: int,
     options: Mapping[str, object] | None = None,
     call_timeout_s: float = CALL_TIMEOUT_S,
-) -> Iterator[Demonstration]:
+) -> Generator[Demonstration]:
     """Yield up to `num_demos` demonstrations of an environment's tasks, in their order.
 
     Tasks that the expert does not solve, or on which a call takes longer than `call_timeout_s`, are
     left out and counted in the log. Raises CallTimeoutError when the environment hangs repeatedly.
+    Who may stop before the end closes it: the environment does not outlive the interpreter.
     """
     thread = CallThread(call_timeout_s)
     env = _make(name, options or {}, thread)
