@@ -33,15 +33,22 @@ class PaidEnv(CountingEnv):
 
 
 async def play(
-    engine: FakeEngine, env: type[CountingEnv] = CountingEnv, rounds: int = 10, **parts: object
+    engine: FakeEngine,
+    env: type[CountingEnv] = CountingEnv,
+    rounds: int = 10,
+    *,
+    make: type[Agent] = Agent,
+    max_tokens: int = 2048,
+    **parts: object,
 ) -> Episode:
     config = AgentConfig.model_validate(
         {"format": "direct", "include_instructions": False, **parts}
     )
     source = LocalEnvSource(env)
-    actors = Actors(source, engine, Agent(config, await source.spec()), fake_renderer())
+    actors = Actors(source, engine, make(config, await source.spec()), fake_renderer())
     request = EpisodeRequest(Task(env.spec.name, "train", 4), 0, (0, "test"))
-    return await run_episode(request, actors, make_limits(max_rounds=rounds))
+    limits = make_limits(max_rounds=rounds, max_tokens=max_tokens, max_attempts=3)
+    return await run_episode(request, actors, limits)
 
 
 def said(episode: Episode) -> list[str]:
@@ -139,14 +146,13 @@ class NoCoroutine(Agent):
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), TimeoutError("no"), KeyError("no")])
-async def test_a_mistake_of_an_agent_ends_everything_and_says_where(error: Exception):
-    source = LocalEnvSource(CountingEnv)
-    agent = Failing(AgentConfig(format="direct"), await source.spec())
-    agent.error = error
-    actors = Actors(source, ScriptedEngine(["add 1"]), agent, fake_renderer())
-    request = EpisodeRequest(Task("counting", "train", 4), 0, (0, "test"))
+async def test_a_mistake_of_an_agent_ends_everything_and_says_where(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(Failing, "error", error, raising=False)
     with pytest.raises(AgentError, match=rf"Failing\.play raised {type(error).__name__}: .*no.*py"):
-        await run_episode(request, actors, make_limits(max_rounds=3))
+        await play(ScriptedEngine(["add 1"]), make=Failing)
+    agent = Failing(AgentConfig(format="direct"), CountingEnv.spec)
     with pytest.raises(AgentError, match=r"Failing\.play raised"):
         agent.demonstrate(demonstrate(CountingEnv(), Task("counting", "train", 4), max_rounds=9))
 
@@ -157,12 +163,8 @@ async def test_a_kind_that_does_not_exist_is_a_mistake_of_the_agent():
             desk.begin(self.first_prompt(await desk.reset()))
             await desk.ask("critique")  # pyrefly: ignore[bad-argument-type] - that is the mistake
 
-    source = LocalEnvSource(CountingEnv)
-    agent = Odd(AgentConfig(format="direct"), await source.spec())
-    actors = Actors(source, ScriptedEngine(["add 1"]), agent, fake_renderer())
-    request = EpisodeRequest(Task("counting", "train", 4), 0, (0, "test"))
     with pytest.raises(AgentError, match="'critique' is not a valid SegmentKind"):
-        await run_episode(request, actors, make_limits(max_rounds=3))
+        await play(ScriptedEngine(["add 1"]), make=Odd)
 
 
 def test_to_learn_from_nothing_is_refused():
@@ -173,13 +175,8 @@ def test_to_learn_from_nothing_is_refused():
     AgentConfig.model_validate({"train": frozen, "type": "mine:Agent"})
 
 
-async def test_a_prompt_without_room_for_a_reply_is_tried_once(caplog: pytest.LogCaptureFixture):
-    source = LocalEnvSource(CountingEnv)
-    agent = Agent(AgentConfig(format="direct"), await source.spec())
-    actors = Actors(source, ScriptedEngine(["add 1"]), agent, fake_renderer())
-    request = EpisodeRequest(Task("counting", "train", 4), 0, (0, "test"))
-    limits = make_limits(max_rounds=3, max_tokens=16, max_attempts=3)
-    episode = await run_episode(request, actors, limits)
+async def test_a_prompt_without_room_for_a_reply_is_tried_once():
+    episode = await play(ScriptedEngine(["add 1"]), max_tokens=16)
     assert (episode.stop_reason, episode.num_attempts) == (StopReason.ENV_ERROR, 1)
     assert episode.reward is None and "raise rollout.max_tokens" in str(episode.error)
 

@@ -97,7 +97,7 @@ async def test_answers_that_are_always_lost_end_in_an_error_before_the_deadline(
             started = time.monotonic()
             with pytest.raises(EnvTimeoutError, match=r"round 0: step at .* deadline of 1 s"):
                 await env.step("add 1")
-            assert time.monotonic() - started < 10
+            assert time.monotonic() - started < 5
             proxy.num_answers_to_lose = 0
             await env.close()
 
