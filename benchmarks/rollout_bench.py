@@ -64,12 +64,17 @@ class Row:
     beside: str
 
 
-def make_engine(name: str, policy: Policy, *, is_compiled: bool, python: str) -> Engine:
+def make_engine(name: str, policy: Policy, chosen: argparse.Namespace) -> Engine:
     """Return an engine by its name; the only place that knows which there are."""
     if name == "vllm":
-        args = () if is_compiled else ("--enforce-eager",)
-        return create_engine(policy, VllmEngineConfig(python=python, args=args, timeout_s=600.0))
-    return create_engine(policy, NativeEngineConfig(compile=is_compiled, timeout_s=600.0))
+        config = VllmEngineConfig(
+            python=chosen.python,
+            args=("--enforce-eager",) if chosen.no_compile else (),
+            memory_fraction=chosen.vllm_memory,
+            timeout_s=600.0,
+        )
+        return create_engine(policy, config)
+    return create_engine(policy, NativeEngineConfig(compile=not chosen.no_compile, timeout_s=600.0))
 
 
 def bench_policy(name: str, *, dtype: str, device: str, texts: Iterable[str]) -> Policy:
@@ -224,7 +229,7 @@ def measure_transformers(
 
 
 async def measure_episodes(
-    engine: Engine, policy: Policy, concurrency: int, *, rounds: int, num_new: int
+    name: str, engine: Engine, policy: Policy, concurrency: int, *, rounds: int, num_new: int
 ) -> Row:
     """Time whole episodes, then the engine alone on the tokens that they had."""
     source = LocalEnvSource(_SCENARIO)
@@ -252,7 +257,7 @@ async def measure_episodes(
     engine.publish(2)
     num_tokens = sum(sample.num_action_tokens for sample in samples)
     return Row(
-        "episodes",
+        f"episodes ({name})",
         f"{concurrency} at once, {len(samples)} whole, {rounds} rounds of {num_new}",
         f"{num_tokens / seconds:,.0f} tokens/s in {seconds:.2f} s",
         f"engine alone {num_tokens / alone:,.0f} tokens/s ({1 - alone / seconds:.0%} lost); "
@@ -289,27 +294,19 @@ async def measure(chosen: argparse.Namespace) -> list[Row]:
         chosen.model, dtype=chosen.dtype, device=chosen.device, texts=[spec.instructions]
     )
     rows: list[Row] = []
-    is_compiled = not chosen.no_compile
     if "decode" in chosen.parts:
         rows += [
             measure_decode(
-                policy, num, chosen.context, is_compiled=is_compiled, launches=chosen.launches
+                policy,
+                num,
+                chosen.context,
+                is_compiled=not chosen.no_compile,
+                launches=chosen.launches,
             )
             for num in chosen.rows
         ]
-    engine = make_engine(chosen.engine, policy, is_compiled=is_compiled, python=chosen.python)
-    try:
-        if "generate" in chosen.parts:
-            for num in chosen.sequences:
-                prompts = random_prompts(policy, num, chosen.prompt)
-                rows.append(await measure_generation(chosen.engine, engine, prompts, chosen.new))
-        if "episodes" in chosen.parts:
-            for num in chosen.concurrency:
-                rows.append(
-                    await measure_episodes(engine, policy, num, rounds=chosen.rounds, num_new=64)
-                )
-    finally:
-        engine.close()
+    for name in chosen.engine:
+        rows += await measure_engine(name, policy, chosen)
     if chosen.baseline:
         for num in chosen.sequences:
             prompts = random_prompts(policy, num, chosen.prompt)
@@ -319,12 +316,34 @@ async def measure(chosen: argparse.Namespace) -> list[Row]:
     return rows
 
 
+async def measure_engine(name: str, policy: Policy, chosen: argparse.Namespace) -> list[Row]:
+    """Time what an engine generates, without environments and with them."""
+    rows: list[Row] = []
+    engine = make_engine(name, policy, chosen)
+    try:
+        if "generate" in chosen.parts:
+            for num in chosen.sequences:
+                prompts = random_prompts(policy, num, chosen.prompt)
+                rows.append(await measure_generation(name, engine, prompts, chosen.new))
+        if "episodes" in chosen.parts:
+            for num in chosen.concurrency:
+                rows.append(
+                    await measure_episodes(
+                        name, engine, policy, num, rounds=chosen.rounds, num_new=64
+                    )
+                )
+    finally:
+        engine.close()
+    return rows
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench rollout", description="Generation.")
     add = parser.add_argument
     add("--model", default="smollm2-135m", help=f"a directory, or {', '.join(SIZES)}")
-    add("--engine", default="native", choices=ENGINES)
+    add("--engine", nargs="+", default=["native"], choices=ENGINES, help="in this order")
     add("--python", default="", help="of an environment that has vLLM; this one without")
+    add("--vllm-memory", type=float, default=0.5, help="part of the GPU's that vLLM may take")
     add("--device", default="cuda")
     add("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     add("--no-compile", action="store_true", help="run the layers as transformers has them")

@@ -51,6 +51,9 @@ RUNS = {
     "grpo with importance weights, masks and a linear horizon": [
         "policy_loss.importance_cap=2",
         "policy_loss.aggregation=constant",
+        "policy_loss.entropy_coef=0.01",
+        "policy_loss.entropy_target=2",
+        "rollout.drop_without_spread=true",
         "credit.truncated=mask",
         "rounds.type=linear",
         "rounds.rounds=[1,3]",

@@ -67,5 +67,5 @@ def test_a_step_waits_for_the_device_once():
             optimizer.step(lr=1e-3, max_grad_norm=0.5)
         finally:
             torch.cuda.set_sync_debug_mode("default")
-    found = [str(wait.message) for wait in waits if "synchroniz" in str(wait.message)]
+    found = [str(wait.message) for wait in waits if "called a synchroniz" in str(wait.message)]
     assert len(found) == 1, found

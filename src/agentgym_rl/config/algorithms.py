@@ -242,6 +242,10 @@ class PolicyLossConfig(BaseConfig):
     entropy_coef: float = Field(default=0.0, ge=0)
     """Weight of the entropy bonus."""
 
+    entropy_target: float = Field(default=0.0, ge=0)
+    """Above 0 the bonus fades as the entropy (in nats, the mean over the action tokens of the step
+    before) rises to this: its weight is `entropy_coef` times 1 - entropy / target, and 0 beyond."""
+
 
 class KLConfig(BaseConfig):
     """How the policy is held near a reference: the weights that the online run began with."""

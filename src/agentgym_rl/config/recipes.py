@@ -25,7 +25,13 @@ from agentgym_rl.errors import ConfigError, did_you_mean
 
 TomlTable: TypeAlias = dict[str, object]
 
-_OF_ADVANTAGES = (("credit",), ("policy_loss",), ("kl",), ("rollout", "max_refills"))
+_OF_ADVANTAGES = (
+    ("credit",),
+    ("policy_loss",),
+    ("kl",),
+    ("rollout", "max_refills"),
+    ("rollout", "drop_without_spread"),
+)
 _UPDATES, _EPOCHS = ("training", "updates_per_step"), ("training", "epochs_per_step")
 _IDLE: Mapping[object, tuple[tuple[str, ...], ...]] = {
     "agentevol": (*_OF_ADVANTAGES, _UPDATES),

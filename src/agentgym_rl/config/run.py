@@ -153,6 +153,7 @@ class RunConfig(BaseConfig):
         for key, value, idle in (
             ("training.updates_per_step", self.training.updates_per_step, 1),
             ("training.epochs_per_step", self.training.epochs_per_step, 1),
+            ("rollout.drop_without_spread", self.rollout.drop_without_spread, False),
             ("rollout.max_refills", self.rollout.max_refills, 0),
             ("rollout.max_staleness", self.rollout.max_staleness, 0),
         ):
@@ -223,11 +224,16 @@ class RunConfig(BaseConfig):
                     f"algorithm.type={algorithm.type} compares episodes of a group, so a group "
                     "needs two; set rollout.min_group_size=2"
                 )
-        elif self.rollout.max_refills:
-            raise ValueError(
-                "rollout.max_refills drops groups whose rewards are equal, from which only grpo, "
-                "rloo and gigpo learn nothing; set rollout.max_refills=0"
-            )
+        else:
+            for key, value, idle in (
+                ("rollout.drop_without_spread", self.rollout.drop_without_spread, "false"),
+                ("rollout.max_refills", self.rollout.max_refills, "0"),
+            ):
+                if value:
+                    raise ValueError(
+                        f"{key} drops groups whose rewards are equal, from which only grpo, rloo "
+                        f"and gigpo learn nothing; set {key}={idle}"
+                    )
         if self.credit.truncated == "bootstrap" and not isinstance(algorithm, PPOConfig):
             raise ValueError(
                 "credit.truncated=bootstrap needs a critic, which algorithm.type=ppo alone has; "

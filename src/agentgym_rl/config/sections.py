@@ -225,10 +225,14 @@ class RolloutConfig(BaseConfig):
     min_group_size: int = Field(default=2, ge=1)
     """A group with fewer completed episodes than this is dropped whole."""
 
+    drop_without_spread: bool = False
+    """Leave groups whose rewards are all equal out of the update: they teach next to nothing, and
+    an entropy bonus would be given to their tokens as well. With more `training.tasks_per_step`
+    than have to be learned from, this is one wave of dynamic sampling."""
+
     max_refills: int = Field(default=0, ge=0)
-    """Groups whose rewards are all equal teach next to nothing: with a number above 0 they are
-    dropped and other tasks collected in their place, so many times at most (DAPO,
-    arXiv:2503.14476)."""
+    """With a number above 0 groups whose rewards are all equal are dropped and other tasks
+    collected in their place, so many times at most (DAPO, arXiv:2503.14476)."""
 
     max_staleness: int = Field(default=0, ge=0)
     """Steps that a token may wait to be learned from. 0 is strictly on-policy: a step waits for all

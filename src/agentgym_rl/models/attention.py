@@ -22,6 +22,7 @@ from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
 from agentgym_rl.models.device import on_device
+from agentgym_rl.models.flash4 import attend_flash4, has_flash4
 
 ATTENTION = "agentgym"
 
@@ -136,6 +137,10 @@ def attend_varlen(
     query_THD, key_THD, value_THD = (
         tensor.transpose(0, 1).contiguous() for tensor in (query_HTD, key_HTD, value_HTD)
     )
+    if window is None and has_flash4(query_THD.device, query_THD.dtype, query_THD.shape[-1]):
+        return attend_flash4(
+            query_THD, key_THD, value_THD, borders, max_length=max_length, scale=scale
+        ).transpose(0, 1)
     out_THD = _varlen_attn(
         query_THD,
         key_THD,

@@ -84,7 +84,7 @@ class CarryingCollector(Collector):
                 await self._gate.close()
                 metrics = staleness_metrics(kept, version=step - 1)
                 metrics["rollout/groups_carried"] = float(sum(it.step < step for it in taken))
-                return Collected(groups, kept, metrics=metrics)
+                return Collected(groups, self._to_learn_from(kept), metrics=metrics)
             if pause_s is not None:
                 logger.warning("every group of step %d failed; again in %g s", step, pause_s)
                 await asyncio.sleep(pause_s)

@@ -94,11 +94,17 @@ class Collector(ABC):
     def _keep(self, groups: Sequence[Group]) -> list[Group]:
         return keep_groups(groups, min_size=self._config.rollout.min_group_size)
 
+    def _to_learn_from(self, kept: Sequence[Group]) -> list[Group]:
+        """Return the groups that an update should have, of those with enough episodes."""
+        rollout = self._config.rollout
+        if not rollout.drop_without_spread and not rollout.max_refills:
+            return list(kept)
+        return [group for group in kept if has_spread(group)]
+
 
 class StepCollector(Collector):
-    """A step waits for all of its groups.
-
-    With `rollout.max_refills` only those with spread are kept.
+    """A step waits for all of its groups, and with `rollout.max_refills` for others in place of
+    those without spread.
     """
 
     def __init__(
@@ -116,10 +122,8 @@ class StepCollector(Collector):
 
     async def collect(self, step: int, *, max_rounds: int) -> Collected:
         rollout, number = self._config.rollout, self._num_groups
-        first = await self._collect_enough(step, max_rounds)
-        if not rollout.max_refills:
-            return first
-        groups, kept = first.groups, [group for group in first.kept if has_spread(group)]
+        groups = await self._collect_enough(step, max_rounds)
+        num_first, kept = len(groups), self._to_learn_from(self._keep(groups))
         for refill in range(1, rollout.max_refills + 1):
             missing = number - len(kept)
             if missing <= 0:
@@ -127,18 +131,17 @@ class StepCollector(Collector):
             place = (step - 1) * rollout.max_refills + refill
             tasks = self._refill_tasks.take(place, number)[:missing]
             more = await self._collect(tasks, ("refill", step, refill), max_rounds)
-            fresh = self._keep(more)
-            groups, kept = groups + more, kept + [group for group in fresh if has_spread(group)]
-        return Collected(groups, kept, num_refilled=len(groups) - len(first.groups))
+            groups, kept = groups + more, kept + self._to_learn_from(self._keep(more))
+        return Collected(groups, kept, num_refilled=len(groups) - num_first)
 
-    async def _collect_enough(self, step: int, max_rounds: int) -> Collected:
+    async def _collect_enough(self, step: int, max_rounds: int) -> list[Group]:
+        """Return the step's groups, at least one of which did not fail."""
         tasks = self._tasks.take(step, self._num_groups)
         groups: list[Group] = []
         for pause_s in (*PAUSES_S, None):
             groups = await self._collect(tasks, ("train", step), max_rounds)
-            kept = self._keep(groups)
-            if kept:
-                return Collected(groups, kept)
+            if self._keep(groups):
+                return groups
             if pause_s is not None:
                 logger.warning("every group of step %d failed; again in %g s", step, pause_s)
                 await asyncio.sleep(pause_s)

@@ -218,6 +218,7 @@ class RLTrainer(OnlineTrainer):
         if not collected.kept:
             return dict(NOTHING_LEARNED)
         config, started = self._config, time.monotonic()
+        self._algorithm.prepare(self._history)
         batch = self._algorithm.advantages(self._learner.score(collected.kept))
         scored_s = {"time/score_s": time.monotonic() - started}
         self._traces.add(item for group in batch.groups for item in group)

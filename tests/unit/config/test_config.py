@@ -173,6 +173,11 @@ def test_every_mistake_is_told_at_once():
             "set rollout.max_refills=0",
         ),
         (
+            ["algorithm.type=reinforce_pp", "rollout.drop_without_spread=true"],
+            "rollout.drop_without_spread drops groups whose rewards are equal",
+            "set rollout.drop_without_spread=false",
+        ),
+        (
             ["credit.truncated=bootstrap"],
             "credit.truncated=bootstrap needs a critic",
             "set credit.truncated to as_is or mask",

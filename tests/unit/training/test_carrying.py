@@ -20,6 +20,7 @@ from agentgym_rl.envs.client.base import EnvClient
 from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.errors import EngineError, RunError
 from agentgym_rl.models.loading import Policy
+from agentgym_rl.rollout.statistics import has_spread
 from agentgym_rl.training import carrying
 from agentgym_rl.training.carrying import CarryingCollector
 from agentgym_rl.training.collection import Collected, StepCollector
@@ -73,10 +74,17 @@ def hanging() -> Iterator[None]:
     HANG_OVER.clear()
 
 
-def make_config(*, steps: int = 4, tasks_per_step: int = 2, max_staleness: int = 1) -> RunConfig:
+def make_config(
+    *,
+    steps: int = 4,
+    tasks_per_step: int = 2,
+    max_staleness: int = 1,
+    drop_without_spread: bool = False,
+) -> RunConfig:
     return RunConfig(
         algorithm=GRPOConfig(group_size=2),
         rollout=RolloutConfig(
+            drop_without_spread=drop_without_spread,
             max_staleness=max_staleness,
             max_tokens=500,
             max_tokens_per_round=16,
@@ -190,6 +198,22 @@ async def test_no_token_is_older_than_may_be_and_every_task_has_its_group(
     assert sum(collected.metrics["rollout/groups_carried"] for collected in taken) > 0
     await collector.aclose()
     assert all(session.is_closed for session in engine.sessions)
+
+
+@pytest.mark.parametrize("max_staleness", [0, 1])
+async def test_groups_whose_rewards_are_equal_can_be_left_out(policy: Policy, max_staleness: int):
+    config = make_config(
+        steps=1, tasks_per_step=4, max_staleness=max_staleness, drop_without_spread=True
+    )
+    make = CarryingCollector if max_staleness else StepCollector
+    actors = await make_actors(WatchedSource(), KeyedEngine(["add 1", "add 2", "add 3"]))
+    collector = make(config, policy, actors, TASKS[:6])
+    collected = await collector.collect(1, max_rounds=3)
+    assert len(collected.groups) == 4
+    with_spread = [group for group in collected.groups if has_spread(group)]
+    assert 0 < len(with_spread) < 4
+    assert [group.task for group in collected.kept] == [group.task for group in with_spread]
+    await collector.aclose()
 
 
 async def test_without_delays_episodes_are_those_of_a_run_that_waits(policy: Policy):

@@ -386,6 +386,25 @@ def test_the_policy_loss_is_the_clipped_one_less_the_entropy_bonus():
     assert float(plain.metrics["train/clip_fraction"].sum()) == 2.0
 
 
+@pytest.mark.parametrize(
+    ("entropy", "coef"), [(None, 0.0), (0.0, 0.1), (0.1, 0.075), (0.4, 0.0), (1.0, 0.0)]
+)
+def test_the_entropy_bonus_fades_towards_its_target(entropy: float | None, coef: float):
+    loss = policy_loss(entropy_coef=0.1, entropy_target=0.4)
+    loss.prepare(entropy)
+    assert loss.entropy_coef == pytest.approx(coef)
+    bonus_A = policy_loss()(ratio_batch()).loss_A - loss(ratio_batch()).loss_A
+    assert bonus_A.tolist() == pytest.approx([2.0 * coef] * 6)
+
+
+def test_a_step_that_learned_nothing_says_nothing_of_the_entropy():
+    shared = SharedSettings(policy_loss=PolicyLossConfig(entropy_coef=0.1, entropy_target=0.4))
+    algorithm = GRPO(GRPOConfig(), shared)
+    algorithm.prepare([{"train/entropy": 0.9}, {"train/entropy": 0.1}, {"train/entropy": 0.0}])
+    group = [make_episode(1.0, 2), make_episode(0.0, 1)]
+    assert algorithm.advantages([group]).metrics["train/entropy_coef"] == pytest.approx(0.075)
+
+
 def test_the_policy_loss_adds_the_divergence_only_where_it_belongs():
     batch = ratio_batch(ref_logprobs_A=RATIOS_A.log() - 1)
     in_loss = policy_loss(KLConfig(coef=0.1, estimator="k2"))(batch)

@@ -10,7 +10,7 @@ order of the sample. The trainer knows no more than this file.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -146,6 +146,9 @@ class Algorithm(ABC):
     aggregation: Aggregation
     """How the losses of tokens become the loss of an update."""
     needs: Needs
+
+    def prepare(self, history: Sequence[Mapping[str, float]]) -> None:  # noqa: B027 - most need none
+        """Adapt a step to the metrics of those before it, in order."""
 
     @abstractmethod
     def advantages(self, groups: Sequence[Sequence[ScoredEpisode]]) -> Batch:

@@ -6,7 +6,7 @@ Shape legend: A action tokens of an episode, N those of a whole step.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -67,6 +67,11 @@ class OnlineAlgorithm(Algorithm):
             policy=shared.policy_loss.importance_cap > 0, reference=shared.kl.coef > 0
         )
 
+    def prepare(self, history: Sequence[Mapping[str, float]]) -> None:
+        entropies = (line["train/entropy"] for line in reversed(history))
+        # A step that had nothing to learn from reports 0.
+        self._policy_loss.prepare(next((entropy for entropy in entropies if entropy), None))
+
     @abstractmethod
     def estimate(self, group: Sequence[EpisodeTokens]) -> list[Estimate]:
         """Return an estimate for each episode of a group."""
@@ -92,7 +97,9 @@ class OnlineAlgorithm(Algorithm):
                     num_masked += 1
                 else:
                     samples[-1] += _training_samples(item, estimate)
-        return Batch(samples, metrics | {"train/episodes_masked": float(num_masked)})
+        metrics["train/episodes_masked"] = float(num_masked)
+        metrics["train/entropy_coef"] = self._policy_loss.entropy_coef
+        return Batch(samples, metrics)
 
     def report(
         self, episodes: Sequence[EpisodeTokens], estimates: Sequence[Estimate]

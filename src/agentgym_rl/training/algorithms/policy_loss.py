@@ -21,6 +21,14 @@ class PolicyLoss:
 
     def __init__(self, config: PolicyLossConfig, kl: KLConfig) -> None:
         self._config, self._kl = config, kl
+        self.entropy_coef = config.entropy_coef
+
+    def prepare(self, entropy: float | None) -> None:
+        """Set the bonus by the entropy of the step before; None where there was none."""
+        config = self._config
+        if config.entropy_target:
+            missing = 0.0 if entropy is None else 1 - entropy / config.entropy_target
+            self.entropy_coef = config.entropy_coef * max(0.0, missing)
 
     def __call__(self, batch: TokenBatch) -> TokenLoss:
         config = self._config
@@ -39,8 +47,8 @@ class PolicyLoss:
             metrics["train/kl_reference"] = kl_A
             if self._kl.place == "loss":
                 loss_A = loss_A + self._kl.coef * kl_A
-        if config.entropy_coef:
-            loss_A = loss_A - config.entropy_coef * batch.entropies_A
+        if self.entropy_coef:
+            loss_A = loss_A - self.entropy_coef * batch.entropies_A
         return TokenLoss(loss_A, metrics)
 
     def _surrogate(self, batch: TokenBatch) -> tuple[Tensor, Tensor]:

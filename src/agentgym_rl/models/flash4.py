@@ -1,0 +1,141 @@
+"""FlashAttention 4 over packed sequences, on GPUs that torch's own kernels leave half unused.
+
+Taken where the package `flash-attn-4` is installed (the extra `flash4`). Its functions are wrapped
+as operators of torch, so that a compiled layer contains them.
+
+Shape legend: H heads, T packed tokens, D head size, B sequences.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module, metadata
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_HEAD_DIMS = (64, 96, 128)
+_CAPABILITIES = (9, 10)
+
+
+@torch.compiler.assume_constant_result
+def has_flash4(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
+    """Return whether the package is there and takes such tensors."""
+    return (
+        device.type == "cuda"
+        and dtype in (torch.bfloat16, torch.float16)
+        and head_dim in _HEAD_DIMS
+        and torch.cuda.get_device_capability(device)[0] in _CAPABILITIES
+        and _is_installed()
+    )
+
+
+def attend_flash4(
+    query_THD: Tensor,
+    key_THD: Tensor,
+    value_THD: Tensor,
+    borders: Tensor,
+    *,
+    max_length: int,
+    scale: float,
+) -> Tensor:
+    """Return causal attention of all sequences between the `borders` (B + 1) in one call."""
+    return _forward(query_THD, key_THD, value_THD, borders, max_length, scale)[0]
+
+
+@cache
+def _is_installed() -> bool:
+    try:
+        metadata.distribution("flash-attn-4")
+    except metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+@cache
+def _kernels() -> Any:
+    return import_module("flash_attn.cute.interface")
+
+
+@torch.library.custom_op("agentgym::flash4_forward", mutates_args=())
+def _forward(
+    query_THD: Tensor,
+    key_THD: Tensor,
+    value_THD: Tensor,
+    borders: Tensor,
+    max_length: int,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """Return the output and the logarithms of the softmax's sums, (H, T)."""
+    out_THD, sums_HT = _kernels()._flash_attn_fwd(
+        query_THD,
+        key_THD,
+        value_THD,
+        cu_seqlens_q=borders,
+        cu_seqlens_k=borders,
+        max_seqlen_q=max_length,
+        max_seqlen_k=max_length,
+        softmax_scale=scale,
+        causal=True,
+        return_lse=True,
+    )[:2]  # later versions return more
+    return out_THD, sums_HT
+
+
+@_forward.register_fake
+def _(query_THD: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    num_tokens, num_heads = query_THD.shape[:2]
+    sums_HT = query_THD.new_empty((num_heads, num_tokens), dtype=torch.float32)
+    return torch.empty_like(query_THD), sums_HT
+
+
+@torch.library.custom_op("agentgym::flash4_backward", mutates_args=())
+def _backward(  # noqa: PLR0913 - the kernel needs them all
+    grad_THD: Tensor,
+    query_THD: Tensor,
+    key_THD: Tensor,
+    value_THD: Tensor,
+    out_THD: Tensor,
+    sums_HT: Tensor,
+    borders: Tensor,
+    max_length: int,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the gradients of query, key and value."""
+    query_grad, key_grad, value_grad = _kernels()._flash_attn_bwd(
+        query_THD,
+        key_THD,
+        value_THD,
+        out_THD,
+        grad_THD,
+        sums_HT,
+        cu_seqlens_q=borders,
+        cu_seqlens_k=borders,
+        max_seqlen_q=max_length,
+        max_seqlen_k=max_length,
+        softmax_scale=scale,
+        causal=True,
+    )[:3]
+    return query_grad, key_grad, value_grad
+
+
+@_backward.register_fake
+def _(
+    _grad_THD: Tensor, query_THD: Tensor, key_THD: Tensor, value_THD: Tensor, *_: object
+) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(query_THD), torch.empty_like(key_THD), torch.empty_like(value_THD)
+
+
+def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    query_THD, key_THD, value_THD, borders, ctx.max_length, ctx.scale = inputs
+    ctx.save_for_backward(query_THD, key_THD, value_THD, *output, borders)
+
+
+def _differentiate(ctx: Any, grad_THD: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    saved = ctx.saved_tensors
+    grads = _backward(grad_THD.contiguous(), *saved, ctx.max_length, ctx.scale)
+    return *grads, None, None, None
+
+
+_forward.register_autograd(_differentiate, setup_context=_remember)
