@@ -23,7 +23,10 @@ from chat_families import family
 from engine_plays import play_all
 from gpu_models import random_qwen2
 
-pytest.importorskip("vllm")
+PYTHON = os.environ.get("AGENTGYM_VLLM_PYTHON", "")
+"""Of an environment of its own that has vLLM."""
+if not PYTHON:
+    pytest.importorskip("vllm")
 
 BFLOAT16_DIFFERENCE = 0.02
 """Mean difference of log-probabilities that rounding explains."""
@@ -37,7 +40,7 @@ def random_policy() -> Policy:
 
 @contextlib.contextmanager
 def running(policy: Policy, folder: Path) -> Iterator[VllmEngine]:
-    config = VllmEngineConfig(memory_fraction=0.2, args=("--enforce-eager",))
+    config = VllmEngineConfig(python=PYTHON, memory_fraction=0.2, args=("--enforce-eager",))
     engine = VllmEngine(policy, config, folder=folder)
     try:
         yield engine
