@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import shlex
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ def make_engine(name: str, policy: Policy, chosen: argparse.Namespace) -> Engine
     if name == "vllm":
         config = VllmEngineConfig(
             python=chosen.python,
-            args=("--enforce-eager",) if chosen.no_compile else (),
+            args=(*shlex.split(chosen.vllm_args), *["--enforce-eager"] * chosen.no_compile),
             memory_fraction=chosen.vllm_memory,
             timeout_s=600.0,
         )
@@ -344,6 +345,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--engine", nargs="+", default=["native"], choices=ENGINES, help="in this order")
     add("--python", default="", help="of an environment that has vLLM; this one without")
     add("--vllm-memory", type=float, default=0.5, help="part of the GPU's that vLLM may take")
+    add("--vllm-args", default="", help="further words of its command line, as one argument")
     add("--device", default="cuda")
     add("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     add("--no-compile", action="store_true", help="run the layers as transformers has them")

@@ -25,11 +25,9 @@ MAX_LOGITS = 2**27
 """Most logits of a chunk. Smaller chunks save little, since a gradient as large as the head is
 there anyway, and take longer, since each adds to that gradient."""
 
-MAX_LOGITS_ON_GPU = 3 * 2**24
-"""The same on a GPU. With 152k x 1536 weights in a head in bfloat16, its gradient takes 0.9 GiB as
-a float32 sum and 0.4 GiB as the part of a chunk. Beside the sum there are either the part with
-logits and their gradient in float32 and the gradient rounded, 0.9 GiB, or logits with three copies
-in float32, 0.75 GiB, of which compiled code has fewer: the loss stays below 2 GiB in all."""
+_LOSS_BYTES_ON_GPU = 1_900_000_000
+"""What the loss may take there: below 2 GiB with 152k x 1536 weights in the head."""
+_LEAST_LOGITS_ON_GPU = 2**24
 
 _ROWS_STEP = 16
 """Chunks are a multiple of this, because a CPU's rounding may depend on the rows of a product."""
@@ -55,12 +53,25 @@ def chunked_logprobs(
     head = _Head(model)
     weights = [weight for weight in head.parameters() if weight.requires_grad]
     if not max_logits:
-        max_logits = MAX_LOGITS_ON_GPU if hidden_AH.is_cuda else MAX_LOGITS
+        num_weights = sum(weight.numel() for weight in weights)
+        max_logits = _max_logits_on_gpu(num_weights) if hidden_AH.is_cuda else MAX_LOGITS
     rows = max(1, max_logits // int(model.config.get_text_config().vocab_size))
     rows = max(_ROWS_STEP, rows // _ROWS_STEP * _ROWS_STEP)
     how = _How(head, rows, temperature, is_compiling(model))
     logprobs_A, entropies_A = _ChunkedLogprobs.apply(how, ids_A, hidden_AH, *weights)
     return logprobs_A, entropies_A
+
+
+def _max_logits_on_gpu(num_weights: int) -> int:
+    """Return the logits of a chunk, as many as fit beside the gradient of the head's weights.
+
+    That is a float32 sum. Beside it are either a chunk's part of it, rounded, with logits and
+    their gradient in float32 and the gradient rounded, or logits with three copies in float32, of
+    which compiled code has fewer. Large chunks save calls, for which a GPU would wait.
+    """
+    beside_part = (_LOSS_BYTES_ON_GPU - (4 + 2) * num_weights) // (4 + 4 + 2)
+    without_part = (_LOSS_BYTES_ON_GPU - 4 * num_weights) // (4 * 4)
+    return max(_LEAST_LOGITS_ON_GPU, min(beside_part, without_part))
 
 
 @dataclass(frozen=True, slots=True)
