@@ -1,6 +1,6 @@
 """The embedded corpus and its questions: facts, prose, splits, and what the index makes of them.
 
-Everything is made once in a session, in a folder of its own.
+Everything is made once in a session.
 """
 
 from __future__ import annotations
@@ -37,42 +37,24 @@ SAMPLE = 150
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cache folder of this session, with nothing in it at first."""
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="session")
-def made(cache: Path) -> dict[Split, tuple[Question, ...]]:
+def made() -> dict[Split, tuple[Question, ...]]:
     """All questions; making them makes the corpus as well."""
-    os.environ["AGENTGYM_CACHE"], before = str(cache), os.environ.get("AGENTGYM_CACHE")
-    try:
-        store.embedded_questions.cache_clear()
-        return {split: store.embedded_questions(split) for split in SPLITS}
-    finally:
-        del os.environ["AGENTGYM_CACHE"]
-        if before is not None:
-            os.environ["AGENTGYM_CACHE"] = before
+    return {split: store.embedded_questions(split) for split in SPLITS}
 
 
 @pytest.fixture(scope="session")
 def corpus(cache: Path, made: dict[Split, tuple[Question, ...]]) -> dict[str, Passage]:
     """The passages by id."""
-    file = next(cache.glob("searchqa/embedded-*/corpus.jsonl"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AGENTGYM_CACHE", str(cache))
-        assert store.embedded_corpus_file() == file
-        passages = list(store.embedded_corpus())
+    assert store.embedded_corpus_file() == next(cache.glob("searchqa/embedded-*/corpus.jsonl"))
+    passages = list(store.embedded_corpus())
     assert len({passage.id for passage in passages}) == len(passages)
     return {passage.id: passage for passage in passages}
 
 
 @pytest.fixture(scope="session")
-def retriever(cache: Path, corpus: dict[str, Passage]) -> Retriever:
+def retriever(corpus: dict[str, Passage]) -> Retriever:
     """The real index of the embedded corpus."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AGENTGYM_CACHE", str(cache))
-        return open_retriever(RetrieverOptions(corpus=str(store.embedded_corpus_file())))
+    return open_retriever(RetrieverOptions(corpus=str(store.embedded_corpus_file())))
 
 
 @pytest.fixture(scope="session")
@@ -266,10 +248,7 @@ def test_drafts_that_give_themselves_away():
     assert not Draft("k", "bridge", "Who made it?", ("Toy Story",), path, ()).gives_itself_away
 
 
-def test_what_was_made_once_is_read_fast(
-    cache: Path, made: dict[Split, tuple[Question, ...]], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("AGENTGYM_CACHE", str(cache))
+def test_what_was_made_once_is_read_fast(cache: Path, made: dict[Split, tuple[Question, ...]]):
     store.embedded_questions.cache_clear()
     started = time.process_time()
     again = store.embedded_questions("train")
