@@ -1,6 +1,6 @@
 """`agentgym bench rollout`: how fast an engine generates, beside what the memory would allow.
 
-Three measurements, in one table:
+Three measurements, in one table, each but the first a median of several:
 - decode: milliseconds a token for so many rows at a given context, and the share of it that
   reading all weights, keys and values once would take (at the speed of a copy on this device);
 - generate: tokens a second for prompts and replies of given lengths, with log-probabilities;
@@ -18,6 +18,7 @@ import argparse
 import asyncio
 import random
 import shlex
+import statistics
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ from agentgym_rl.types import Sample, SamplingParams, SegmentKind
 ENGINES = ("native", "vllm")
 _STEPS = 4
 _SCENARIO = "textcraft"
+_NEW_TOKENS = 64
+"""Most of a reply in an episode."""
 _COMPARED = 64
 """Episodes whose log-probabilities are computed by the learner as well."""
 
@@ -177,11 +180,11 @@ def random_prompts(policy: Policy, num: int, length: int) -> list[list[int]]:
 
 
 async def measure_generation(
-    name: str, engine: Engine, prompts: list[list[int]], num_new: int
+    name: str, engine: Engine, prompts: list[list[int]], num_new: int, *, repeats: int
 ) -> Row:
     """Time replies to prompts that all come at once, after a round that warms up."""
-    seconds, num_tokens = 0.0, 0
-    for attempt in range(2):
+    times, num_tokens = list[float](), 0
+    for attempt in range(1 + repeats):
         sessions = [engine.session(attempt * len(prompts) + key) for key in range(len(prompts))]
         started = time.perf_counter()
         replies = await asyncio.gather(
@@ -190,11 +193,12 @@ async def measure_generation(
                 for session, prompt in zip(sessions, prompts, strict=True)
             )
         )
-        seconds = time.perf_counter() - started
+        times.append(time.perf_counter() - started)
         num_tokens = sum(len(reply.token_ids) for reply in replies)
         for session in sessions:
             session.close()
         engine.publish(attempt + 1)  # forgets the prompts, which come again
+    seconds = statistics.median(times[1:])
     num_read = sum(map(len, prompts))
     return Row(
         f"generate ({name})",
@@ -230,18 +234,18 @@ def measure_transformers(
 
 
 async def measure_episodes(
-    name: str, engine: Engine, policy: Policy, concurrency: int, *, rounds: int, num_new: int
+    name: str, engine: Engine, policy: Policy, concurrency: int, *, rounds: int, repeats: int
 ) -> Row:
-    """Time whole episodes, then the engine alone on the tokens that they had."""
+    """Time whole episodes, and after each time the engine alone on the tokens that they had."""
     source = LocalEnvSource(_SCENARIO)
     spec = await source.spec()
     tasks = (await source.tasks(spec.splits[0]))[:concurrency]
     tasks = (tasks * -(-concurrency // len(tasks)))[:concurrency]
     # The reply is the action, so that every round steps the environment.
     actors = Actors(source, engine, Agent(AgentConfig(format="direct"), spec), policy.renderer)
-    limits = Limits(rounds, num_new, policy.max_context, max_seconds=600.0)
-    seconds, samples = 0.0, list[Sample]()
-    for attempt in range(2):  # the first warms up
+    limits = Limits(rounds, _NEW_TOKENS, policy.max_context, max_seconds=600.0)
+    speeds, speeds_alone, samples = list[float](), list[float](), list[Sample]()
+    for attempt in range(1 + repeats):  # the first warms up
         started = time.perf_counter()
         groups = await collect(
             tasks, actors, limits, group_size=1, noise=("bench", attempt), temperature=1.0,
@@ -250,18 +254,20 @@ async def measure_episodes(
         seconds = time.perf_counter() - started
         episodes = [episode for group in groups for episode in group.completed]
         samples = [sample for episode in episodes for sample in episode.samples]
-        engine.publish(attempt)
+        num_tokens = sum(sample.num_action_tokens for sample in samples)
+        speeds.append(num_tokens / seconds)
+        engine.publish(2 * attempt)
+        started = time.perf_counter()
+        await asyncio.gather(*(replay(engine, key, sample) for key, sample in enumerate(samples)))
+        speeds_alone.append(num_tokens / (time.perf_counter() - started))
+        engine.publish(2 * attempt + 1)
     await source.aclose()
-    started = time.perf_counter()
-    await asyncio.gather(*(replay(engine, key, sample) for key, sample in enumerate(samples)))
-    alone = time.perf_counter() - started
-    engine.publish(2)
-    num_tokens = sum(sample.num_action_tokens for sample in samples)
+    speed, alone = statistics.median(speeds[1:]), statistics.median(speeds_alone[1:])
     return Row(
         f"episodes ({name})",
-        f"{concurrency} at once, {len(samples)} whole, {rounds} rounds of {num_new}",
-        f"{num_tokens / seconds:,.0f} tokens/s in {seconds:.2f} s",
-        f"engine alone {num_tokens / alone:,.0f} tokens/s ({1 - alone / seconds:.0%} lost); "
+        f"{concurrency} at once, {len(samples)} whole, {rounds} rounds of {_NEW_TOKENS}",
+        f"{speed:,.0f} tokens/s",
+        f"engine alone {alone:,.0f} tokens/s ({1 - speed / alone:.0%} lost); "
         f"log-probs {difference(policy, samples[:_COMPARED]):.4f} off",
     )
 
@@ -325,12 +331,21 @@ async def measure_engine(name: str, policy: Policy, chosen: argparse.Namespace) 
         if "generate" in chosen.parts:
             for num in chosen.sequences:
                 prompts = random_prompts(policy, num, chosen.prompt)
-                rows.append(await measure_generation(name, engine, prompts, chosen.new))
+                rows.append(
+                    await measure_generation(
+                        name, engine, prompts, chosen.new, repeats=chosen.repeats
+                    )
+                )
         if "episodes" in chosen.parts:
             for num in chosen.concurrency:
                 rows.append(
                     await measure_episodes(
-                        name, engine, policy, num, rounds=chosen.rounds, num_new=64
+                        name,
+                        engine,
+                        policy,
+                        num,
+                        rounds=chosen.rounds,
+                        repeats=chosen.repeats,
                     )
                 )
     finally:
@@ -359,6 +374,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--new", type=int, default=128)
     add("--concurrency", nargs="+", type=int, default=[64, 256, 512])
     add("--rounds", type=int, default=10)
+    add("--repeats", type=int, default=3, help="of all but decoding, after one that warms up")
     add("--baseline", action="store_true", help="time transformers' generate as well (slow)")
     chosen = parser.parse_args(arguments)
     if chosen.baseline and chosen.model not in SIZES:
