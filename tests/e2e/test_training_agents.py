@@ -44,15 +44,17 @@ RUN: dict[str, object] = {
     "warm_start": {"steps": 20, "num_demos": 8},
     "eval": {"tasks": 2, "every": 0},
 }  # fmt: skip
+NOT_EVALUATED: dict[str, object] = {"eval": {"tasks": 0}}
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"algorithm": {"type": "grpo", "group_size": 4, "level": "round"}},
-        {"algorithm": {"type": "gigpo", "group_size": 4}},
-        {"algorithm": {"type": "ppo", "group_size": 2}, "credit": {"truncated": "bootstrap"}},
-        {"algorithm": {"type": "agentevol", "group_size": 2}},
+        NOT_EVALUATED | {"algorithm": {"type": "gigpo", "group_size": 4}},
+        NOT_EVALUATED
+        | {"algorithm": {"type": "ppo", "group_size": 2}, "credit": {"truncated": "bootstrap"}},
+        NOT_EVALUATED | {"algorithm": {"type": "agentevol", "group_size": 2}},
     ],
     ids=["grpo", "gigpo", "ppo", "agentevol"],
 )
