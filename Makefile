@@ -18,9 +18,10 @@ train: setup
 	$(BIN)/agentgym train
 
 # Two processes of one thread each: tests wait for servers and runs as often as they compute. Files
-# in their order, because the longest ones come first.
+# in their order, because the longest ones come first. Bytecode is kept even where the environment
+# says otherwise, as in many containers: tests start many interpreters.
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # What a pull request must pass before the tests: format, lint, types.
 check: setup
