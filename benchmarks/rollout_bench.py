@@ -56,6 +56,7 @@ _NEW_TOKENS = 64
 """Most of a reply in an episode."""
 _COMPARED = 64
 """Episodes whose log-probabilities are computed by the learner as well."""
+_COMPARED_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,11 +276,17 @@ async def measure_episodes(
 def difference(policy: Policy, samples: Sequence[Sample]) -> float:
     """Return the mean absolute difference of the engine's and the learner's log-probabilities."""
     far = list[Tensor]()
-    for sample in samples:
+    for start in range(0, len(samples), _COMPARED_AT_ONCE):
+        batch = samples[start : start + _COMPARED_AT_ONCE]
         with torch.inference_mode():
-            learner_A = action_logprobs(policy.model, [sample], temperature=1.0).logprobs_A
-        mask_T = torch.tensor(sample.loss_mask, dtype=torch.bool)
-        far.append((learner_A.cpu() - torch.tensor(sample.logprobs)[mask_T]).abs())
+            learner_A = action_logprobs(policy.model, batch, temperature=1.0).logprobs_A
+        engine_A = [
+            logprob
+            for sample in batch
+            for logprob, is_action in zip(sample.logprobs, sample.loss_mask, strict=True)
+            if is_action
+        ]
+        far.append((learner_A.cpu() - torch.tensor(engine_A)).abs())
     return float(torch.cat(far).mean())
 
 
