@@ -26,8 +26,6 @@ from chat_families import small_model
 VOCAB_SIZE = 96
 pytestmark = pytest.mark.slow  # compilers are
 
-ADAPTED = ("q_proj", "down_proj")
-"""One layer before attention and one after it: the other adapters are more of the same code."""
 BATCHES = ([5, 9], [30, 7, 12], [20], [13, 14, 15, 8])
 
 
@@ -87,7 +85,7 @@ def test_gradients_are_the_same_and_nothing_is_compiled_twice(
     if is_checkpointed:
         enable_checkpointing(model)
     if rank:
-        add_lora(model, rank=rank, alpha=8, targets=ADAPTED, seed=0)
+        add_lora(model, rank=rank, alpha=8, seed=0)
     plain = [gradients(model, lengths) for lengths in BATCHES]
     assert counter.frame_count == 0
     enable_compilation(model)
@@ -169,7 +167,7 @@ def test_a_layer_with_its_attention_is_one_program(
     if is_checkpointed:
         enable_checkpointing(model)
     if rank:
-        add_lora(model, rank=rank, alpha=8, targets=ADAPTED, seed=0)
+        add_lora(model, rank=rank, alpha=8, seed=0)
     plain = [gradients(model, lengths) for lengths in BATCHES]
     enable_compilation(model)
     monkeypatch.setattr(chunked_logprobs, "is_compiling", lambda _: False)  # layers alone
