@@ -290,3 +290,8 @@ class Group:
     def completed(self) -> tuple[Episode, ...]:
         """The episodes that have a reward."""
         return tuple(episode for episode in self.episodes if not episode.is_failed)
+
+    @property
+    def is_solved(self) -> bool:
+        """Whether every completed episode succeeded, and there is one."""
+        return bool(self.completed) and all(episode.success for episode in self.completed)

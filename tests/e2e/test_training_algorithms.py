@@ -54,6 +54,7 @@ RUNS = {
         "policy_loss.entropy_coef=0.01",
         "policy_loss.entropy_target=2",
         "rollout.drop_without_spread=true",
+        "rollout.rest_solved=2",
         "credit.truncated=mask",
         "rounds.type=linear",
         "rounds.rounds=[1,3]",

@@ -32,11 +32,12 @@ _OF_ADVANTAGES = (
     ("rollout", "max_refills"),
     ("rollout", "drop_without_spread"),
 )
+_REST = ("rollout", "rest_solved")
 _UPDATES, _EPOCHS = ("training", "updates_per_step"), ("training", "epochs_per_step")
 _IDLE: Mapping[object, tuple[tuple[str, ...], ...]] = {
     "agentevol": (*_OF_ADVANTAGES, _UPDATES),
-    "sft": (*_OF_ADVANTAGES, _UPDATES, _EPOCHS),
-    "dpo": (*_OF_ADVANTAGES, _UPDATES, _EPOCHS),
+    "sft": (*_OF_ADVANTAGES, _REST, _UPDATES, _EPOCHS),
+    "dpo": (*_OF_ADVANTAGES, _REST, _UPDATES, _EPOCHS),
 }
 """Sections and keys outside `[algorithm]` that a type of algorithm makes no use of."""
 

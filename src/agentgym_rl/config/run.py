@@ -153,6 +153,7 @@ class RunConfig(BaseConfig):
         for key, value, idle in (
             ("training.updates_per_step", self.training.updates_per_step, 1),
             ("training.epochs_per_step", self.training.epochs_per_step, 1),
+            ("rollout.rest_solved", self.rollout.rest_solved, 0),
             ("rollout.drop_without_spread", self.rollout.drop_without_spread, False),
             ("rollout.max_refills", self.rollout.max_refills, 0),
             ("rollout.max_staleness", self.rollout.max_staleness, 0),
@@ -197,6 +198,11 @@ class RunConfig(BaseConfig):
             raise ValueError(
                 f"{setting} and rollout.max_refills={self.rollout.max_refills} both decide when a "
                 "step has enough groups; set one of them to 0"
+            )
+        if self.rollout.rest_solved:
+            raise ValueError(
+                f"{setting} begins groups ahead, before it is known which tasks are solved; set "
+                f"it or rollout.rest_solved={self.rollout.rest_solved} to 0"
             )
         if not self.policy_loss.importance_cap:
             raise ValueError(

@@ -225,6 +225,10 @@ class RolloutConfig(BaseConfig):
     min_group_size: int = Field(default=2, ge=1)
     """A group with fewer completed episodes than this is dropped whole."""
 
+    rest_solved: int = Field(default=0, ge=0)
+    """Epochs (rounds through all tasks) that a task is left out for when all episodes of its group
+    have succeeded; 0 leaves none out."""
+
     drop_without_spread: bool = False
     """Leave groups whose rewards are all equal out of the update: they teach next to nothing, and
     an entropy bonus would be given to their tokens as well. With more `training.tasks_per_step`

@@ -1,10 +1,10 @@
-"""Which tasks a step works on: a pure function of (seed, step)."""
+"""Which tasks a step works on: a pure function of (seed, step), unless solved ones rest."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 from agentgym_rl.config import EnvConfig
 from agentgym_rl.envs.base import EnvSpec
@@ -22,19 +22,70 @@ class EpochSampler(Generic[_Item]):
             raise ValueError("there is nothing to sample from")
         self._items = list(items)
         self._seed = seed
+        self._epoch, self._order = -1, list[int]()
 
     def take(self, step: int, number: int) -> list[_Item]:
         """Return the items of training `step` (the first is 1) when each step takes `number`."""
-        first, end = (step - 1) * number, step * number
-        epochs = range(first // len(self._items), (end - 1) // len(self._items) + 1)
-        orders = {epoch: self._order(epoch) for epoch in epochs}
-        places = (divmod(place, len(self._items)) for place in range(first, end))
-        return [self._items[orders[epoch][offset]] for epoch, offset in places]
+        return [self.at(place) for place in range((step - 1) * number, step * number)]
 
-    def _order(self, epoch: int) -> list[int]:
-        order = list(range(len(self._items)))
-        random.Random(f"{self._seed}/{epoch}").shuffle(order)
-        return order
+    def at(self, place: int) -> _Item:
+        """Return the item at a place, from 0, of all epochs one after another."""
+        epoch, offset = divmod(place, len(self._items))
+        if epoch != self._epoch:
+            self._epoch, self._order = epoch, list(range(len(self._items)))
+            random.Random(f"{self._seed}/{epoch}").shuffle(self._order)
+        return self._items[self._order[offset]]
+
+
+class RestingSampler:
+    """Goes through tasks as an EpochSampler does, but leaves out those that have been solved.
+
+    They rest for some epochs and their places go to others. A step that does not find enough tasks
+    awake within an epoch's length takes the others as they come.
+    """
+
+    def __init__(self, tasks: Sequence[Task], *, seed: int, rest: int) -> None:
+        self._order = EpochSampler(range(len(tasks)), seed=seed)
+        self._tasks, self._rest = list(tasks), rest
+        self._numbers = {task.id: number for number, task in enumerate(tasks)}
+        self._place = 0
+        """How many places of the endless order have been passed."""
+        self._wakes: dict[int, int] = {}
+        """The epoch in which a task comes again, by its number."""
+
+    @property
+    def num_resting(self) -> int:
+        return sum(epoch > self._epoch for epoch in self._wakes.values())
+
+    def take(self, number: int) -> list[Task]:
+        """Return the next tasks; the places that they take are passed for good."""
+        taken, first = list[Task](), self._place
+        while len(taken) < number:
+            task = self._order.at(self._place)
+            is_urgent = self._place - first >= len(self._tasks)
+            if is_urgent or self._wakes.get(task, 0) <= self._epoch:
+                taken.append(self._tasks[task])
+            self._place += 1
+        return taken
+
+    def let_rest(self, tasks: Iterable[Task]) -> None:
+        """Leave solved tasks out for a while."""
+        wakes = self._epoch + 1 + self._rest
+        self._wakes |= {self._numbers[task.id]: wakes for task in tasks}
+
+    def state(self) -> dict[str, object]:
+        """Return what `load_state` needs to go on, as JSON has it."""
+        resting = {task: epoch for task, epoch in self._wakes.items() if epoch > self._epoch}
+        return {"place": self._place, "wakes": sorted(resting.items())}
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state` returned."""
+        self._place = int(state["place"])
+        self._wakes = {int(task): int(epoch) for task, epoch in state["wakes"]}
+
+    @property
+    def _epoch(self) -> int:
+        return self._place // len(self._tasks)
 
 
 def select_tasks(config: EnvConfig, spec: EnvSpec, tasks: Sequence[Task]) -> list[Task]:

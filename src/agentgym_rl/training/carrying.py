@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from agentgym_rl.config import RunConfig
 from agentgym_rl.models.loading import Policy
@@ -91,14 +92,18 @@ class CarryingCollector(Collector):
                 self._begin([item.number for item in taken], step, max_rounds)
         raise all_failed(step, groups)
 
+    def state(self) -> dict[str, object]:
+        """Return the names of the groups that have begun and belong to no step yet."""
+        return {"carried": self.carried} if self._begun else {}
+
     @property
     def carried(self) -> list[GroupPlace]:
         return [self._place_of(number) for number in sorted(item.number for item in self._begun)]
 
-    def resume(self, step: int, carried: Sequence[GroupPlace]) -> None:
+    def resume(self, step: int, state: Mapping[str, Any]) -> None:
         """Go on after `step`; the groups that had begun begin anew, so that no task is lost."""
-        size = self._num_groups
-        self._to_repeat = [(planned - 1) * size + place for planned, place in carried]
+        size, carried = self._num_groups, state.get("carried", [])
+        self._to_repeat = [(int(planned) - 1) * size + int(place) for planned, place in carried]
         self._next = step * size + len(carried)
 
     async def aclose(self) -> None:

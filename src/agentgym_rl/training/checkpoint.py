@@ -2,14 +2,14 @@
 
 checkpoints/step-N/model/         loadable with from_pretrained, and with `agentgym eval`
 checkpoints/step-N/learner.pt     the optimiser; reference and critic where there are any
-checkpoints/step-N/state.json     the step; the groups that had begun for later ones, if any
+checkpoints/step-N/state.json     the step; what the collector of episodes has to remember, if any
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import torch
 from agentgym_rl.errors import RunError
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.runs.folder import RunFolder
-from agentgym_rl.training.collection import GroupPlace
+from agentgym_rl.training.collection import Collector
 from agentgym_rl.training.learner import Learner
 
 
@@ -29,7 +29,7 @@ def save_checkpoint(
     *,
     step: int,
     keep: int,
-    carried: Sequence[GroupPlace] = (),
+    collector: Mapping[str, object] | None = None,
 ) -> Path:
     """Write a checkpoint; it appears under its name only when it is whole."""
     written = run.checkpoints / f".writing-{step}"
@@ -37,7 +37,7 @@ def save_checkpoint(
     written.mkdir(parents=True)
     policy.save(written / "model")
     torch.save(learner.state(), written / "learner.pt")
-    state = {"step": step} | ({"carried": carried} if carried else {})
+    state = {"step": step, **(collector or {})}
     (written / "state.json").write_text(json.dumps(state), encoding="utf-8")
     return run.complete_checkpoint(written, step, keep=keep)
 
@@ -59,20 +59,20 @@ def restore_learner(run: RunFolder, learner: Learner) -> int:
         raise _damaged(run, checkpoint, error) from error
 
 
-def restore_carried(run: RunFolder) -> list[GroupPlace]:
-    """Return the groups that had begun for later steps when the newest checkpoint was written."""
+def restore_collector(run: RunFolder, collector: Collector) -> None:
+    """Let the collector go on where the newest checkpoint was written, if there is one."""
     checkpoint = run.latest_checkpoint()
     if checkpoint is None:
-        return []
+        return
     try:
-        return [(int(step), int(place)) for step, place in _read_state(checkpoint)["carried"]]
+        state = _read_state(checkpoint)
+        collector.resume(int(state["step"]), state)
     except Exception as error:
         raise _damaged(run, checkpoint, error) from error
 
 
 def _read_state(checkpoint: Path) -> dict[str, Any]:  # Any: what JSON holds is checked by the user
-    state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
-    return {"carried": [], **state}
+    return json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
 
 
 def _damaged(run: RunFolder, checkpoint: Path, error: Exception) -> RunError:

@@ -1,6 +1,7 @@
 """The groups that a training step learns from: collected, retried, kept, refilled.
 
-Which tasks and which sampling noise a step uses is a pure function of (seed, step).
+Which tasks and which sampling noise a step uses is a pure function of (seed, step); with
+`rollout.rest_solved` of what earlier steps have solved, too.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from agentgym_rl.config import OnlineConfig, RunConfig
 from agentgym_rl.errors import RunError
@@ -18,7 +20,7 @@ from agentgym_rl.rollout.collect import collect, keep_groups
 from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.rollout.limits import Limits, episode_limits
 from agentgym_rl.rollout.statistics import has_spread
-from agentgym_rl.rollout.tasks import EpochSampler
+from agentgym_rl.rollout.tasks import EpochSampler, RestingSampler
 from agentgym_rl.types import Episode, Group, Task
 
 logger = logging.getLogger(__name__)
@@ -74,14 +76,12 @@ class Collector(ABC):
         starting anew; then the run stops, since going on would only hide it.
         """
 
-    @property
-    def carried(self) -> list[GroupPlace]:
-        """The groups that have begun and belong to no step yet: a checkpoint keeps their names."""
-        return []
+    def state(self) -> dict[str, object]:
+        """Return what a checkpoint keeps of it, as JSON has it."""
+        return {}
 
-    def resume(self, step: int, carried: Sequence[GroupPlace]) -> None:
-        """Go on after `step`, at whose end these groups had begun."""
-        assert not carried, "only a collector that carries groups over leaves any"
+    def resume(self, step: int, state: Mapping[str, Any]) -> None:  # noqa: B027 - most keep nothing
+        """Go on after `step`, at whose end `state` was this."""
 
     async def aclose(self) -> None:  # noqa: B027 - a step that waits for all leaves nothing
         """End what is under way. Safe to repeat."""
@@ -119,6 +119,15 @@ class StepCollector(Collector):
         super().__init__(config, policy, actors, tasks, on_episode=on_episode)
         # An order of its own: what refills take must not shift what later steps work on.
         self._refill_tasks = EpochSampler(tasks, seed=-1 - config.seed)
+        rest = config.rollout.rest_solved
+        self._resting = RestingSampler(tasks, seed=config.seed, rest=rest) if rest else None
+
+    def state(self) -> dict[str, object]:
+        return {"tasks": self._resting.state()} if self._resting else {}
+
+    def resume(self, step: int, state: Mapping[str, Any]) -> None:
+        if self._resting:
+            self._resting.load_state(state["tasks"])
 
     async def collect(self, step: int, *, max_rounds: int) -> Collected:
         rollout, number = self._config.rollout, self._num_groups
@@ -132,11 +141,16 @@ class StepCollector(Collector):
             tasks = self._refill_tasks.take(place, number)[:missing]
             more = await self._collect(tasks, ("refill", step, refill), max_rounds)
             groups, kept = groups + more, kept + self._to_learn_from(self._keep(more))
-        return Collected(groups, kept, num_refilled=len(groups) - num_first)
+        metrics = dict[str, float]()
+        if self._resting:
+            self._resting.let_rest(group.task for group in groups if group.is_solved)
+            metrics["rollout/tasks_resting"] = float(self._resting.num_resting)
+        return Collected(groups, kept, num_refilled=len(groups) - num_first, metrics=metrics)
 
     async def _collect_enough(self, step: int, max_rounds: int) -> list[Group]:
         """Return the step's groups, at least one of which did not fail."""
-        tasks = self._tasks.take(step, self._num_groups)
+        number = self._num_groups
+        tasks = self._resting.take(number) if self._resting else self._tasks.take(step, number)
         groups: list[Group] = []
         for pause_s in (*PAUSES_S, None):
             groups = await self._collect(tasks, ("train", step), max_rounds)

@@ -26,7 +26,7 @@ from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.training.algorithms.make import make_algorithm
 from agentgym_rl.training.carrying import CarryingCollector
-from agentgym_rl.training.checkpoint import restore_carried, restore_learner, save_checkpoint
+from agentgym_rl.training.checkpoint import restore_collector, restore_learner, save_checkpoint
 from agentgym_rl.training.collection import Collected, Collector, StepCollector
 from agentgym_rl.training.kinds import kind_weights
 from agentgym_rl.training.learner import Learner
@@ -96,7 +96,7 @@ class OnlineTrainer(ABC):
     def restore(self) -> int:
         """Restore the learner from the newest checkpoint; return its step (0 without one)."""
         done = restore_learner(self._run, self._learner)
-        self._collector.resume(done, restore_carried(self._run))
+        restore_collector(self._run, self._collector)
         return done
 
     async def train(self, *, after: int = 0) -> None:
@@ -173,7 +173,7 @@ class OnlineTrainer(ABC):
                 self._learner,
                 step=step,
                 keep=config.checkpoint.keep,
-                carried=self._collector.carried,
+                collector=self._collector.state(),
             )
         self._checkpoint_s = time.monotonic() - started
 

@@ -293,6 +293,15 @@ def test_every_mistake_is_told_at_once():
             "set one of them to 0",
         ),
         (
+            [
+                "rollout.max_staleness=1",
+                "rollout.rest_solved=2",
+                "policy_loss.importance_cap=2",
+            ],
+            "rollout.max_staleness=1 begins groups ahead",
+            "rollout.rest_solved=2 to 0",
+        ),
+        (
             ["algorithm.type=agentevol", "rollout.max_staleness=1"],
             "explores with one policy",
             "set rollout.max_staleness=0",

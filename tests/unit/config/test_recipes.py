@@ -141,12 +141,15 @@ def test_another_type_replaces_the_whole_section(tmp_path: Path):
 def test_what_only_reinforcement_learning_uses_is_not_taken_over(kind: str, tmp_path: Path):
     training = "[training]\nlr = 0.5\nupdates_per_step = 2\nepochs_per_step = 3\n"
     rewards = "[kl]\ncoef = 0.1\n[credit]\ndiscount = 0.9\n[rollout]\nmax_refills = 2\n"
+    rewards += "drop_without_spread = true\nrest_solved = 2\n"
     write(tmp_path, "first.toml", training + rewards)
     text = f'extends = "first.toml"\n[algorithm]\ntype = "{kind}"\n'
     text += 'data = "runs/a"\n' if kind == "dpo" else ""
     config = load_config(str(write(tmp_path, "second.toml", text)))
     assert (config.training.lr, config.training.updates_per_step) == (0.5, 1)
     assert config.training.epochs_per_step == (3 if kind == "agentevol" else 1)
+    assert config.rollout.rest_solved == (2 if kind == "agentevol" else 0)
+    assert not config.rollout.drop_without_spread
     own = write(tmp_path, "third.toml", text + "[kl]\ncoef = 0.1\n")
     with pytest.raises(ConfigError, match=r"kl\.coef=0\.1: only reinforcement learning"):
         load_config(str(own))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from agentgym_rl.config import EnvConfig
 from agentgym_rl.rollout.tasks import (
     EpochSampler,
+    RestingSampler,
     evaluation_tasks,
     select_tasks,
     tasks_per_category,
@@ -131,3 +133,49 @@ def test_a_number_of_tasks_of_each_category_is_drawn_in_order():
     assert Counter(task.category for task in drawn) == {"small": 2, "large": 2}
     assert drawn == tasks_per_category(TASKS, 2, seed=0)
     assert tasks_per_category(TASKS, 99, seed=0) == TASKS
+
+
+def make_tasks(number: int) -> list[Task]:
+    return [Task("counting", "train", index) for index in range(number)]
+
+
+def test_without_solved_tasks_a_resting_sampler_is_an_epoch_sampler():
+    tasks = make_tasks(7)
+    resting, plain = RestingSampler(tasks, seed=3, rest=2), EpochSampler(tasks, seed=3)
+    for step in range(1, 10):
+        assert resting.take(4) == plain.take(step, 4)
+    assert resting.num_resting == 0
+
+
+@pytest.mark.parametrize("rest", [1, 3])
+def test_a_solved_task_misses_as_many_epochs_as_it_rests(rest: int):
+    tasks = make_tasks(10)
+    sampler = RestingSampler(tasks, seed=0, rest=rest)
+    assert tasks[4] in sampler.take(10)  # the first epoch, whole; the next one has begun
+    sampler.let_rest([tasks[4]])
+    assert sampler.num_resting == 1
+    for _ in range(rest + 1):
+        assert tasks[4] not in sampler.take(9)
+    assert sampler.num_resting == 0
+    assert tasks[4] in sampler.take(10)
+
+
+def test_a_step_takes_tasks_that_rest_when_there_are_not_enough_others():
+    tasks = make_tasks(5)
+    sampler = RestingSampler(tasks, seed=0, rest=100)
+    sampler.take(5)
+    sampler.let_rest(tasks[:4])
+    taken = sampler.take(3)
+    assert taken[0] == tasks[4], "the one that is awake, then the others as they come"
+    assert len(set(taken)) > 1
+
+
+def test_a_resting_sampler_goes_on_from_its_state():
+    tasks = make_tasks(12)
+    sampler, other = (RestingSampler(tasks, seed=5, rest=2) for _ in range(2))
+    sampler.take(7)
+    sampler.let_rest(tasks[2:9])
+    other.load_state(json.loads(json.dumps(sampler.state())))
+    for _ in range(6):
+        assert other.take(5) == sampler.take(5)
+        assert other.num_resting == sampler.num_resting

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -80,11 +81,13 @@ def make_config(
     tasks_per_step: int = 2,
     max_staleness: int = 1,
     drop_without_spread: bool = False,
+    rest_solved: int = 0,
 ) -> RunConfig:
     return RunConfig(
         algorithm=GRPOConfig(group_size=2),
         rollout=RolloutConfig(
             drop_without_spread=drop_without_spread,
+            rest_solved=rest_solved,
             max_staleness=max_staleness,
             max_tokens=500,
             max_tokens_per_round=16,
@@ -216,6 +219,33 @@ async def test_groups_whose_rewards_are_equal_can_be_left_out(policy: Policy, ma
     await collector.aclose()
 
 
+async def test_solved_tasks_rest_also_after_a_resumption(policy: Policy):
+    config = make_config(tasks_per_step=3, max_staleness=0, rest_solved=1)
+    # Task number n has goal n + 1, so that every group of the first is solved and no other.
+    tasks = TASKS[:6]
+
+    async def make() -> StepCollector:
+        actors = await make_actors(WatchedSource(), KeyedEngine(["add 1"]))
+        return StepCollector(config, policy, actors, tasks)
+
+    collector, got = await make(), list[list[str]]()
+    for step in range(1, 9):
+        collected = await collector.collect(step, max_rounds=1)
+        got.append([group.task.id for group in collected.groups])
+        if step == 3:
+            state = json.loads(json.dumps(collector.state()))
+            collector = await make()
+            collector.resume(3, state)
+    whole = await make()
+    assert got == [
+        [group.task.id for group in (await whole.collect(step, max_rounds=1)).groups]
+        for step in range(1, 9)
+    ]
+    counts = Counter(task for ids in got for task in ids)
+    assert counts[tasks[0].id] < min(counts[task.id] for task in tasks[1:])
+    assert collected.metrics["rollout/tasks_resting"] in (0, 1)
+
+
 async def test_without_delays_episodes_are_those_of_a_run_that_waits(policy: Policy):
     words = ["add 1", "add 2", "bad"]
     collector = await make_collector(policy, KeyedEngine(words), steps=1, tasks_per_step=4)
@@ -235,16 +265,16 @@ async def test_a_resumed_run_begins_anew_what_had_begun(policy: Policy):
     got = list[Task]()
     for step in (1, 2):
         got += [group.task for group in (await first.collect(step, max_rounds=4)).groups]
-    carried = first.carried
-    assert len(carried) == 1
+    state = json.loads(json.dumps(first.state()))
+    assert len(state["carried"]) == 1
     await first.aclose()
     second = await make_collector(policy, UnevenEngine(1), steps=4, tasks_per_step=3)
-    second.resume(2, carried)
+    second.resume(2, state)
     for step in (3, 4):
         got += [group.task for group in (await second.collect(step, max_rounds=4)).groups]
     planned = [task for step in range(1, 5) for task in second._tasks.take(step, 3)]
     assert Counter(got) == Counter(planned)
-    assert second.carried == []
+    assert second.state() == {}
     await second.aclose()
 
 
