@@ -31,8 +31,6 @@ def endless_policy() -> Policy:
         hidden_size=32,
         num_layers=2,
         num_heads=4,
-        num_kv_heads=2,
-        intermediate_size=64,
         max_context=MAX_CONTEXT,
     )
     model = build_tiny_model(config, tokenizer, seed=0).eval()

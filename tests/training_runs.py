@@ -26,8 +26,8 @@ levels = ["GoToRedBallNoDists"]
 [model]
 path = "tiny"
 device = "cpu"
-tiny = { vocab_size = 320, hidden_size = 32, num_layers = 1, num_heads = 2, num_kv_heads = 1, \
-intermediate_size = 64, max_context = 512 }
+tiny = { vocab_size = 320, hidden_size = 32, num_layers = 1, num_heads = 2, \
+max_context = 512 }
 
 [agent]
 format = "direct"

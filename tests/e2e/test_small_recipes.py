@@ -17,7 +17,6 @@ QUICK = (
     "eval.tasks=2",
     "eval.every=0",
     "model.tiny.hidden_size=32",
-    "model.tiny.intermediate_size=64",
 )
 ONLINE = (*QUICK, "training.tasks_per_step=2", "warm_start.steps=2", "warm_start.num_demos=4")
 SUPERVISED = (*QUICK, "algorithm.num_demos=4", "training.warmup_steps=0")

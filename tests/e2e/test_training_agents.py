@@ -22,8 +22,6 @@ TINY = {
     "hidden_size": 32,
     "num_layers": 1,
     "num_heads": 2,
-    "num_kv_heads": 1,
-    "intermediate_size": 64,
     "max_context": 1024,
 }
 RUN: dict[str, object] = {

@@ -69,6 +69,3 @@ class AdaptiveRoundsConfig(BaseConfig):
 
     min_gain: float = Field(default=0.01, ge=0, le=1)
     """Success is saturated when a window gains less than this on the window before."""
-
-    max_truncated: float = Field(default=0.8, gt=0, le=1)
-    """Truncation dominates when more than this share of a window's episodes is cut by a limit."""

@@ -65,23 +65,17 @@ class TinyModelConfig(BaseConfig):
     """Transformer blocks."""
 
     num_heads: int = Field(default=4, ge=1)
-    """Attention heads; they share the width."""
-
-    num_kv_heads: int = Field(default=2, ge=1)
-    """Heads of keys and values, each shared by several attention heads."""
-
-    intermediate_size: int = Field(default=384, ge=16)
-    """Width of the feed-forward layers."""
+    """Attention heads; they share the width, and two of them keys and values."""
 
     max_context: int = Field(default=2048, ge=64)
     """Longest sequence the model accepts."""
 
     @model_validator(mode="after")
     def _check_heads(self) -> TinyModelConfig:
-        if self.num_heads % self.num_kv_heads or self.hidden_size % (2 * self.num_heads):
+        if self.hidden_size % (2 * self.num_heads):
             raise ValueError(
-                f"num_heads={self.num_heads} must be a multiple of num_kv_heads="
-                f"{self.num_kv_heads}, and hidden_size={self.hidden_size} of 2 * num_heads"
+                f"hidden_size={self.hidden_size} must be a multiple of 2 * num_heads, which is "
+                f"{2 * self.num_heads}"
             )
         return self
 

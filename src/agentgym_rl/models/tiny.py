@@ -6,6 +6,7 @@ works with the tiny model works with a large one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -51,10 +52,10 @@ def build_tiny_model(
     hf_config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=config.hidden_size,
-        intermediate_size=config.intermediate_size,
+        intermediate_size=3 * config.hidden_size,
         num_hidden_layers=config.num_layers,
         num_attention_heads=config.num_heads,
-        num_key_value_heads=config.num_kv_heads,
+        num_key_value_heads=config.num_heads // math.gcd(config.num_heads, 2),
         head_dim=config.hidden_size // config.num_heads,
         max_position_embeddings=config.max_context,
         tie_word_embeddings=True,

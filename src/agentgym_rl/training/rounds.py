@@ -19,6 +19,9 @@ from agentgym_rl.config import (
 )
 from agentgym_rl.runs.folder import Metrics
 
+_MAX_TRUNCATED = 0.8
+"""Truncation dominates when more than this share of a window's episodes is cut by a limit."""
+
 
 class RoundScheduler(ABC):
     """Tells how many rounds an episode may have."""
@@ -89,7 +92,7 @@ class AdaptiveRoundsScheduler(RoundScheduler):
         if len(steps) < window:
             return False
         cut = fmean(line["rollout/truncated_rate"] for line in steps[-window:])
-        if cut > self._config.max_truncated:
+        if cut > _MAX_TRUNCATED:
             return True
         if len(steps) < 2 * window:
             return False

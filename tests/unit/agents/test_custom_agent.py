@@ -20,7 +20,7 @@ RUN = {
     "model": {
         "device": "cpu",
         "tiny": {"vocab_size": 320, "hidden_size": 32, "num_layers": 1, "num_heads": 2,
-                 "num_kv_heads": 1, "intermediate_size": 64, "max_context": 512},
+                 "max_context": 512},
     },
     "agent": {"type": TYPE, "format": "direct", "include_instructions": False},
     "rollout": {"max_tokens_per_round": 8, "max_tokens": 256},

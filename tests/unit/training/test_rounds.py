@@ -63,7 +63,7 @@ def history(success: list[float], truncated: float | list[float] = 0.0) -> list[
     ]
 
 
-ADAPTIVE = AdaptiveRoundsConfig(rounds=(5, 10, 20), window=2, min_gain=0.1, max_truncated=0.75)
+ADAPTIVE = AdaptiveRoundsConfig(rounds=(5, 10, 20), window=2, min_gain=0.1)
 
 
 def limits(lines: list[Metrics]) -> list[int]:

@@ -49,8 +49,7 @@ def forged_episode() -> Episode:
 
 def tiny_policy() -> Policy:
     shape = {"vocab_size": 320, "hidden_size": 32, "num_layers": 1, "num_heads": 2}
-    rest = {"num_kv_heads": 1, "intermediate_size": 64, "max_context": 2048}
-    config = ModelConfig.model_validate({"path": "tiny", "device": "cpu", "tiny": shape | rest})
+    config = ModelConfig.model_validate({"path": "tiny", "device": "cpu", "tiny": shape})
     return load_policy(config, seed=0, texts=lambda: ["turn left", "go to the red ball"] * 20)
 
 
