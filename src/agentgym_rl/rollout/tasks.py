@@ -50,6 +50,8 @@ class RestingSampler:
         self._numbers = {task.id: number for number, task in enumerate(tasks)}
         self._place = 0
         """How many places of the endless order have been passed."""
+        self._taken_in: dict[int, int] = {}
+        """The epoch in which a task was last taken, by its number."""
         self._wakes: dict[int, int] = {}
         """The epoch in which a task comes again, by its number."""
 
@@ -65,13 +67,14 @@ class RestingSampler:
             is_urgent = self._place - first >= len(self._tasks)
             if is_urgent or self._wakes.get(task, 0) <= self._epoch:
                 taken.append(self._tasks[task])
+                self._taken_in[task] = self._epoch
             self._place += 1
         return taken
 
     def let_rest(self, tasks: Iterable[Task]) -> None:
-        """Leave solved tasks out for a while."""
-        wakes = self._epoch + 1 + self._rest
-        self._wakes |= {self._numbers[task.id]: wakes for task in tasks}
+        """Leave solved tasks out of the epochs after that in which they were taken."""
+        numbers = [self._numbers[task.id] for task in tasks]
+        self._wakes |= {number: self._taken_in[number] + 1 + self._rest for number in numbers}
 
     def state(self) -> dict[str, object]:
         """Return what `load_state` needs to go on, as JSON has it."""

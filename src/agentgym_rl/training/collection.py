@@ -137,13 +137,11 @@ class StepCollector(Collector):
             missing = number - len(kept)
             if missing <= 0:
                 break
-            place = (step - 1) * rollout.max_refills + refill
-            tasks = self._refill_tasks.take(place, number)[:missing]
+            tasks = self._tasks_of_refill(step, refill, missing)
             more = await self._collect(tasks, ("refill", step, refill), max_rounds)
             groups, kept = groups + more, kept + self._to_learn_from(self._keep(more))
         metrics = dict[str, float]()
         if self._resting:
-            self._resting.let_rest(group.task for group in groups if group.is_solved)
             metrics["rollout/tasks_resting"] = float(self._resting.num_resting)
         return Collected(groups, kept, num_refilled=len(groups) - num_first, metrics=metrics)
 
@@ -161,11 +159,17 @@ class StepCollector(Collector):
                 await asyncio.sleep(pause_s)
         raise all_failed(step, groups)
 
+    def _tasks_of_refill(self, step: int, refill: int, missing: int) -> list[Task]:
+        if self._resting:
+            return self._resting.take(missing)
+        place = (step - 1) * self._config.rollout.max_refills + refill
+        return self._refill_tasks.take(place, self._num_groups)[:missing]
+
     async def _collect(
         self, tasks: Sequence[Task], noise: tuple[str | int, ...], max_rounds: int
     ) -> list[Group]:
         config = self._config
-        return await collect(
+        groups = await collect(
             tasks,
             self._actors,
             self._limits(max_rounds),
@@ -175,6 +179,9 @@ class StepCollector(Collector):
             max_concurrency=config.rollout.max_concurrency,
             on_episode=self._on_episode,
         )
+        if self._resting:
+            self._resting.let_rest(group.task for group in groups if group.is_solved)
+        return groups
 
 
 def all_failed(step: int, groups: Sequence[Group]) -> RunError:

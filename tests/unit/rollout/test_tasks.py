@@ -148,16 +148,19 @@ def test_without_solved_tasks_a_resting_sampler_is_an_epoch_sampler():
 
 
 @pytest.mark.parametrize("rest", [1, 3])
-def test_a_solved_task_misses_as_many_epochs_as_it_rests(rest: int):
+@pytest.mark.parametrize("number", [9, 10, 11])
+def test_a_solved_task_misses_as_many_epochs_as_it_rests(rest: int, number: int):
+    # The step that solves it ends in its epoch, with it, or in the next one.
     tasks = make_tasks(10)
+    order = EpochSampler(tasks, seed=0).take(1, 10 * (rest + 2))
     sampler = RestingSampler(tasks, seed=0, rest=rest)
-    assert tasks[4] in sampler.take(10)  # the first epoch, whole; the next one has begun
-    sampler.let_rest([tasks[4]])
+    solved = sampler.take(number)[4]
+    sampler.let_rest([solved])
     assert sampler.num_resting == 1
-    for _ in range(rest + 1):
-        assert tasks[4] not in sampler.take(9)
+    later = enumerate(order[number:], start=number)
+    expected = [task for place, task in later if task != solved or place // 10 > rest]
+    assert [sampler.take(1)[0] for _ in expected] == expected
     assert sampler.num_resting == 0
-    assert tasks[4] in sampler.take(10)
 
 
 def test_a_step_takes_tasks_that_rest_when_there_are_not_enough_others():
@@ -173,8 +176,7 @@ def test_a_step_takes_tasks_that_rest_when_there_are_not_enough_others():
 def test_a_resting_sampler_goes_on_from_its_state():
     tasks = make_tasks(12)
     sampler, other = (RestingSampler(tasks, seed=5, rest=2) for _ in range(2))
-    sampler.take(7)
-    sampler.let_rest(tasks[2:9])
+    sampler.let_rest(sampler.take(7))
     other.load_state(json.loads(json.dumps(sampler.state())))
     for _ in range(6):
         assert other.take(5) == sampler.take(5)

@@ -22,6 +22,7 @@ from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.errors import EngineError, RunError
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.statistics import has_spread
+from agentgym_rl.rollout.tasks import EpochSampler
 from agentgym_rl.training import carrying
 from agentgym_rl.training.carrying import CarryingCollector
 from agentgym_rl.training.collection import Collected, StepCollector
@@ -82,12 +83,14 @@ def make_config(
     max_staleness: int = 1,
     drop_without_spread: bool = False,
     rest_solved: int = 0,
+    max_refills: int = 0,
 ) -> RunConfig:
     return RunConfig(
         algorithm=GRPOConfig(group_size=2),
         rollout=RolloutConfig(
             drop_without_spread=drop_without_spread,
             rest_solved=rest_solved,
+            max_refills=max_refills,
             max_staleness=max_staleness,
             max_tokens=500,
             max_tokens_per_round=16,
@@ -244,6 +247,21 @@ async def test_solved_tasks_rest_also_after_a_resumption(policy: Policy):
     counts = Counter(task for ids in got for task in ids)
     assert counts[tasks[0].id] < min(counts[task.id] for task in tasks[1:])
     assert collected.metrics["rollout/tasks_resting"] in (0, 1)
+
+
+async def test_refills_leave_tasks_that_rest_alone(policy: Policy):
+    config = make_config(tasks_per_step=2, max_staleness=0, rest_solved=1, max_refills=1)
+    # No group has spread, so that every step is refilled; the first task alone is solved.
+    tasks = TASKS[:9]
+    actors = await make_actors(WatchedSource(), KeyedEngine(["add 1"]))
+    collector, taken = StepCollector(config, policy, actors, tasks), list[Task]()
+    for step in range(1, 7):
+        collected = await collector.collect(step, max_rounds=1)
+        assert collected.num_refilled == 2
+        taken += [group.task for group in collected.groups]
+    order = enumerate(EpochSampler(tasks, seed=config.seed).take(1, 27))
+    expected = [task for place, task in order if task != tasks[0] or place // 9 != 1]
+    assert taken == expected[: len(taken)]
 
 
 async def test_without_delays_episodes_are_those_of_a_run_that_waits(policy: Policy):
