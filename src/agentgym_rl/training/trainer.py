@@ -214,12 +214,18 @@ class RLTrainer(OnlineTrainer):
         )
 
     def learn(self, step: int, collected: Collected) -> Metrics:
+        """Make the step's updates, then renew the reference if that is due."""
+        metrics = self._update(step, collected.kept) if collected.kept else dict(NOTHING_LEARNED)
+        refresh_every = self._config.kl.refresh_every
+        if refresh_every and step % refresh_every == 0:
+            self._learner.refresh_reference()
+        return metrics
+
+    def _update(self, step: int, groups: Sequence[Group]) -> Metrics:
         """Make the step's updates; return the means of their metrics."""
-        if not collected.kept:
-            return dict(NOTHING_LEARNED)
         config, started = self._config, time.monotonic()
         self._algorithm.prepare(self._history)
-        batch = self._algorithm.advantages(self._learner.score(collected.kept))
+        batch = self._algorithm.advantages(self._learner.score(groups))
         scored_s = {"time/score_s": time.monotonic() - started}
         self._traces.add(item for group in batch.groups for item in group)
         parts = [
@@ -237,8 +243,6 @@ class RLTrainer(OnlineTrainer):
             for part in parts
             if any(item.num_tokens for item in part)
         ]
-        if config.kl.refresh_every and step % config.kl.refresh_every == 0:
-            self._learner.refresh_reference()
         if not reports:
             return batch.metrics | NOTHING_LEARNED | scored_s
         metrics = mean_report(reports)
