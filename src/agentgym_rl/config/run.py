@@ -262,6 +262,11 @@ class RunConfig(BaseConfig):
                 "kl.refresh_every does not go with lora.rank: the reference is the policy without "
                 "its adapter; set one of them to 0"
             )
+        if self.policy_loss.entropy_target and not self.policy_loss.entropy_coef:
+            raise ValueError(
+                f"policy_loss.entropy_target={self.policy_loss.entropy_target} has no bonus that "
+                "could fade; set policy_loss.entropy_coef above 0, or policy_loss.entropy_target=0"
+            )
         if 0 < self.policy_loss.dual_clip <= 1:
             raise ValueError(
                 f"policy_loss.dual_clip={self.policy_loss.dual_clip} would clip what is not off "

@@ -252,6 +252,11 @@ def test_every_mistake_is_told_at_once():
             "kl.refresh_every=3 has no reference to refresh",
             "set kl.coef above 0",
         ),
+        (
+            ["policy_loss.entropy_target=0.4"],
+            "policy_loss.entropy_target=0.4 has no bonus that could fade",
+            "set policy_loss.entropy_coef above 0",
+        ),
         (["policy_loss.dual_clip=0.5"], "policy_loss.dual_clip=0.5", "set it above 1"),
         (
             ["policy_loss.dual_clip=3", "policy_loss.objective=cispo"],
