@@ -83,7 +83,7 @@ def _entropy_collapse(curves: Curves) -> Finding | None:
         f"The policy's entropy fell from {ends[0]:.3g} to {ends[1]:.3g} nats a token: its samples "
         "of a task are nearly the same, so groups have little to compare"
         + (", and success did not rise with it." if is_bad else ". Success rose meanwhile.")
-        + " Lower training.lr, add a KL penalty, or raise rollout.temperature.",
+        + " Set policy_loss.entropy_coef and policy_loss.entropy_target, or lower training.lr.",
         curves.late_steps,
     )
 
@@ -96,13 +96,14 @@ def _flat_groups(curves: Curves) -> Finding | None:
     why = "nearly all episodes succeed" if late > 0.8 else "nearly all episodes fail"
     if 0.2 <= late <= 0.8:
         why = "episodes of one task end alike, though tasks differ"
+    tasks = "harder" if late > 0.8 else "easier" if late < 0.2 else "other"
+    rest = ", rollout.rest_solved" if late > 0.5 else ""
     return Finding(
         "warn" if late > 0.8 else "bad",
         "Groups without spread",
         f"In {ends[1]:.0%} of the groups all episodes have the same reward ({why}), so they teach "
-        "nothing. Choose "
-        + ("harder" if late > 0.8 else "easier" if late < 0.2 else "other")
-        + " tasks, a larger algorithm.group_size, or rollout.max_refills.",
+        f"nothing. Choose {tasks} tasks{rest}, a larger algorithm.group_size, or more "
+        "training.tasks_per_step with rollout.drop_without_spread.",
         curves.late_steps,
     )
 

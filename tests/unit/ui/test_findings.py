@@ -50,6 +50,14 @@ def test_a_rule_finds_what_it_looks_for(columns: dict, title: str, severity: str
     assert titles(**columns)[title] == severity
 
 
+@pytest.mark.parametrize(("success_rate", "rests"), [(0.0, False), (0.9, True)])
+def test_tasks_should_rest_only_where_they_are_solved(success_rate: float, rests: bool):
+    columns = {"flat_groups": [0.9] * 10, "success_rate": [success_rate] * 10}
+    (finding,) = findings(Curves(STEPS, columns))
+    assert "rollout.drop_without_spread" in finding.text
+    assert ("rollout.rest_solved" in finding.text) is rests
+
+
 def test_a_healthy_run_has_only_good_news():
     healthy = titles(
         success_rate=ramp(0.1, 0.8),
