@@ -148,7 +148,8 @@ def test_a_mistake_is_one_line_that_names_it(words: tuple[str, ...], told: tuple
 def test_doctor_names_what_is_here_and_how_to_get_the_rest():
     done = agentgym("doctor")
     assert done.status == 0, done.stderr
-    for word in ("Python", "torch", "GPU", "vllm", "Java", "browser", "sciworld"):
+    machine = ("Python", "torch", "GPU", "C compiler", "Java", "browser")
+    for word in (*machine, "flash-attn-4", "peft", "gguf", "vllm", "sciworld"):
         assert word in done.stdout
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import shutil
@@ -50,7 +49,11 @@ def examine() -> list[Finding]:
         Finding("Python", True, f"{platform.python_version()}, {os.cpu_count()} cores"),
         _guarded("torch", _torch),
         _guarded("GPU", _gpu),
-        _package("vllm", "only a native engine without it", "pip install vllm"),
+        _compiler(),
+        _package("flash-attn-4", "torch's own attention kernels, slower", "flash4"),
+        _package("peft", "no lora.rank above 0", "lora"),
+        _package("gguf", "no model.path of a GGUF file", "gguf"),
+        _package("vllm", "no engine.type=vllm but with engine.python or engine.url", "vllm"),
         _java(),
         _browser(),
         *(_environment(name) for name in registry.BUILTIN),
@@ -81,10 +84,19 @@ def _gpu() -> Finding:
     return Finding("GPU", True, names)
 
 
-def _package(name: str, absence: str, remedy: str) -> Finding:
-    if importlib.util.find_spec(name) is None:
-        return Finding(name, False, absence, remedy)
-    return Finding(name, True, metadata.version(name))
+def _compiler() -> Finding:
+    for name in ("cc", "gcc", "clang"):
+        if path := shutil.which(name):
+            return Finding("C compiler", True, path)
+    remedy = "on Debian: apt-get install gcc"
+    return Finding("C compiler", False, "neither training.compile nor a GPU's kernels", remedy)
+
+
+def _package(name: str, absence: str, extra: str) -> Finding:
+    try:
+        return Finding(name, True, metadata.version(name))
+    except metadata.PackageNotFoundError:
+        return Finding(name, False, absence, f"pip install 'agentgym-rl[{extra}]'")
 
 
 def _java() -> Finding:
