@@ -97,7 +97,14 @@ def supervised_config(config: RunConfig) -> RunConfig:
                     "epochs_per_step": 1,
                 }
             ),
-            "rollout": config.rollout.model_copy(update={"max_refills": 0, "max_staleness": 0}),
+            "rollout": config.rollout.model_copy(
+                update={
+                    "rest_solved": 0,
+                    "drop_without_spread": False,
+                    "max_refills": 0,
+                    "max_staleness": 0,
+                }
+            ),
             "agent": config.agent.model_copy(update={"train": KindWeightsConfig()}),
             "credit": CreditConfig(),
             "policy_loss": PolicyLossConfig(),
