@@ -111,7 +111,7 @@ def _browser() -> Finding:
         if path := shutil.which(name):
             return Finding("browser", True, path)
     remedy = "on Debian: apt-get install chromium-headless-shell"
-    return Finding("browser", False, "web navigation cannot run", remedy)
+    return Finding("browser", False, "the tests of the web UI are skipped", remedy)
 
 
 def _environment(name: str) -> Finding:
