@@ -39,7 +39,6 @@ _Result = TypeVar("_Result")
 
 NOTHING_LEARNED: Metrics = {
     "train/loss": 0.0,
-    "train/entropy": 0.0,
     "train/kl": 0.0,
     "train/logprob_diff": 0.0,
     "train/clip_fraction": 0.0,
@@ -47,7 +46,8 @@ NOTHING_LEARNED: Metrics = {
     "train/updates_skipped": 1.0,
     "train/lr": 0.0,
 }
-"""Of a step whose groups all lack spread, or whose episodes are all masked."""
+"""Of a step whose groups all lack spread, or whose episodes are all masked: how little was changed.
+Of what nobody has looked at, as the entropy, it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
