@@ -15,6 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from agentgym_rl.errors import ConfigError
+
+_PACKAGE = "flash-attn-4"
 _HEAD_DIMS = (64, 96, 128)
 _CAPABILITIES = (9, 10)
 
@@ -47,7 +50,7 @@ def attend_flash4(
 @cache
 def _is_installed() -> bool:
     try:
-        metadata.distribution("flash-attn-4")
+        metadata.distribution(_PACKAGE)
     except metadata.PackageNotFoundError:
         return False
     return True
@@ -55,7 +58,14 @@ def _is_installed() -> bool:
 
 @cache
 def _kernels() -> Any:
-    return import_module("flash_attn.cute.interface")
+    try:
+        return import_module("flash_attn.cute.interface")
+    except Exception as error:
+        raise ConfigError(
+            f"{_PACKAGE} is installed and cannot be loaded ({type(error).__name__}: {error}); "
+            'install what fits together, pip install "agentgym-rl[flash4]", or do without: '
+            f"pip uninstall {_PACKAGE}"
+        ) from error
 
 
 @torch.library.custom_op("agentgym::flash4_forward", mutates_args=())

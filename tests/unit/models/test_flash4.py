@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 import varlen_on_cpu
+from agentgym_rl.errors import ConfigError
 from agentgym_rl.models import attention, flash4
 from agentgym_rl.models.attention import attend_causal, attend_varlen
 
@@ -89,6 +90,15 @@ def test_output_and_gradients_are_those_of_one_sequence_at_a_time(compiles: bool
         torch.autograd.grad(out, heads, grad), torch.autograd.grad(exact, heads, grad), strict=True
     ):
         assert torch.allclose(mine, theirs, atol=1e-5)
+
+
+def test_a_package_that_does_not_load_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(flash4, "import_module", lambda _: [].cutlass)
+    query, key, value = (heads.detach().transpose(0, 1) for heads in random_heads()[:3])
+    with pytest.raises(
+        ConfigError, match=r"AttributeError.*\[flash4\].*pip uninstall flash-attn-4"
+    ):
+        flash4.attend_flash4(query, key, value, BORDERS, max_length=9, scale=SCALE)
 
 
 def test_a_cpu_has_no_such_kernels():
