@@ -39,7 +39,7 @@ from agentgym_rl.engines.paged_pass import CacheShape
 from agentgym_rl.engines.paged_runner import PagedRunner, RunnerOptions
 from agentgym_rl.engines.pages import PAGE_SIZE, pages_for
 from agentgym_rl.envs.client.local import LocalEnvSource
-from agentgym_rl.errors import ConfigError
+from agentgym_rl.errors import ConfigError, RunError
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.forward import action_logprobs
 from agentgym_rl.models.loading import DTYPES, Policy, load_pretrained
@@ -254,6 +254,8 @@ async def measure_episodes(
         )  # fmt: skip
         seconds = time.perf_counter() - started
         episodes = [episode for group in groups for episode in group.completed]
+        if not episodes:
+            raise RunError(f"every episode failed, the first with: {groups[0].episodes[0].error}")
         samples = [sample for episode in episodes for sample in episode.samples]
         num_tokens = sum(sample.num_action_tokens for sample in samples)
         speeds.append(num_tokens / seconds)
