@@ -293,5 +293,5 @@ class Group:
 
     @property
     def is_solved(self) -> bool:
-        """Whether every completed episode succeeded, and there is one."""
-        return bool(self.completed) and all(episode.success for episode in self.completed)
+        """Whether every episode succeeded."""
+        return all(episode.success for episode in self.episodes)

@@ -133,12 +133,11 @@ class TrainingDisplay(Progress):
 
     def _rates(self) -> Table:
         metrics, table = self._metrics, Table.grid(padding=(0, 3))
-        entropy = metrics.get("train/entropy")
         table.add_row(
             f"success {metrics['rollout/success_rate']:.0%}",
             f"reward {metrics['rollout/reward_mean']:.2f}",
             f"rounds {metrics['rollout/rounds_mean']:.1f} of {metrics['rollout/max_rounds']:.0f}",
-            "nothing learned" if entropy is None else f"entropy {entropy:.2f}",
+            f"entropy {metrics['train/entropy']:.2f}",
             f"{metrics['rollout/tokens_per_s']:.0f} tokens/s",
             f"{metrics['time/step_s']:.1f} s a step",
             f"{metrics['rollout/episodes_failed']:.0f} failed",

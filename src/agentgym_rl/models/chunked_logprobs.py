@@ -21,7 +21,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from agentgym_rl.models import fused_logprobs
 from agentgym_rl.models.compilation import is_compiling
 
-MAX_LOGITS = 2**27
+_MAX_LOGITS_ON_CPU = 2**27
 """Most logits of a chunk. Smaller chunks save little, since a gradient as large as the head is
 there anyway, and take longer, since each adds to that gradient."""
 
@@ -54,7 +54,7 @@ def chunked_logprobs(
     weights = [weight for weight in head.parameters() if weight.requires_grad]
     if not max_logits:
         num_weights = sum(weight.numel() for weight in weights)
-        max_logits = _max_logits_on_gpu(num_weights) if hidden_AH.is_cuda else MAX_LOGITS
+        max_logits = _max_logits_on_gpu(num_weights) if hidden_AH.is_cuda else _MAX_LOGITS_ON_CPU
     rows = max(1, max_logits // int(model.config.get_text_config().vocab_size))
     rows = max(_ROWS_STEP, rows // _ROWS_STEP * _ROWS_STEP)
     how = _How(head, rows, temperature, is_compiling(model))

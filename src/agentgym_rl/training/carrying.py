@@ -27,12 +27,14 @@ from agentgym_rl.training.collection import (
     PAUSES_S,
     Collected,
     Collector,
-    GroupPlace,
     all_failed,
 )
 from agentgym_rl.types import Episode, Group, Task
 
 logger = logging.getLogger(__name__)
+
+GroupPlace = tuple[int, int]
+"""The step that a group was planned for, from 1, and its place among that step's, from 0."""
 
 
 @dataclass(frozen=True, slots=True)

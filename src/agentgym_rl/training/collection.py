@@ -28,9 +28,6 @@ logger = logging.getLogger(__name__)
 PAUSES_S = (3.0, 15.0)
 """Waits before a step whose episodes all failed is tried again."""
 
-GroupPlace = tuple[int, int]
-"""The step that a group was planned for, from 1, and its place among that step's, from 0."""
-
 
 @dataclass(frozen=True, slots=True)
 class Collected:

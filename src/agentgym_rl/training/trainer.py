@@ -39,6 +39,7 @@ _Result = TypeVar("_Result")
 
 NOTHING_LEARNED: Metrics = {
     "train/loss": 0.0,
+    "train/entropy": 0.0,
     "train/kl": 0.0,
     "train/logprob_diff": 0.0,
     "train/clip_fraction": 0.0,
@@ -46,8 +47,7 @@ NOTHING_LEARNED: Metrics = {
     "train/updates_skipped": 1.0,
     "train/lr": 0.0,
 }
-"""Of a step whose groups all lack spread, or whose episodes are all masked: how little was changed.
-Of what nobody has looked at, as the entropy, it says nothing."""
+"""Of a step whose groups all lack spread, or whose episodes are all masked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,6 +116,8 @@ def _aligned(
         name: [rows.get(step, {}).get(metric) for step in steps]
         for name, metric in _METRICS.items()
     }
+    # A step that learned nothing reports an entropy of 0, which no policy that samples has.
+    metrics["entropy"] = [entropy or None for entropy in metrics["entropy"]]
     if statistics.steps:
         return statistics.columns | metrics
     # A run without stored episodes still has its metrics.

@@ -276,6 +276,8 @@ async def test_an_update_that_fails_starts_another_server(stand_in: StandIn):
 def test_vllm_must_be_there():
     with pytest.raises(ConfigError, match=r"agentgym-rl\[vllm\].*engine.python"):
         create_engine(endless_policy(), VllmEngineConfig())
+    with pytest.raises(ConfigError, match=r"engine\.python=/nowhere/python is no program; set it"):
+        create_engine(endless_policy(), VllmEngineConfig(python="/nowhere/python"))
 
 
 def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path):

@@ -400,7 +400,7 @@ def test_the_entropy_bonus_fades_towards_its_target(entropy: float | None, coef:
 def test_a_step_that_learned_nothing_says_nothing_of_the_entropy():
     shared = SharedSettings(policy_loss=PolicyLossConfig(entropy_coef=0.1, entropy_target=0.4))
     algorithm = GRPO(GRPOConfig(), shared)
-    algorithm.prepare([{"train/entropy": 0.9}, {"train/entropy": 0.1}, {"train/loss": 0.0}])
+    algorithm.prepare([{"train/entropy": 0.9}, {"train/entropy": 0.1}, {"train/entropy": 0.0}])
     group = [make_episode(1.0, 2), make_episode(0.0, 1)]
     assert algorithm.advantages([group]).metrics["train/entropy_coef"] == pytest.approx(0.075)
 

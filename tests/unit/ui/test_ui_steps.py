@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,6 +25,14 @@ def ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiClient]:
     metrics_only = make_run(root / "metrics", num_steps=8)
     for part in metrics_only.episodes.iterdir():
         part.unlink()
+    idle = make_run(root / "idle", num_steps=8)
+    lines = idle.read_metrics()
+    idle.metrics_file.write_text(
+        "".join(
+            json.dumps(line | ({"train/entropy": 0.0} if line["step"] > 5 else {})) + "\n"
+            for line in lines
+        )
+    )
     with ui_process(root) as client:
         yield client
 
@@ -65,6 +74,11 @@ def test_a_run_without_episodes_has_a_diagnosis_of_its_metrics(ui: UiClient):
     found = ui.get("diagnosis", run="metrics")
     assert found["steps"] == list(range(1, 9))
     assert "Success rises" in [finding["title"] for finding in found["findings"]]
+
+
+def test_steps_that_learned_nothing_are_no_collapse_of_entropy(ui: UiClient):
+    found = ui.get("diagnosis", run="idle")
+    assert "Entropy collapse" not in [finding["title"] for finding in found["findings"]]
 
 
 def test_parts_of_the_time_add_up(ui: UiClient):

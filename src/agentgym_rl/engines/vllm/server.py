@@ -90,6 +90,11 @@ class OwnServer(Server):
                 'engine.type=vllm needs vLLM: pip install "agentgym-rl[vllm]", or set '
                 "engine.python to the Python of an environment that has it"
             )
+        if config.python and shutil.which(config.python) is None:
+            raise ConfigError(
+                f"engine.python={config.python} is no program; set it to the Python of an "
+                "environment that has vLLM, such as /opt/vllm/bin/python"
+            )
         self._config, self._options, self._save = config, options, save
         self._log = folder / "server.log"
         self._private = Path(tempfile.mkdtemp(prefix="agentgym-vllm-"))

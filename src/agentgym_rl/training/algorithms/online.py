@@ -68,9 +68,9 @@ class OnlineAlgorithm(Algorithm):
         )
 
     def prepare(self, history: Sequence[Mapping[str, float]]) -> None:
-        # A step that had nothing to learn from reports none.
-        entropies = (line.get("train/entropy") for line in reversed(history))
-        self._policy_loss.prepare(next((found for found in entropies if found is not None), None))
+        entropies = (line["train/entropy"] for line in reversed(history))
+        # A step that had nothing to learn from reports 0.
+        self._policy_loss.prepare(next((entropy for entropy in entropies if entropy), None))
 
     @abstractmethod
     def estimate(self, group: Sequence[EpisodeTokens]) -> list[Estimate]:
