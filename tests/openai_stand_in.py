@@ -99,9 +99,11 @@ def make_app(folder: Path) -> web.Application:
         with (folder / "calls.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(body) + "\n")
         behaviour = _behaviour(folder)
-        await asyncio.sleep(float(str(behaviour.get("delay_s", 0.0))))
         if behaviour.get("errors", []) != wanted:
             wanted[:] = errors[:] = behaviour.get("errors", [])
+        # Taken on arrival: a request that sleeps may be that of a test which has ended.
+        error = errors.pop(0) if errors else None
+        await asyncio.sleep(float(str(behaviour.get("delay_s", 0.0))))
         if request.headers.get("Authorization") not in (f"Bearer {KEY}", None):
             return _error(401, "Incorrect API key provided")
         if body["model"] != MODEL:
@@ -109,8 +111,8 @@ def make_app(folder: Path) -> web.Application:
         refused = str(behaviour.get("refuses", ""))
         if refused and refused in body:
             return _error(400, f"Unsupported parameter: {refused!r} is not supported")
-        if errors:
-            status, message = errors.pop(0)
+        if error is not None:
+            status, message = error
             return _error(int(str(status)), str(message))
         num_words = sum(len(item["content"].split()) for item in body["messages"])
         if num_words > int(str(behaviour.get("max_words", 10**9))):
