@@ -16,17 +16,14 @@ from pathlib import Path
 from agentgym_rl.agents.agent import make_agent
 from agentgym_rl.config import (
     AgentEvolConfig,
-    CreditConfig,
     DPOConfig,
-    KindWeightsConfig,
-    KLConfig,
     LoraConfig,
     OnlineConfig,
     OpenAIEngineConfig,
-    PolicyLossConfig,
     RunConfig,
     SFTConfig,
     dump_config,
+    reset_idle,
 )
 from agentgym_rl.engines.create import create_engine, not_trainable
 from agentgym_rl.envs.base import EnvSpec
@@ -81,6 +78,7 @@ async def train(config: RunConfig, run: RunFolder, *, progress: Progress | None 
 def supervised_config(config: RunConfig) -> RunConfig:
     """Return the recipe of the warm start that precedes an online run."""
     warm_start = config.warm_start
+    config = reset_idle(config, "sft")
     return config.model_copy(
         update={
             "algorithm": SFTConfig(
@@ -93,26 +91,11 @@ def supervised_config(config: RunConfig) -> RunConfig:
                     "warmup_steps": warm_start.steps // 10,
                     "lr_schedule": "constant",
                     "min_lr_ratio": 0.0,
-                    "updates_per_step": 1,
-                    "epochs_per_step": 1,
                 }
             ),
-            "rollout": config.rollout.model_copy(
-                update={
-                    "rest_solved": 0,
-                    "drop_without_spread": False,
-                    "max_refills": 0,
-                    "max_staleness": 0,
-                }
-            ),
-            "agent": config.agent.model_copy(update={"train": KindWeightsConfig()}),
-            "credit": CreditConfig(),
-            "policy_loss": PolicyLossConfig(),
-            "kl": KLConfig(),
             "checkpoint": config.checkpoint.model_copy(
                 update={"every": warm_start.steps, "keep": 1}
             ),
-            "warm_start": type(warm_start)(),
             "lora": LoraConfig(),
         }
     )

@@ -15,6 +15,7 @@ from agentgym_rl.config.algorithms import (
     RLOOConfig,
     SFTConfig,
 )
+from agentgym_rl.config.idle import reset_idle
 from agentgym_rl.config.load import (
     dump_config,
     load_config,
@@ -81,4 +82,5 @@ __all__ = [
     "parse_config",
     "parse_value",
     "read_table",
+    "reset_idle",
 ]

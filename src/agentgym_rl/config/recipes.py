@@ -11,7 +11,7 @@ differs:
 
 Values replace those of the other recipe key by key; a section that names another `type` replaces
 the whole section, because settings of one type mean nothing to another. For the same reason
-nothing is taken over that only reinforcement learning uses where the algorithm becomes another.
+nothing is taken over that the recipe's own algorithm makes no use of.
 """
 
 from __future__ import annotations
@@ -21,25 +21,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
+from agentgym_rl.config.idle import idle_settings
 from agentgym_rl.errors import ConfigError, did_you_mean
 
 TomlTable: TypeAlias = dict[str, object]
-
-_OF_ADVANTAGES = (
-    ("credit",),
-    ("policy_loss",),
-    ("kl",),
-    ("rollout", "max_refills"),
-    ("rollout", "drop_without_spread"),
-)
-_REST = ("rollout", "rest_solved")
-_UPDATES, _EPOCHS = ("training", "updates_per_step"), ("training", "epochs_per_step")
-_IDLE: Mapping[object, tuple[tuple[str, ...], ...]] = {
-    "agentevol": (*_OF_ADVANTAGES, _UPDATES),
-    "sft": (*_OF_ADVANTAGES, _REST, _UPDATES, _EPOCHS),
-    "dpo": (*_OF_ADVANTAGES, _REST, _UPDATES, _EPOCHS),
-}
-"""Sections and keys outside `[algorithm]` that a type of algorithm makes no use of."""
 
 
 def find_recipe(recipe: str) -> Path:
@@ -72,13 +57,13 @@ def read_table(path: Path) -> TomlTable:
 def without_idle(table: TomlTable, algorithm: object) -> tuple[TomlTable, list[str]]:
     """Return the table without what an algorithm of this type makes no use of, and its keys."""
     kept, dropped = dict(table), list[str]()
-    for section, *keys in _IDLE.get(algorithm, ()):
+    for section, key in idle_settings(algorithm):
         inner = kept.get(section)
-        if not keys and kept.pop(section, None):
+        if not key and kept.pop(section, None):
             dropped.append(section)
-        elif keys and isinstance(inner, dict) and keys[0] in inner:
-            kept[section] = {key: value for key, value in inner.items() if key != keys[0]}
-            dropped.append(f"{section}.{keys[0]}")
+        elif isinstance(inner, dict) and key in inner:
+            kept[section] = {name: value for name, value in inner.items() if name != key}
+            dropped.append(f"{section}.{key}")
     return kept, dropped
 
 

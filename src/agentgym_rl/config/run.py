@@ -23,6 +23,7 @@ from agentgym_rl.config.algorithms import (
     SFTConfig,
 )
 from agentgym_rl.config.base import BaseConfig
+from agentgym_rl.config.idle import check_idle
 from agentgym_rl.config.rounds import (
     AdaptiveRoundsConfig,
     FixedRoundsConfig,
@@ -88,12 +89,9 @@ class RunConfig(BaseConfig):
 
     @model_validator(mode="after")
     def _check_combinations(self) -> RunConfig:
+        check_idle(self, self.algorithm.type)
         if isinstance(self.algorithm, OnlineConfig):
             self._check_online(self.algorithm)
-        else:
-            self._check_offline(self.algorithm)
-        if isinstance(self.algorithm, SFTConfig | DPOConfig | AgentEvolConfig):
-            self._check_imitation(self.algorithm.type)
         if self.rollout.max_tokens_per_round >= self.rollout.max_tokens:
             raise ValueError(
                 f"rollout.max_tokens_per_round={self.rollout.max_tokens_per_round} leaves no room "
@@ -124,47 +122,6 @@ class RunConfig(BaseConfig):
                 "lower it, or set lr_schedule=constant"
             )
 
-    def _check_imitation(self, kind: str) -> None:
-        """Refuse what would parse and then do nothing: sections that act on advantages."""
-        sections = {"credit": self.credit, "policy_loss": self.policy_loss, "kl": self.kl}
-        idle = [
-            f"{name}.{key}={value}"
-            for name, section in sections.items()
-            for key, value in section.model_dump(exclude_defaults=True).items()
-        ]
-        if idle:
-            raise ValueError(
-                f"{', '.join(idle)}: only reinforcement learning has [credit], [policy_loss] and "
-                f"[kl]; with algorithm.type={kind} leave such keys out"
-            )
-
-    def _check_offline(self, algorithm: SFTConfig | DPOConfig) -> None:
-        weights = self.agent.train.model_dump(exclude_defaults=True)
-        if weights:
-            raise ValueError(
-                f"agent.train has {weights}, but algorithm.type={algorithm.type} learns from text, "
-                "in which kinds of tokens are not told apart; leave agent.train out"
-            )
-        if self.warm_start.steps and isinstance(algorithm, SFTConfig):
-            raise ValueError(
-                f"warm_start.steps={self.warm_start.steps} is supervised learning before another "
-                "kind; with algorithm.type=sft set warm_start.steps=0 and use training.steps"
-            )
-        for key, value, idle in (
-            ("training.updates_per_step", self.training.updates_per_step, 1),
-            ("training.epochs_per_step", self.training.epochs_per_step, 1),
-            ("rollout.rest_solved", self.rollout.rest_solved, 0),
-            ("rollout.drop_without_spread", self.rollout.drop_without_spread, False),
-            ("rollout.max_refills", self.rollout.max_refills, 0),
-            ("rollout.max_staleness", self.rollout.max_staleness, 0),
-        ):
-            if value != idle:
-                raise ValueError(
-                    f"{key}={value} is about episodes that a step collects; algorithm.type="
-                    f"{algorithm.type} makes one update of algorithm.batch_size a step: set "
-                    f"{key}={idle}"
-                )
-
     def _check_online(self, algorithm: OnlineConfig) -> None:
         if self.rollout.temperature == 0:
             raise ValueError(
@@ -184,16 +141,11 @@ class RunConfig(BaseConfig):
         self._check_groups(algorithm)
         self._check_loss()
         if self.rollout.max_staleness:
-            self._check_staleness(algorithm, f"rollout.max_staleness={self.rollout.max_staleness}")
+            self._check_staleness(f"rollout.max_staleness={self.rollout.max_staleness}")
         if isinstance(algorithm, AgentEvolConfig):
             self._check_iterations(algorithm)
 
-    def _check_staleness(self, algorithm: OnlineConfig, setting: str) -> None:
-        if isinstance(algorithm, AgentEvolConfig):
-            raise ValueError(
-                f"{setting} lets episodes go on with newer weights, but an iteration of "
-                "algorithm.type=agentevol explores with one policy; set rollout.max_staleness=0"
-            )
+    def _check_staleness(self, setting: str) -> None:
         if self.rollout.max_refills:
             raise ValueError(
                 f"{setting} and rollout.max_refills={self.rollout.max_refills} both decide when a "
@@ -211,11 +163,6 @@ class RunConfig(BaseConfig):
             )
 
     def _check_iterations(self, algorithm: AgentEvolConfig) -> None:
-        if self.training.updates_per_step > 1:
-            raise ValueError(
-                "with algorithm.type=agentevol algorithm.batch_size and training.epochs_per_step "
-                "decide how many updates a step has; set training.updates_per_step=1"
-            )
         if algorithm.restart == "base" and not algorithm.accumulate:
             raise ValueError(
                 "algorithm.restart=base forgets what earlier iterations learned, and without "
@@ -224,22 +171,11 @@ class RunConfig(BaseConfig):
             )
 
     def _check_groups(self, algorithm: OnlineConfig) -> None:
-        if isinstance(algorithm, GroupRelativeConfig):
-            if self.rollout.min_group_size < 2:
-                raise ValueError(
-                    f"algorithm.type={algorithm.type} compares episodes of a group, so a group "
-                    "needs two; set rollout.min_group_size=2"
-                )
-        else:
-            for key, value, idle in (
-                ("rollout.drop_without_spread", self.rollout.drop_without_spread, "false"),
-                ("rollout.max_refills", self.rollout.max_refills, "0"),
-            ):
-                if value:
-                    raise ValueError(
-                        f"{key} drops groups whose rewards are equal, from which only grpo, rloo "
-                        f"and gigpo learn nothing; set {key}={idle}"
-                    )
+        if isinstance(algorithm, GroupRelativeConfig) and self.rollout.min_group_size < 2:
+            raise ValueError(
+                f"algorithm.type={algorithm.type} compares episodes of a group, so a group "
+                "needs two; set rollout.min_group_size=2"
+            )
         if self.credit.truncated == "bootstrap" and not isinstance(algorithm, PPOConfig):
             raise ValueError(
                 "credit.truncated=bootstrap needs a critic, which algorithm.type=ppo alone has; "

@@ -174,7 +174,7 @@ def test_every_mistake_is_told_at_once():
         ),
         (
             ["algorithm.type=reinforce_pp", "rollout.drop_without_spread=true"],
-            "rollout.drop_without_spread drops groups whose rewards are equal",
+            "rollout.drop_without_spread=true drops groups whose rewards are equal",
             "set rollout.drop_without_spread=false",
         ),
         (
@@ -209,18 +209,18 @@ def test_every_mistake_is_told_at_once():
         ),
         (
             ["algorithm.type=dpo", "algorithm.data=runs/a", "kl.coef=0.1"],
-            "kl.coef=0.1: only reinforcement learning has [credit], [policy_loss] and [kl]",
-            "with algorithm.type=dpo leave such keys out",
+            "kl.coef=0.1 acts on advantages, which only reinforcement learning has",
+            "with algorithm.type=dpo leave it out or set kl.coef=0.0",
         ),
         (
             ["algorithm.type=sft", "policy_loss.clip_high=0.28", "credit.discount=0.9"],
-            "credit.discount=0.9, policy_loss.clip_high=0.28: only reinforcement learning",
-            "with algorithm.type=sft leave such keys out",
+            "credit.discount=0.9 acts on advantages",
+            "with algorithm.type=sft leave it out or set credit.discount=1.0",
         ),
         (
             ["algorithm.type=agentevol", "credit.truncated=mask"],
-            "credit.truncated=mask: only reinforcement learning",
-            "with algorithm.type=agentevol leave such keys out",
+            "credit.truncated=mask acts on advantages",
+            "with algorithm.type=agentevol leave it out or set credit.truncated=as_is",
         ),
         (
             ["algorithm.type=sft", "training.updates_per_step=2"],
@@ -275,8 +275,8 @@ def test_every_mistake_is_told_at_once():
         ),
         (
             ["algorithm.type=sft", "warm_start.steps=5"],
-            "warm_start.steps=5 is supervised learning before another kind",
-            "set warm_start.steps=0 and use training.steps",
+            "warm_start.steps=5 is about supervised learning before another kind",
+            "set warm_start.steps=0",
         ),
         (
             ["rollout.max_staleness=1"],

@@ -151,8 +151,16 @@ def test_what_only_reinforcement_learning_uses_is_not_taken_over(kind: str, tmp_
     assert config.rollout.rest_solved == (2 if kind == "agentevol" else 0)
     assert not config.rollout.drop_without_spread
     own = write(tmp_path, "third.toml", text + "[kl]\ncoef = 0.1\n")
-    with pytest.raises(ConfigError, match=r"kl\.coef=0\.1: only reinforcement learning"):
+    with pytest.raises(ConfigError, match=r"kl\.coef=0\.1 acts on advantages"):
         load_config(str(own))
+
+
+@pytest.mark.parametrize("recipe", ["quickstart", "qwen_textcraft", "small/textcraft-grpo"])
+@pytest.mark.parametrize(
+    "kind", ["grpo", "rloo", "gigpo", "ppo", "reinforce_pp", "agentevol", "sft"]
+)
+def test_a_recipe_can_be_tried_with_another_algorithm(recipe: str, kind: str):
+    assert load_config(recipe, [f"algorithm.type={kind}"]).algorithm.type == kind
 
 
 @pytest.mark.parametrize("base", ['"self.toml"', '"other.toml"'])
