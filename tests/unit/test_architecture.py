@@ -38,7 +38,7 @@ LAYERS = (
     ("models",),
     ("envs", "runs"),
     ("config",),
-    ("types", "errors"),
+    ("types", "errors", "heap"),
     ("__init__",),
 )
 """Top to bottom. A part imports parts of lower layers only, and itself."""

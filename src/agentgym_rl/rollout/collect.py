@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from agentgym_rl.heap import spared_heap
 from agentgym_rl.rollout.episode import Cast, EpisodeRequest, run_episode
 from agentgym_rl.rollout.limits import Limits
 from agentgym_rl.types import Episode, Group, Task
@@ -34,7 +35,7 @@ async def collect(  # noqa: PLR0913 - all of these decide a collection
     Episodes of `kept` are taken as they are, and not played.
     """
     places = asyncio.Semaphore(max_concurrency)
-    return await _all_of(
+    works = (
         collect_group(
             task,
             actors,
@@ -48,6 +49,8 @@ async def collect(  # noqa: PLR0913 - all of these decide a collection
         )
         for place, task in enumerate(tasks)
     )
+    with spared_heap():
+        return await _all_of(works)
 
 
 async def collect_group(  # noqa: PLR0913 - as above

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentgym_rl.config import RunConfig
+from agentgym_rl.heap import spared_heap
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.collect import collect_group
 from agentgym_rl.rollout.episode import Actors
@@ -81,7 +82,8 @@ class CarryingCollector(Collector):
         self._begin(self._numbers_to_begin(step), step, max_rounds)
         groups: list[Group] = []
         for pause_s in (*PAUSES_S, None):
-            taken = await self._take(step)
+            with spared_heap():
+                taken = await self._take(step)
             groups = [item.work.result() for item in taken]
             if kept := self._keep(groups):
                 await self._gate.close()

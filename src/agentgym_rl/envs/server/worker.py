@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
-import gc
 import logging
 import os
 import signal
@@ -25,9 +24,8 @@ from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.server.backend import ServerLimits
 from agentgym_rl.envs.server.frames import FAILURE, STATS, Frame, FrameProtocol, encode_frame
 from agentgym_rl.envs.server.sessions import SessionStore
+from agentgym_rl.heap import spare_heap
 
-_COLLECT_EVERY = 20_000
-"""Objects made between two runs of the garbage collector; Python's own choice is 700."""
 _CLOSING_S = 2.0
 """How long environments may take to close when the server has gone."""
 
@@ -63,10 +61,7 @@ def main() -> None:
         reason = f"{type(error).__name__}: {error}".encode(errors="replace")
         connection.sendall(encode_frame(Frame(FAILURE, reason)))
         sys.exit(1)
-    # Hundreds of live episodes are a large heap, which the collector need not walk so often; what
-    # was made so far lives as long as the process.
-    gc.freeze()
-    gc.set_threshold(_COLLECT_EVERY, 20, 50)
+    spare_heap()  # what was made so far lives as long as the process
     try:
         import uvloop as loops  # optional extra of some platforms
     except ImportError:
