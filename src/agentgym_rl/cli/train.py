@@ -38,6 +38,7 @@ _MAY_CHANGE = (
     "training.gradient_checkpointing",
     "training.offload_reference",
     "model.device",
+    "rollout.max_concurrency",
     "engine.",
     "checkpoint.",
     "eval.every",

@@ -136,6 +136,7 @@ def test_more_steps_with_a_falling_rate_are_warned_about(
         "env.timeout_s=5",
         "env.url=http://127.0.0.1:1",
         "env.token_file=secret",
+        "rollout.max_concurrency=7",
     ],
 )
 def test_what_does_not_change_what_is_learned_may_change(agentgym, tmp_path: Path, override: str):
