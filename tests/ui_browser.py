@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from playwright.sync_api import Browser, Dialog, Page, expect
 VIEWPORT = {"width": 1366, "height": 768}
 PATIENCE_MS = 20_000
 """For what a busy machine does slowly; what is there already is seen at once."""
+_KEYS_MS = 4000
 
 expect.set_options(timeout=PATIENCE_MS)
 
@@ -50,6 +52,24 @@ def show(page: Page, url: str, link: str) -> None:
     """Open a deep link in a fresh document, as from a message of a colleague."""
     page.goto("about:blank")
     page.goto(f"{url}/{link}")
+
+
+def go_by_keys(page: Page, keys: str, title: str) -> None:
+    """Press keys such as "g e" until the view has come to which they lead.
+
+    A person's keys carry the time at which they were pressed. Those of a browser that is driven
+    are sent one after another, and while the page is busy come too late to belong together.
+    """
+    found = re.compile(f"^{title}")
+    for _ in range(PATIENCE_MS // _KEYS_MS):
+        for key in keys.split():
+            page.keyboard.press(key)
+        try:
+            expect(page).to_have_title(found, timeout=_KEYS_MS)
+        except AssertionError:
+            continue
+        return
+    expect(page).to_have_title(found)
 
 
 def link_of(page: Page) -> str:

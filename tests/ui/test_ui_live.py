@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 
 from agentgym_rl.runs.folder import RunFolder
 from training_runs import RECIPE
-from ui_browser import show, wait_for_points
+from ui_browser import go_by_keys, show, wait_for_points
 from ui_servers import ui_process
 
 TRAINING_S = 120
@@ -66,8 +66,7 @@ def test_a_live_run_grows_on_the_page_and_its_model_plays(page: Page, tmp_path: 
             process.send_signal(signal.SIGCONT)
             wait_for_points(page, METRIC, seen + 1)
             assert chart.evaluate("node => node.isTheSame")  # drawn anew, not made anew
-            page.keyboard.press("g")
-            page.keyboard.press("e")
+            go_by_keys(page, "g e", "Episodes")
             expect(page.locator("tbody tr").first).to_be_visible()
             assert process.wait(TRAINING_S) == 0
         _play_with_the_model(page, client.url)

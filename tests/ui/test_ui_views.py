@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from agentgym_rl.envs.babyai.env import BabyAI
-from ui_browser import link_of, num_points, show, watched_page
+from ui_browser import go_by_keys, link_of, num_points, show, watched_page
 from ui_runs import long_episode, played, write_run
 from ui_servers import make_run, ui_process
 
@@ -246,14 +246,11 @@ def test_keys_lead_everywhere_and_help_tells_them(page: Page, url: str):
         ("g t", "Time"),
         ("g p", "Play"),
     ):
-        for key in keys.split():
-            page.keyboard.press(key)
-        expect(page).to_have_title(re.compile(f"^{title}"))
+        go_by_keys(page, keys, title)
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keyboard shortcuts")).to_contain_text("Dark or light")
     page.keyboard.press("Escape")
-    page.keyboard.press("g")
-    page.keyboard.press("e")
+    go_by_keys(page, "g e", "Episodes")
     page.keyboard.press("o")
     page.keyboard.type("craft")
     page.keyboard.press("Enter")
