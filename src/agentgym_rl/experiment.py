@@ -19,13 +19,12 @@ from agentgym_rl.config import (
     DPOConfig,
     LoraConfig,
     OnlineConfig,
-    OpenAIEngineConfig,
     RunConfig,
     SFTConfig,
     dump_config,
     reset_idle,
 )
-from agentgym_rl.engines.create import create_engine, not_trainable
+from agentgym_rl.engines.create import check_engine, create_engine
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.client.base import EnvSource
 from agentgym_rl.envs.client.create import make_source
@@ -62,8 +61,7 @@ async def train(config: RunConfig, run: RunFolder, *, progress: Progress | None 
 
     The folder holds the recipe already (`RunFolder.create`).
     """
-    if isinstance(config.engine, OpenAIEngineConfig):
-        raise not_trainable(config.engine)
+    check_engine(config.engine)
     async with make_source(config.env) as source:
         spec = await source.spec()
         if config.env.url and ":" not in config.env.name and config.env.name != spec.name:

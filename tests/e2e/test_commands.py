@@ -57,6 +57,13 @@ def test_envs_lists_what_runs_here():
     assert "textcraft" in result.stdout and "babyai" in result.stdout and "yes" in result.stdout
 
 
+def test_looking_around_makes_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("AGENTGYM_CACHE", str(tmp_path))
+    assert "made at first use" in agentgym("envs").stdout
+    assert "made at first" in agentgym("doctor").stdout
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_check_passes_the_example_environment():
     result = agentgym("check", GUESS, "--tasks", 4)
     assert result.status == 0, result.stdout + result.stderr

@@ -116,8 +116,11 @@ def _browser() -> Finding:
 
 def _environment(name: str) -> Finding:
     try:
+        cls = registry.env_class(name)
+        if not cls.is_prepared():
+            return Finding(name, True, f"{cls.spec.summary}; its data are made at first use")
         registry.make(name, {}).close()
     except (AgentGymError, ValueError) as error:
         told, _, remedy = str(error).rpartition(": ")
         return Finding(name, False, told or str(error), remedy)
-    return Finding(name, True, registry.env_class(name).spec.summary)
+    return Finding(name, True, cls.spec.summary)

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from agentgym_rl.agents.agent import agent_class
 from agentgym_rl.config import (
+    AdaptiveRoundsConfig,
     EnvConfig,
     RunConfig,
     dump_config,
@@ -172,6 +173,7 @@ def _resumed(
             f"training.steps={config.training.steps}, but the run in {run_dir} has done "
             f"{num_done} steps; give a larger number, or start a new run"
         )
+    _check_past(run, config, checkpoint)
     if "training.steps" in differing and config.training.lr_schedule != "constant":
         logger.warning(
             "training.steps=%d was %d, and training.lr_schedule=%s falls over the whole run: from "
@@ -186,6 +188,27 @@ def _resumed(
 
 def _may_change() -> str:
     return ", ".join(key + "*" * key.endswith(".") for key in _MAY_CHANGE)
+
+
+def _check_past(run: RunFolder, config: RunConfig, checkpoint: Path | None) -> None:
+    """Tell what of the run's past is lost; refuse to go on where it decides what comes."""
+    if checkpoint is None:
+        return
+    if not (run.checkpoints / "latest").exists():
+        logger.warning(
+            "%s points at no checkpoint: the run goes on from %s",
+            run.checkpoints / "latest", checkpoint.name,
+        )  # fmt: skip
+    known = {int(line["step"]) for line in run.read_metrics()}
+    missing = [step for step in range(1, step_of(checkpoint.name) + 1) if step not in known]
+    if not missing:
+        return
+    told = f"{run.metrics_file} lacks {len(missing)} of the steps done, the first is {missing[0]}"
+    if isinstance(config.rounds, AdaptiveRoundsConfig):
+        raise RunError(
+            f"{told}, and rounds.type=adaptive decides by them: put the file back, or start anew"
+        )
+    logger.warning("%s: the run goes on, and its curves have a gap", told)
 
 
 def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:

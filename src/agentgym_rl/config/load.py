@@ -119,7 +119,11 @@ def _explain(error: ValidationError) -> list[str]:
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
             message = f"unknown key{_suggest(location)}"
-        elif item["type"] not in {"value_error", "missing"}:
+        elif item["type"] == "missing":
+            message = f"{message}; set {key}=..."
+        elif item["type"] == "tuple_type":
+            message = f"Input should be a list like ['a', 'b'], got {item['input']!r}"
+        elif item["type"] != "value_error":
             message = f"{message}, got {item['input']!r}"
         sentences.append(message if key == "the recipe" else f"{key}: {message}")
     return sentences

@@ -79,6 +79,11 @@ class Environment(ABC):
         return cls
 
     @classmethod
+    def is_prepared(cls) -> bool:
+        """Return whether tasks and episodes are quick to have; else the first use makes data."""
+        return True
+
+    @classmethod
     @abstractmethod
     def tasks(cls, split: str) -> Sequence[Task]:
         """Return every task of a split, in a canonical order that never depends on the machine."""

@@ -88,6 +88,8 @@ def construct(cls: type[Environment], options: Mapping[str, object]) -> Environm
         return cls(**options)
     except ModuleNotFoundError as error:
         raise _missing_package(cls.spec.name, error) from error
+    except ValueError as error:
+        raise ValueError(f"environment {cls.spec.name!r} cannot be made: {error}") from error
 
 
 def check_options(cls: type[Environment], options: Mapping[str, object]) -> None:

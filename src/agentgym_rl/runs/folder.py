@@ -120,9 +120,12 @@ class RunFolder:
         return self.checkpoints / f"step-{step}"
 
     def latest_checkpoint(self) -> Path | None:
-        """Return the newest complete checkpoint."""
+        """Return the checkpoint that `latest` points at, or where it is lost the newest."""
         latest = self.checkpoints / "latest"
-        return latest.resolve() if latest.exists() else None
+        if latest.exists():
+            return latest.resolve()
+        numbered = self._numbered_checkpoints()
+        return numbered[-1] if numbered else None
 
     def complete_checkpoint(self, written: Path, step: int, *, keep: int) -> Path:
         """Give a finished checkpoint its name, point `latest` at it, and drop old ones."""
@@ -134,13 +137,17 @@ class RunFolder:
         link.unlink(missing_ok=True)
         link.symlink_to(final.name)
         link.replace(self.checkpoints / "latest")
-        numbered = sorted(self.checkpoints.glob("step-*"), key=lambda path: step_of(path.name))
+        numbered = self._numbered_checkpoints()
         # A later one was left by a kill before `latest` pointed at it; this one takes its place.
         kept = [path for path in numbered if step_of(path.name) <= step][-keep:]
         for path in numbered:
             if path not in kept:
                 shutil.rmtree(path)
         return final
+
+    def _numbered_checkpoints(self) -> list[Path]:
+        """Return all checkpoints in order; each got its name when it was complete."""
+        return sorted(self.checkpoints.glob("step-*"), key=lambda path: step_of(path.name))
 
 
 def step_of(name: str) -> int:

@@ -144,6 +144,55 @@ def test_what_does_not_change_what_is_learned_may_change(agentgym, tmp_path: Pat
     assert agentgym("train", "--run-dir", "one", "--resume", "--dry-run", override) == 0
 
 
+def done(path: Path, num_steps: int, *overrides: str) -> RunFolder:
+    """Make the folder of a run as it is after so many steps."""
+    run = make_run(path, *overrides)
+    for step in range(1, num_steps + 1):
+        run.append_metrics({"step": step})
+    written = run.checkpoints / ".writing"
+    written.mkdir(parents=True)
+    run.complete_checkpoint(written, num_steps, keep=1)
+    return run
+
+
+def test_a_lost_link_to_the_newest_checkpoint_is_told(
+    agentgym, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    run = done(tmp_path / "one", 3)
+    assert agentgym("train", "--run-dir", "one", "--resume", "--dry-run") == 0
+    assert not caplog.records
+    (run.checkpoints / "latest").unlink()
+    assert agentgym("train", "--run-dir", "one", "--resume", "--dry-run") == 0
+    assert "points at no checkpoint: the run goes on from step-3" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["fixed", "adaptive"])
+def test_lost_metrics_are_told_and_refused_where_they_decide(
+    agentgym,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+):
+    rounds = {"fixed": "8", "adaptive": "[3,8]"}[kind]
+    run = done(tmp_path / "one", 4, f"rounds.type={kind}", f"rounds.rounds={rounds}")
+    lines = run.metrics_file.read_text().splitlines()
+    run.metrics_file.write_text("\n".join([lines[0], *lines[2:]]) + "\n")
+    status = agentgym("train", "--run-dir", "one", "--resume", "--dry-run")
+    told = caplog.text + capsys.readouterr().err
+    assert "metrics.jsonl lacks 1 of the steps done, the first is 2" in told
+    assert (status == 0, "put the file back" in told) == (kind == "fixed", kind == "adaptive")
+
+
+def test_a_server_that_cannot_be_started_is_told_before_anything_is_computed(
+    agentgym, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    words = ["engine.type=vllm", "engine.python=/no/such/python", "--run-dir", "one"]
+    assert agentgym("train", "quickstart", *words) != 0
+    assert "engine.python=/no/such/python is no program" in capsys.readouterr().err
+    assert not (tmp_path / "one" / "warm_start").exists()
+
+
 @pytest.mark.parametrize(
     ("override", "key"),
     [

@@ -347,9 +347,15 @@ def test_growing_rounds_know_their_last():
     assert "use rounds.type=fixed" in complaint("rounds.type=adaptive", "rounds.rounds=[3, 3]")
 
 
+def test_a_list_is_asked_for_where_a_word_was_given():
+    assert "env.levels: Input should be a list like ['a', 'b'], got 'Foo'" in complaint(
+        "env.levels=Foo"
+    )
+
+
 def test_stages_of_rounds_need_their_settings():
     message = complaint("rounds.type=scaling_inter_stepwise")
-    assert "rounds.rounds: Field required" in message
+    assert "rounds.rounds: Field required; set rounds.rounds=..." in message
     assert "rounds.steps_per_stage: Field required" in message
 
 

@@ -84,6 +84,16 @@ def test_a_whole_number_is_a_float_and_none_may_be():
     registry.check_options(OptionsEnv, {"share": 1, "most": None, "name": "x"})
 
 
+class UnlicensedEnv(CountingEnv):
+    def __init__(self) -> None:
+        raise ValueError("no licence")
+
+
+def test_an_environment_that_cannot_be_made_is_named():
+    with pytest.raises(ValueError, match="environment 'counting' cannot be made: no licence"):
+        registry.make(f"{__name__}:UnlicensedEnv", {})
+
+
 class TunedEnv(CountingEnv):
     """Has another spec where the option is large."""
 

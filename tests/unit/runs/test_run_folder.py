@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -167,6 +168,18 @@ def test_latest_is_the_newest_complete_checkpoint_by_number(run: RunFolder):
     assert run.latest_checkpoint() == run.checkpoint_path(10).resolve()
     assert os.readlink(run.checkpoints / "latest") == "step-10"
     assert names(run.checkpoints) == [".writing-11", "latest", "step-10", "step-2", "step-9"]
+
+
+@pytest.mark.parametrize("lost", ["latest", "step-10"])
+def test_without_latest_the_newest_checkpoint_is_found(run: RunFolder, lost: str):
+    for step in (9, 10):
+        make_checkpoint(run, step, keep=3)
+    (run.checkpoints / "latest").unlink()
+    if lost == "step-10":
+        (run.checkpoints / "latest").symlink_to("step-10")
+        shutil.rmtree(run.checkpoint_path(10))
+    found = run.latest_checkpoint()
+    assert found is not None and found.name == ("step-10" if lost == "latest" else "step-9")
 
 
 def test_latest_survives_a_move_of_the_run(run: RunFolder, tmp_path: Path):

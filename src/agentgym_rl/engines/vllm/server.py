@@ -85,16 +85,7 @@ class OwnServer(Server):
         folder: Path,
         save: Callable[[], Path],
     ) -> None:
-        if not config.python and importlib.util.find_spec("vllm") is None:
-            raise ConfigError(
-                'engine.type=vllm needs vLLM: pip install "agentgym-rl[vllm]", or set '
-                "engine.python to the Python of an environment that has it"
-            )
-        if config.python and shutil.which(config.python) is None:
-            raise ConfigError(
-                f"engine.python={config.python} is no program; set it to the Python of an "
-                "environment that has vLLM, such as /opt/vllm/bin/python"
-            )
+        check_installed(config)
         self._config, self._options, self._save = config, options, save
         self._log = folder / "server.log"
         self._private = Path(tempfile.mkdtemp(prefix="agentgym-vllm-"))
@@ -200,6 +191,20 @@ class ServerOptions(BaseModel, frozen=True):
         if self.can_transfer:  # handles of GPU memory are sent pickled
             env["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
         return env
+
+
+def check_installed(config: VllmEngineConfig) -> None:
+    """Raise ConfigError where there is no vLLM that could be started."""
+    if not config.python and importlib.util.find_spec("vllm") is None:
+        raise ConfigError(
+            'engine.type=vllm needs vLLM: pip install "agentgym-rl[vllm]", or set '
+            "engine.python to the Python of an environment that has it"
+        )
+    if config.python and shutil.which(config.python) is None:
+        raise ConfigError(
+            f"engine.python={config.python} is no program; set it to the Python of an "
+            "environment that has vLLM, such as /opt/vllm/bin/python"
+        )
 
 
 def server_command(

@@ -99,6 +99,13 @@ class SearchQA(Environment):
         return _variant(cls, make_spec(chosen), chosen.data, chosen.max_per_level)
 
     @classmethod
+    def is_prepared(cls) -> bool:
+        # Late: only this corpus is made of the packages it needs.
+        from agentgym_rl.envs.searchqa.embedded.store import is_embedded_made
+
+        return is_embedded_made()
+
+    @classmethod
     def tasks(cls, split: str) -> Sequence[Task]:
         """Return the questions of a split; `Task.level` says how many hops it takes."""
         if split not in cls.spec.splits:

@@ -75,8 +75,17 @@ def _version_of(package: str) -> str:
         ) from None
 
 
+def is_embedded_made() -> bool:
+    """Return whether corpus and questions are in the cache folder, or have to be made first."""
+    return _folder_in_cache().is_dir()
+
+
+def _folder_in_cache() -> Path:
+    return cache_folder() / f"embedded-{embedded_fingerprint()}"
+
+
 def _embedded_folder() -> Path:
-    folder = cache_folder() / f"embedded-{embedded_fingerprint()}"
+    folder = _folder_in_cache()
     if not folder.is_dir():
         with holding(cache_folder() / "embedded.lock", wait_s=_MAKING_WAIT_S):
             if not folder.is_dir():  # else another made it meanwhile
