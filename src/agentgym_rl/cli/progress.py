@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -146,8 +147,9 @@ class TrainingDisplay(Progress):
 
 
 def quiet_transformers() -> None:
-    """Keep transformers' own progress bars from breaking into ours."""
+    """Keep transformers' progress bars out of ours, and the hub from saying everything twice."""
     transformers.utils.logging.disable_progress_bar()
+    logging.getLogger("huggingface_hub").propagate = False  # it prints its messages itself
 
 
 def sparkline(values: Sequence[float]) -> str:
