@@ -1,13 +1,14 @@
 """`agentgym bench rollout`: how fast an engine generates, beside what the memory would allow.
 
-Three measurements, in one table, each but the first a median of several:
+Four measurements, in one table, each but the first a median of several:
 - decode: milliseconds a token for so many rows at a given context, and the share of it that
   reading all weights, keys and values once would take (at the speed of a copy on this device);
 - generate: tokens a second for prompts and replies of given lengths, with log-probabilities;
   `--baseline` has transformers' `generate` do the same, without;
 - episodes: TextCraft episodes of several rounds, and the engine alone on the same tokens: what is
   lost in between are environments, tokenizer and event loop. With it, how far the engine's
-  log-probabilities are from the learner's on the same weights, in the mean.
+  log-probabilities are from the learner's on the same weights, in the mean;
+- between: the same episodes with replies that are there at once: what a round costs in Python.
 
 Weights are random unless `--model` is a directory: replies then have their full length.
 """
@@ -32,7 +33,7 @@ from torch import Tensor
 
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig, NativeEngineConfig, VllmEngineConfig
-from agentgym_rl.engines.base import Engine
+from agentgym_rl.engines.base import Engine, EngineSession
 from agentgym_rl.engines.create import create_engine
 from agentgym_rl.engines.device_rows import NewRow
 from agentgym_rl.engines.paged_pass import CacheShape
@@ -47,7 +48,7 @@ from agentgym_rl.models.tiny import train_tokenizer
 from agentgym_rl.rollout.collect import collect
 from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.rollout.limits import Limits
-from agentgym_rl.types import Sample, SamplingParams, SegmentKind
+from agentgym_rl.types import Completion, Episode, Sample, SamplingParams, SegmentKind
 
 ENGINES = ("native", "vllm")
 _STEPS = 4
@@ -234,28 +235,77 @@ def measure_transformers(
     )
 
 
+class _RandomReplies(EngineSession):
+    """Says random words at once, as many as it may."""
+
+    def __init__(self, key: int, vocab_size: int) -> None:
+        self._rng, self._ids = random.Random(key), range(vocab_size)
+
+    async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
+        await asyncio.sleep(0)  # other episodes go on meanwhile, as with any engine
+        num = params.max_tokens
+        ids = tuple(self._rng.choices(self._ids, k=num))
+        return Completion(ids, (0.0,) * num, is_stopped=False, version=0)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class InstantEngine(Engine):
+    """Takes no time and computes nothing."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+
+    def session(self, key: int) -> EngineSession:
+        return _RandomReplies(key, self._vocab_size)
+
+    def publish(self, version: int) -> None:
+        """All versions say the same."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class EpisodesAtOnce:
+    """TextCraft episodes of an engine, as often as they are asked for."""
+
+    def __init__(self, engine: Engine, policy: Policy, concurrency: int, *, rounds: int) -> None:
+        self._engine, self._policy, self._concurrency = engine, policy, concurrency
+        self._limits = Limits(rounds, _NEW_TOKENS, policy.max_context, max_seconds=600.0)
+        self._num_played = 0
+
+    async def play(self) -> tuple[list[Episode], float]:
+        """Return the episodes that were whole, and the seconds it took."""
+        num = self._concurrency
+        async with LocalEnvSource(_SCENARIO) as source:
+            spec = await source.spec()
+            tasks = (await source.tasks(spec.splits[0]))[:num]
+            tasks = (tasks * -(-num // len(tasks)))[:num]
+            # The reply is the action, so that every round steps the environment.
+            agent = Agent(AgentConfig(format="direct"), spec)
+            actors = Actors(source, self._engine, agent, self._policy.renderer)
+            started = time.perf_counter()
+            groups = await collect(
+                tasks, actors, self._limits, group_size=1, noise=("bench", self._num_played),
+                temperature=1.0, max_concurrency=num,
+            )  # fmt: skip
+            seconds = time.perf_counter() - started
+        self._num_played += 1
+        episodes = [episode for group in groups for episode in group.completed]
+        if not episodes:
+            raise RunError(f"every episode failed, the first with: {groups[0].episodes[0].error}")
+        return episodes, seconds
+
+
 async def measure_episodes(
     name: str, engine: Engine, policy: Policy, concurrency: int, *, rounds: int, repeats: int
 ) -> Row:
     """Time whole episodes, and after each time the engine alone on the tokens that they had."""
-    source = LocalEnvSource(_SCENARIO)
-    spec = await source.spec()
-    tasks = (await source.tasks(spec.splits[0]))[:concurrency]
-    tasks = (tasks * -(-concurrency // len(tasks)))[:concurrency]
-    # The reply is the action, so that every round steps the environment.
-    actors = Actors(source, engine, Agent(AgentConfig(format="direct"), spec), policy.renderer)
-    limits = Limits(rounds, _NEW_TOKENS, policy.max_context, max_seconds=600.0)
+    playing = EpisodesAtOnce(engine, policy, concurrency, rounds=rounds)
     speeds, speeds_alone, samples = list[float](), list[float](), list[Sample]()
     for attempt in range(1 + repeats):  # the first warms up
-        started = time.perf_counter()
-        groups = await collect(
-            tasks, actors, limits, group_size=1, noise=("bench", attempt), temperature=1.0,
-            max_concurrency=concurrency,
-        )  # fmt: skip
-        seconds = time.perf_counter() - started
-        episodes = [episode for group in groups for episode in group.completed]
-        if not episodes:
-            raise RunError(f"every episode failed, the first with: {groups[0].episodes[0].error}")
+        episodes, seconds = await playing.play()
         samples = [sample for episode in episodes for sample in episode.samples]
         num_tokens = sum(sample.num_action_tokens for sample in samples)
         speeds.append(num_tokens / seconds)
@@ -264,7 +314,6 @@ async def measure_episodes(
         await asyncio.gather(*(replay(engine, key, sample) for key, sample in enumerate(samples)))
         speeds_alone.append(num_tokens / (time.perf_counter() - started))
         engine.publish(2 * attempt + 1)
-    await source.aclose()
     speed, alone = statistics.median(speeds[1:]), statistics.median(speeds_alone[1:])
     return Row(
         f"episodes ({name})",
@@ -272,6 +321,25 @@ async def measure_episodes(
         f"{speed:,.0f} tokens/s",
         f"engine alone {alone:,.0f} tokens/s ({1 - speed / alone:.0%} lost); "
         f"log-probs {difference(policy, samples[:_COMPARED]):.4f} off",
+    )
+
+
+async def measure_between(policy: Policy, concurrency: int, *, rounds: int, repeats: int) -> Row:
+    """Time episodes whose replies take no time."""
+    engine = InstantEngine(len(policy.tokenizer))
+    playing = EpisodesAtOnce(engine, policy, concurrency, rounds=rounds)
+    each, of_thread = list[float](), list[float]()
+    for _ in range(1 + repeats):  # the first warms up
+        busy = time.thread_time()
+        episodes, seconds = await playing.play()
+        num_rounds = sum(len(episode.rounds) for episode in episodes)
+        of_thread.append(1000 * (time.thread_time() - busy) / num_rounds)
+        each.append(1000 * seconds / num_rounds)
+    return Row(
+        "between replies",
+        f"{concurrency} at once, {rounds} rounds of {_NEW_TOKENS}",
+        f"{statistics.median(each[1:]):.2f} ms a round",
+        f"{statistics.median(of_thread[1:]):.2f} ms of the event loop's thread",
     )
 
 
@@ -321,7 +389,12 @@ async def measure(chosen: argparse.Namespace) -> list[Row]:
             )
             for num in chosen.rows
         ]
-    for name in chosen.engine:
+    if "between" in chosen.parts:
+        rows += [
+            await measure_between(policy, num, rounds=chosen.rounds, repeats=chosen.repeats)
+            for num in chosen.concurrency
+        ]
+    for name in chosen.engine if {"generate", "episodes"} & set(chosen.parts) else ():
         rows += await measure_engine(name, policy, chosen)
     if chosen.baseline:
         for num in chosen.sequences:
@@ -373,7 +446,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--device", default="cuda")
     add("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     add("--no-compile", action="store_true", help="run the layers as transformers has them")
-    parts = ["decode", "generate", "episodes"]
+    parts = ["decode", "between", "generate", "episodes"]
     add("--parts", nargs="+", default=parts, choices=parts)
     add("--rows", nargs="+", type=int, default=[64, 256, 512])
     add("--context", type=int, default=512)

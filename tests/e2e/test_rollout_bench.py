@@ -17,7 +17,13 @@ SMALL = (
 def test_a_small_model_on_the_cpu():
     done = agentgym("bench", "rollout", *SMALL.split())
     assert done.status == 0, done.stderr
-    for cell in ("4 rows, context 40", "memory floor", "generate (native)", "engine alone"):
+    for cell in (
+        "4 rows, context 40",
+        "memory floor",
+        "generate (native)",
+        "ms a round",
+        "engine alone",
+    ):
         assert cell in done.stdout
     assert "generate (transformers)" in done.stdout
     assert "4 at once, 4 whole, 2 rounds" in done.stdout
