@@ -1,7 +1,7 @@
 """Python's garbage collector, where hundreds of episodes are alive at once.
 
 By its own rules it walks all that there is, modules, models and episodes, every few rounds, and
-nothing else runs meanwhile: half of the time that Python takes between two replies.
+nothing else runs meanwhile: a fifth to a third of the time that Python takes between two replies.
 """
 
 from __future__ import annotations
