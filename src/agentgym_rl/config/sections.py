@@ -224,9 +224,10 @@ class RolloutConfig(BaseConfig):
     have succeeded; 0 leaves none out."""
 
     drop_without_spread: bool = False
-    """Leave groups whose rewards are all equal out of the update: they teach next to nothing, and
-    an entropy bonus would be given to their tokens as well. With more `training.tasks_per_step`
-    than have to be learned from, this is one wave of dynamic sampling."""
+    """Leave groups whose rewards are all equal (with `credit.discount` below 1: and came in the
+    same round) out of the update: they teach next to nothing, and an entropy bonus would be given
+    to their tokens as well. With more `training.tasks_per_step` than have to be learned from, this
+    is one wave of dynamic sampling."""
 
     max_refills: int = Field(default=0, ge=0)
     """With a number above 0 groups whose rewards are all equal are dropped and other tasks

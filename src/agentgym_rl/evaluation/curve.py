@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -19,7 +21,10 @@ _WINDOW = 5
 def draw_learning_curve(
     path: Path, metrics: Sequence[Metrics], reports: Sequence[EvalReport], *, title: str
 ) -> None:
-    """Write a PNG: success in training and on held-out tasks, and the stages of the horizon."""
+    """Write a PNG: success in training and on held-out tasks, over steps and minutes.
+
+    The stages of the horizon are shaded.
+    """
     figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -49,6 +54,7 @@ def draw_learning_curve(
         )
     axes.set(xlabel="training step", ylabel="success rate", ylim=(0, 1.08), title=title)
     axes.legend(loc="lower right")
+    _draw_minutes(axes, metrics)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
 
@@ -68,6 +74,23 @@ def _draw_stages(axes: Axes, metrics: Sequence[Metrics]) -> None:
         axes.text(
             (left + right) / 2, 1.03, f"{horizon:.0f} rounds", ha="center", va="center", fontsize=8
         )
+
+
+def _draw_minutes(axes: Axes, metrics: Sequence[Metrics]) -> None:
+    """Mark at the top how long training had taken, evaluations included."""
+    minutes = np.array([0.0, *accumulate(line.get("time/step_s", 0.0) / 60 for line in metrics)])
+    steps = np.array([0.0, *(line["step"] for line in metrics)])
+    if not np.all(np.diff(minutes) > 0) or not np.all(np.diff(steps) > 0):
+        return
+    # The axes reach a little further than the steps do: on both sides at the mean rate.
+    steps = np.array([-steps[-1], *steps, 2 * steps[-1]])
+    minutes = np.array([-minutes[-1], *minutes, 2 * minutes[-1]])
+    top = axes.secondary_xaxis(
+        "top",
+        functions=(lambda x: np.interp(x, steps, minutes), lambda x: np.interp(x, minutes, steps)),
+    )
+    top.set_xlabel("minutes", fontsize=8)
+    top.tick_params(labelsize=8)
 
 
 def _smooth(values: Sequence[float]) -> list[float]:

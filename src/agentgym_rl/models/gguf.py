@@ -16,6 +16,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.initialization import no_init_weights
 
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.attention import ATTENTION
@@ -56,7 +57,8 @@ def load_gguf(file: Path, *, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTr
     settings.pop("quantization_config", None)
     config = type(read.config).from_dict(settings)
     config.architectures = [type(read).__name__]
-    model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
+    with no_init_weights():  # all of them are read
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=ATTENTION)
     model.load_state_dict(read.state_dict())
     model.generation_config = read.generation_config
     return model, tokenizer

@@ -9,7 +9,9 @@ from statistics import fmean
 from agentgym_rl.types import Episode, Group, SegmentKind, StopReason
 
 
-def rollout_metrics(groups: Sequence[Group], *, max_rounds: int) -> dict[str, float]:
+def rollout_metrics(
+    groups: Sequence[Group], *, max_rounds: int, discount: float = 1.0
+) -> dict[str, float]:
     """Return the `rollout/` metrics of a step; failed episodes are counted and enter no mean."""
     episodes = [episode for group in groups for episode in group.episodes]
     completed = [episode for episode in episodes if not episode.is_failed]
@@ -29,7 +31,9 @@ def rollout_metrics(groups: Sequence[Group], *, max_rounds: int) -> dict[str, fl
             [e.stop_reason is StopReason.MAX_TOKENS for e in completed]
         ),
         "rollout/invalid_action_rate": _mean([not round_.valid_action for round_ in rounds]),
-        "rollout/groups_without_spread": float(sum(not has_spread(group) for group in groups)),
+        "rollout/groups_without_spread": float(
+            sum(not has_spread(group, discount=discount) for group in groups)
+        ),
         "rollout/tokens": float(sum(map(_num_action_tokens, completed))),
         "rollout/sequence_length_mean": _mean(
             [len(s.token_ids) for e in completed for s in e.samples]
@@ -52,9 +56,18 @@ def staleness_metrics(groups: Sequence[Group], *, version: int) -> dict[str, flo
     }
 
 
-def has_spread(group: Group) -> bool:
-    """Return whether the completed episodes of a group differ in reward."""
-    return len({episode.reward for episode in group.completed}) > 1
+def has_spread(group: Group, *, discount: float = 1.0) -> bool:
+    """Return whether the completed episodes of a group differ in reward.
+
+    With a discount also whether they earned the same in different rounds.
+    """
+    return len({(e.reward, _discounted(e, discount)) for e in group.completed}) > 1
+
+
+def _discounted(episode: Episode, discount: float) -> float:
+    if discount == 1:
+        return 0.0
+    return sum(round_.reward * discount**number for number, round_ in enumerate(episode.rounds))
 
 
 def _metrics_of_kinds(episodes: Sequence[Episode]) -> dict[str, float]:

@@ -96,7 +96,8 @@ class Collector(ABC):
         rollout = self._config.rollout
         if not rollout.drop_without_spread and not rollout.max_refills:
             return list(kept)
-        return [group for group in kept if has_spread(group)]
+        discount = self._config.credit.discount
+        return [group for group in kept if has_spread(group, discount=discount)]
 
 
 class StepCollector(Collector):

@@ -115,7 +115,10 @@ class OnlineTrainer(ABC):
         max_rounds = self._rounds.max_rounds(step, self._history)
         collected = await self._collector.collect(step, max_rounds=max_rounds)
         groups, collected_at = collected.groups, time.monotonic()
-        metrics: Metrics = {"step": step, **rollout_metrics(groups, max_rounds=max_rounds)}
+        metrics: Metrics = {"step": step}
+        metrics |= rollout_metrics(
+            groups, max_rounds=max_rounds, discount=self._config.credit.discount
+        )
         metrics["rollout/groups_dropped"] = float(len(groups) - len(collected.kept))
         metrics["rollout/groups_refilled"] = float(collected.num_refilled)
         metrics |= collected.metrics

@@ -159,6 +159,7 @@ def test_the_learning_curve_is_a_picture(tmp_path: Path, num_steps: int, num_rep
             "step": float(step),
             "rollout/success_rate": step / num_steps,
             "rollout/max_rounds": 2.0 if step <= 4 else 3.0,
+            "time/step_s": 20.0 + step,
         }
         for step in range(1, num_steps + 1)
     ]

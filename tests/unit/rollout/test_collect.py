@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.errors import EngineError
 from agentgym_rl.rollout.collect import collect, keep_groups
-from agentgym_rl.rollout.statistics import rollout_metrics
-from agentgym_rl.types import Episode, Group, StopReason, Task
+from agentgym_rl.rollout.statistics import has_spread, rollout_metrics
+from agentgym_rl.types import Episode, Group, Round, StopReason, Task
 from fake_engines import FakeEngine, KeyedEngine, ScriptedEngine, make_actors, make_limits
 from fakes import CountingEnv, TroubleEnv
 
@@ -190,6 +191,18 @@ def test_failed_episodes_are_counted_and_enter_no_mean():
     assert metrics["rollout/episodes_failed"] == metrics["rollout/episodes_retried"] == 1
     assert metrics["rollout/groups_without_spread"] == 2
     assert metrics["rollout/max_rounds"] == 7
+
+
+def test_with_a_discount_a_later_success_is_another_result():
+    wait, win = (Round("", "", "", reward, valid_action=True) for reward in (0.0, 1.0))
+    soon, later = replace(SOLVED, rounds=(win,)), replace(SOLVED, rounds=(wait, win))
+    both_solved, both_missed = make_group(soon, later), make_group(MISSED, MISSED)
+    assert not has_spread(both_solved)
+    assert has_spread(both_solved, discount=0.95)
+    assert not has_spread(make_group(soon, soon), discount=0.95)
+    assert not has_spread(both_missed, discount=0.95)
+    metrics = rollout_metrics([both_solved, both_missed], max_rounds=7, discount=0.95)
+    assert metrics["rollout/groups_without_spread"] == 1
 
 
 def test_a_step_of_failures_alone_has_metrics_too():
