@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 
 from agentgym_rl.evaluation.report import EvalReport
 from agentgym_rl.runs.folder import Metrics
@@ -85,10 +86,14 @@ def _draw_minutes(axes: Axes, metrics: Sequence[Metrics]) -> None:
     # The axes reach a little further than the steps do: on both sides at the mean rate.
     steps = np.array([-steps[-1], *steps, 2 * steps[-1]])
     minutes = np.array([-minutes[-1], *minutes, 2 * minutes[-1]])
-    top = axes.secondary_xaxis(
-        "top",
-        functions=(lambda x: np.interp(x, steps, minutes), lambda x: np.interp(x, minutes, steps)),
-    )
+
+    def to_minutes(at: ArrayLike) -> ArrayLike:
+        return np.interp(np.asarray(at, dtype=float), steps, minutes)
+
+    def to_steps(at: ArrayLike) -> ArrayLike:
+        return np.interp(np.asarray(at, dtype=float), minutes, steps)
+
+    top = axes.secondary_xaxis("top", functions=(to_minutes, to_steps))
     top.set_xlabel("minutes", fontsize=8)
     top.tick_params(labelsize=8)
 

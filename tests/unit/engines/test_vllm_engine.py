@@ -19,6 +19,7 @@ import torch
 from agentgym_rl.config import VllmEngineConfig
 from agentgym_rl.engines.create import create_engine
 from agentgym_rl.engines.vllm.engine import VllmEngine
+from agentgym_rl.engines.vllm.process import ServerProcess
 from agentgym_rl.engines.vllm.server import OwnServer
 from agentgym_rl.errors import ConfigError, EngineError
 from agentgym_rl.models.loading import Policy
@@ -298,6 +299,20 @@ def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path):
     while is_alive(int(done.stdout)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not is_alive(int(done.stdout))
+
+
+def test_the_last_words_of_a_server_have_the_cause_of_its_end(tmp_path: Path):
+    log = tmp_path / "log"
+    log.write_text("OSError: of the server before it\n")
+    says = "print('(child) ValueError: the cause'); print(' trace\\n' * 900); print('done for')"
+    process = ServerProcess([sys.executable, "-c", says], env={}, log=log)
+    deadline = time.monotonic() + 30
+    while process.exit_code is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.stop()
+    words = process.last_words()
+    assert words.startswith("(child) ValueError: the cause\n[...]\n")
+    assert words.endswith("done for") and words.count("the cause") == 1
 
 
 def test_connections_that_the_server_closed_meanwhile_are_not_its_death(stand_in: StandIn):

@@ -8,6 +8,7 @@ when this process itself ends without having stopped it.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ _GUARD = (
 )
 _STOP_S = 15.0
 _LOG_CHARACTERS = 2000
+_ERROR = re.compile(r"^.*\b[A-Z]\w*(?:Error|Exception): .+", re.MULTILINE)
 
 
 class ServerProcess:
@@ -33,6 +35,7 @@ class ServerProcess:
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], log: Path) -> None:
         self._log = log
         with log.open("ab") as output:
+            self._log_start = output.tell()
             self._process = subprocess.Popen(
                 command,
                 env={**os.environ, **env},
@@ -57,9 +60,13 @@ class ServerProcess:
         return self._process.poll()
 
     def last_words(self) -> str:
-        """Return the end of its log."""
-        text = self._log.read_text(encoding="utf-8", errors="replace")
-        return text[-_LOG_CHARACTERS:].strip()
+        """Return the end of its log, and before it the first error of this run.
+
+        That of a child is the cause, and lies far above what its parents say of it.
+        """
+        text = self._log.read_bytes()[self._log_start :].decode(errors="replace")
+        first, end = _ERROR.search(text), text[-_LOG_CHARACTERS:].strip()
+        return f"{first[0]}\n[...]\n{end}" if first and first[0] not in end else end
 
     def stop(self) -> None:
         """Ask it to end, then end it and its children. Safe to repeat."""
