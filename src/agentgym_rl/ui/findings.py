@@ -136,7 +136,8 @@ def _invalid_actions(curves: Curves) -> Finding | None:
         "Invalid actions",
         f"{ends[1]:.0%} of the rounds hold no valid action (at first {ends[0]:.0%}). Look at "
         "these rounds: a reply cut by rollout.max_tokens_per_round, a format that the model does "
-        "not keep, or actions that the environment does not know.",
+        "not keep, actions that the environment does not know, or an agent that tries things out "
+        "because rounds cost it nothing (credit.discount below 1 makes them cost).",
         curves.late_steps,
     )
 
