@@ -17,6 +17,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from threading import Event
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -49,11 +50,18 @@ def run_study(study: Study, out: Path, seeds: Sequence[int], *, jobs: int) -> No
     After a failure no other run begins; those under way go on to their end.
     """
     done: dict[tuple[str, int], Future[None]] = {}
+    has_failed = Event()
 
     def run(variant: Variant, seed: int) -> None:
         if variant.start:
             done[variant.start, seed].result()
-        _train(study, variant, out, seed)
+        if has_failed.is_set():
+            return
+        try:
+            _train(study, variant, out, seed)
+        except BaseException:
+            has_failed.set()
+            raise
 
     with ThreadPoolExecutor(jobs) as pool:
         # A variant that waits for another's run holds a place, so those that wait come last.

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from agentgym_rl.cli.train import check_env_options
 from agentgym_rl.config import load_config
 from agentgym_rl.errors import ConfigError, did_you_mean
 
@@ -104,9 +105,10 @@ def check_runs(study: Study, out: Path, seeds: Sequence[int]) -> None:
     for variant in study.variants:
         try:
             config = load_config(variant.recipe, study.overrides_of(variant, out, seeds[0]))
+            check_env_options(config.env)
             if not config.eval.tasks:
                 raise ConfigError("eval.tasks=0 leaves nothing to compare; set it above 0")
-        except ConfigError as error:
+        except (ConfigError, ValueError) as error:
             raise ConfigError(f"variant {variant.name!r}: {error}") from error
 
 

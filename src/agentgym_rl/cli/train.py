@@ -66,7 +66,7 @@ def run_training(
     else:
         config = load_config(recipe or _DEFAULT_RECIPE, overrides)
         run = RunFolder(run_dir or _default_run_dir(recipe or _DEFAULT_RECIPE))
-    _check_options(config.env)
+    check_env_options(config.env)
     agent_class(config.agent)
     if dry_run:
         print(dump_config(config), end="")
@@ -101,7 +101,7 @@ def _train(config: RunConfig, run: RunFolder, *, is_new: bool, title: str) -> No
         _close(console, run, seconds=time.monotonic() - started)
 
 
-def _check_options(env: EnvConfig) -> None:
+def check_env_options(env: EnvConfig) -> None:
     """Refuse options that the environment does not take; whether it can run here is not asked."""
     if env.url:
         return
@@ -109,7 +109,10 @@ def _check_options(env: EnvConfig) -> None:
         cls = registry.env_class(env.name)
     except EnvError:
         return  # its package is missing here, and a recipe may be for another machine
-    registry.check_options(cls, env.options)
+    try:
+        registry.check_options(cls, env.options)
+    except ValueError as error:
+        raise ConfigError(f"{error} ('env.options={{}}' leaves out those of a recipe)") from error
 
 
 def _remove_unbegun(run: RunFolder, made: Sequence[Path]) -> None:
@@ -132,7 +135,8 @@ def _close(console: Console, run: RunFolder, *, seconds: float) -> None:
     reports, metrics = read_reports(run), run.read_metrics()
     if len(reports) > 1:
         console.print(closing_table(reports[0], reports[-1]))
-    console.print(f"{len(metrics)} steps; this call took {seconds:.0f} s", highlight=False)
+    number = "1 step" if len(metrics) == 1 else f"{len(metrics)} steps"
+    console.print(f"{number}; this call took {seconds:.0f} s", highlight=False)
     console.print(f"model   {run.model}", highlight=False)
     if metrics and "rollout/success_rate" in metrics[0]:
         picture = run.path / "learning_curve.png"

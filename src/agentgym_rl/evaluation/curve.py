@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
+from matplotlib.ticker import MaxNLocator
 
 from agentgym_rl.evaluation.report import EvalReport
 from agentgym_rl.runs.folder import Metrics
@@ -54,6 +54,7 @@ def draw_learning_curve(
             label=f"{reports[0].split} tasks (95% interval)",
         )
     axes.set(xlabel="training step", ylabel="success rate", ylim=(0, 1.08), title=title)
+    axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
     axes.legend(loc="lower right")
     _draw_minutes(axes, metrics)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,23 +79,18 @@ def _draw_stages(axes: Axes, metrics: Sequence[Metrics]) -> None:
 
 
 def _draw_minutes(axes: Axes, metrics: Sequence[Metrics]) -> None:
-    """Mark at the top how long training had taken, evaluations included."""
+    """Mark at the top how long the steps had taken, their evaluations included."""
     minutes = np.array([0.0, *accumulate(line.get("time/step_s", 0.0) / 60 for line in metrics)])
     steps = np.array([0.0, *(line["step"] for line in metrics)])
-    if not np.all(np.diff(minutes) > 0) or not np.all(np.diff(steps) > 0):
+    if not minutes[-1]:
         return
-    # The axes reach a little further than the steps do: on both sides at the mean rate.
-    steps = np.array([-steps[-1], *steps, 2 * steps[-1]])
-    minutes = np.array([-minutes[-1], *minutes, 2 * minutes[-1]])
-
-    def to_minutes(at: ArrayLike) -> ArrayLike:
-        return np.interp(np.asarray(at, dtype=float), steps, minutes)
-
-    def to_steps(at: ArrayLike) -> ArrayLike:
-        return np.interp(np.asarray(at, dtype=float), minutes, steps)
-
-    top = axes.secondary_xaxis("top", functions=(to_minutes, to_steps))
-    top.set_xlabel("minutes", fontsize=8)
+    # Above the marks of the steps: even marks of time would lie on top of each other where a step
+    # took long.
+    shown = [step for step in axes.get_xticks() if 0 <= step <= steps[-1]]
+    digits = 1 if minutes[-1] < 100 else 0
+    top = axes.secondary_xaxis("top")
+    top.set_xticks(shown, [f"{np.interp(step, steps, minutes):.{digits}f}" for step in shown])
+    top.set_xlabel("minutes of training and evaluation", fontsize=8)
     top.tick_params(labelsize=8)
 
 

@@ -119,7 +119,7 @@ def _aligned(
     # A step that learned nothing reports an entropy of 0, which no policy that samples has.
     metrics["entropy"] = [entropy or None for entropy in metrics["entropy"]]
     if statistics.steps:
-        return statistics.columns | metrics
+        return statistics.columns | metrics | {"flat_groups": _flat_groups(statistics, rows)}
     # A run without stored episodes still has its metrics.
     names = {
         "success_rate": "rollout/success_rate",
@@ -142,12 +142,27 @@ def _chart_json(chart: _Chart, columns: dict[str, Values]) -> dict[str, object]:
     return {"title": chart.title, "text": chart.text, "unit": chart.unit, "series": series}
 
 
+def _flat_groups(statistics: StepStatistics, rows: dict[int, Row]) -> Values:
+    """Return the share of groups without spread, as training counted them where it did.
+
+    A discount tells groups apart that have the same rewards.
+    """
+    columns = zip(
+        statistics.steps, statistics["flat_groups"], statistics["num_groups"], strict=True
+    )
+    shares: Values = []
+    for step, share, number in columns:
+        counted = rows.get(step, {}).get("rollout/groups_without_spread")
+        shares.append(share if counted is None or not number else counted / number)
+    return shares
+
+
 def _entropy_chart(rows: dict[int, Row], steps: list[int]) -> dict[str, object]:
     names = sorted({name for row in rows.values() for name in row if name.startswith(_ENTROPY)})
     series = [
         {
             "name": name.removeprefix(_ENTROPY).strip("_") or "all tokens",
-            "values": [rows.get(step, {}).get(name) for step in steps],
+            "values": [rows.get(step, {}).get(name) or None for step in steps],
         }
         for name in names
     ]

@@ -23,6 +23,7 @@ _COLUMNS = {
     "invalid_rate": "sum(num_invalid) / nullif(sum(num_rounds), 0)",
     "repeat_rate": "sum(num_repeats) / nullif(sum(num_rounds), 0)",
     "truncated_rate": f"avg((stop_reason IN ({_TRUNCATIONS}))::INT) FILTER (completed)",
+    "num_groups": 'count(DISTINCT "group")',
     "failed_rate": "avg((NOT completed)::INT)",
     "generation_s": "sum(generation_s)",
     "environment_s": "sum(environment_s)",

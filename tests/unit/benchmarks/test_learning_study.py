@@ -51,7 +51,9 @@ def learn(tmp_path: Path, text: str, *words: str) -> None:
     run_benchmark("learning", [write(tmp_path, text), "--out", str(tmp_path / "out"), *words])
 
 
-@pytest.mark.parametrize("name", ["algorithms", "horizons", "horizons-short-tasks"])
+@pytest.mark.parametrize(
+    "name", ["algorithms", "horizons", "horizons-short-tasks", "horizons-qwen"]
+)
 def test_our_studies_pass_the_checks(files: ModuleType, tmp_path: Path, name: str):
     files.check_runs(files.read_study(name), tmp_path, [0])
 
@@ -95,6 +97,8 @@ def test_a_variant_comes_after_the_one_it_starts_from(files: ModuleType, tmp_pat
         ('["training.steps=2"]', '["seed=2"]', "give seeds with --seeds"),
         ('"training.steps=2"', '"training.stepps=2"', "variant 'GRPO': quickstart: training."),
         ("model.path=", "modle.path=", "variant 'SFT after': small/babyai-sft: modle: unknown"),
+        ("training.steps=2", "env.name=nowhere", "variant 'GRPO': unknown environment 'nowhere'"),
+        ("training.steps=2", "env.options.x=1", "variant 'GRPO': environment 'babyai' has no"),
         ("training.steps=2", "eval.tasks=0", "variant 'GRPO': eval.tasks=0 leaves nothing"),
         ('"small/babyai-sft"', '"small/babyai-stf"', "variant 'SFT after': no recipe"),
         ('"Two ways"', '"Two ways', "cannot read"),
@@ -132,7 +136,7 @@ def test_numbers_that_make_no_sense_are_refused(
 
 @pytest.mark.slow
 def test_a_failed_run_is_told_with_variant_seed_and_what_it_said_last(tmp_path: Path):
-    text = GOOD.replace("training.steps=2", "env.name=nowhere")
-    with pytest.raises(RunError, match=r"variant 'GRPO', seed 4 ended with 2: .*'nowhere'"):
-        learn(tmp_path, text, "--seeds", "4", "--jobs", "2")
-    assert not (tmp_path / "out" / "sft-after-seed4.log").exists(), "its start failed"
+    text = GOOD.replace("training.steps=2", "model.path=./nowhere")
+    with pytest.raises(RunError, match=r"variant 'GRPO', seed 4 ended with 2: .*'\./nowhere'"):
+        learn(tmp_path, text, "--seeds", "4", "5", "--jobs", "1")
+    assert [log.name for log in (tmp_path / "out").glob("*.log")] == ["grpo-seed4.log"]

@@ -46,7 +46,10 @@ def make_source(config: EnvConfig) -> EnvSource:
             options=_openenv_options(config.options),
         )
     if config.options:
-        raise ConfigError("env.options are set on the server when env.url is given; remove them")
+        raise ConfigError(
+            "env.options are set on the server when env.url is given; leave them out with "
+            "'env.options={}'"
+        )
     if config.dialect == "agentgym":
         return AgentGymEnvSource(
             config.url, env=config.name, token=token, timeout_s=config.timeout_s
