@@ -26,11 +26,11 @@ def ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiClient]:
     for part in metrics_only.episodes.iterdir():
         part.unlink()
     idle = make_run(root / "idle", num_steps=8)
-    lines = idle.read_metrics()
+    nothing_learned = {"train/entropy": 0.0, "rollout/groups_without_spread": 2.0}
     idle.metrics_file.write_text(
         "".join(
-            json.dumps(line | ({"train/entropy": 0.0} if line["step"] > 5 else {})) + "\n"
-            for line in lines
+            json.dumps(line | (nothing_learned if line["step"] > 5 else {})) + "\n"
+            for line in idle.read_metrics()
         )
     )
     with ui_process(root) as client:
@@ -79,6 +79,10 @@ def test_a_run_without_episodes_has_a_diagnosis_of_its_metrics(ui: UiClient):
 def test_steps_that_learned_nothing_are_no_collapse_of_entropy(ui: UiClient):
     found = ui.get("diagnosis", run="idle")
     assert "Entropy collapse" not in [finding["title"] for finding in found["findings"]]
+    charts = {chart["title"]: chart["series"][0]["values"] for chart in found["charts"]}
+    assert charts["Entropy a token"][4:] == [0.2, None, None, None]
+    # What training counted goes before what the rewards look like.
+    assert charts["Groups without spread"][4:] == [0.5, 1.0, 1.0, 1.0]
 
 
 def test_parts_of_the_time_add_up(ui: UiClient):
