@@ -311,8 +311,10 @@ async def measure_episodes(
         speeds.append(num_tokens / seconds)
         engine.publish(2 * attempt)
         started = time.perf_counter()
-        await asyncio.gather(*(replay(engine, key, sample) for key, sample in enumerate(samples)))
-        speeds_alone.append(num_tokens / (time.perf_counter() - started))
+        lengths = await asyncio.gather(
+            *(replay(engine, key, sample) for key, sample in enumerate(samples))
+        )
+        speeds_alone.append(sum(lengths) / (time.perf_counter() - started))
         engine.publish(2 * attempt + 1)
     speed, alone = statistics.median(speeds[1:]), statistics.median(speeds_alone[1:])
     return Row(
@@ -360,16 +362,21 @@ def difference(policy: Policy, samples: Sequence[Sample]) -> float:
     return float(torch.cat(far).mean())
 
 
-async def replay(engine: Engine, key: int, sample: Sample) -> None:
-    """Ask for replies as long as the sample's to prompts and observations of the same tokens."""
-    session, new_ids = engine.session(key), list[int]()
+async def replay(engine: Engine, key: int, sample: Sample) -> int:
+    """Ask for replies as long as the sample's to prompts and observations of the same tokens.
+
+    Returns how many tokens came: a model may end a reply sooner than it did in the episode.
+    """
+    session, new_ids, num_tokens = engine.session(key), list[int](), 0
     for segment in sample.segments:
         if segment.kind == SegmentKind.ACTION:
-            await session.generate(new_ids, SamplingParams(1.0, segment.end - segment.start))
+            params = SamplingParams(1.0, segment.end - segment.start)
+            num_tokens += len((await session.generate(new_ids, params)).token_ids)
             new_ids = []
         else:
             new_ids += sample.token_ids[segment.start : segment.end]
     session.close()
+    return num_tokens
 
 
 async def measure(chosen: argparse.Namespace) -> list[Row]:

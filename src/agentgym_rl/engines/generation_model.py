@@ -1,11 +1,11 @@
 """The learner's model as generation runs it: the same weights behind layers that can be compiled.
 
 The copy is shallow. Its modules are new objects, so nothing that is done to them (compiled layers,
-another attention, the number of a layer as a tensor) is seen in training, but their parameters
-and buffers are the learner's own tensors. An update in place is therefore seen at once, also by
-CUDA graphs that were captured before it. What must never happen while an engine lives is that a
-parameter is replaced (`module.weight = ...`, `parameter.data = ...`, `model.to(...)`): graphs
-would go on with the old memory.
+another attention, joined linear layers, the number of a layer as a tensor) is seen in training,
+but their parameters and buffers are the learner's own tensors. An update in place is therefore
+seen at once, also by CUDA graphs that were captured before it. What must never happen while an
+engine lives is that a parameter is replaced (`module.weight = ...`, `parameter.data = ...`,
+`model.to(...)`): graphs would go on with the old memory.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
+from agentgym_rl.engines.joined_layers import join_layers
 from agentgym_rl.engines.paged_attention import PAGED_ATTENTION
 from agentgym_rl.models.compilation import compile_like_eager, decoder_layers
 
@@ -38,6 +39,7 @@ def generation_model(
     compiled once, or once for each kind of layer (sliding and full attention).
     """
     copied = _copy_tree(model, {})
+    join_layers(copied)
     layers = decoder_layers(copied)
     if not layers:
         raise ValueError(f"{type(model).__name__} has no decoder layers that generation can find")

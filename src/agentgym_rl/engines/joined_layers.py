@@ -1,0 +1,112 @@
+"""Linear layers that read the same input, computed as one: fewer and larger matrix products.
+
+With few rows a small model's decoding step is bound by the number of its kernels. Queries, keys
+and values of an attention, gate and up of a feed-forward layer are therefore one product each. The
+weights are not doubled: those of the siblings are put next to one another in memory, and every
+parameter becomes its part of that. Parameters stay the objects that they were, so an optimizer
+that has them goes on, and what it changes is seen here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+"""Names by which transformers' decoders call what reads the same input, in the order of calls."""
+
+
+class _Joined:
+    """The weights of all siblings, and what they have computed until the last has been asked."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight = weight
+        self.bias = bias
+        self.output: Tensor | None = None
+
+
+class _Part(nn.Linear):
+    """One of the siblings: the first that is called computes for all."""
+
+    joined: _Joined
+    start: int
+    end: int
+
+    def forward(self, input: Tensor) -> Tensor:
+        joined = self.joined
+        if self.start == 0:
+            joined.output = F.linear(input, joined.weight, joined.bias)
+        output = joined.output
+        assert output is not None, "siblings are called in their order"
+        if self.end == len(joined.weight):
+            joined.output = None
+        return output[..., self.start : self.end]
+
+
+def join_layers(copied: nn.Module) -> None:
+    """Join the siblings in a copy of a model whose parameters are the model's own.
+
+    Layers that are more than linear (an adapter's, say) are left as they are. A model can be
+    joined for several copies; its parameters move only the first time.
+    """
+    for module in copied.modules():
+        for names in SIBLINGS:
+            siblings = [module._modules.get(name) for name in names]
+            linear = [layer for layer in siblings if type(layer) is nn.Linear]
+            if len(linear) == len(names) and _fit(linear):
+                for name, part in zip(names, _join(linear), strict=True):
+                    module._modules[name] = part
+
+
+def _fit(layers: Sequence[nn.Linear]) -> bool:
+    """Return whether the layers are alike but for the number of their outputs."""
+    kinds = {
+        (layer.in_features, layer.bias is None, layer.weight.dtype, layer.weight.requires_grad)
+        for layer in layers
+    }
+    has_hooks = any(layer._forward_hooks or layer._forward_pre_hooks for layer in layers)
+    return len(kinds) == 1 and not has_hooks
+
+
+def _join(layers: Sequence[nn.Linear]) -> list[_Part]:
+    biases = [layer.bias for layer in layers if layer.bias is not None]
+    weight = _side_by_side([layer.weight for layer in layers])
+    joined = _Joined(weight, _side_by_side(biases) if biases else None)
+    parts = list[_Part]()
+    start = 0
+    for layer in layers:
+        part = copy.copy(layer)
+        part.__class__ = _Part
+        assert isinstance(part, _Part)
+        part.joined, part.start, part.end = joined, start, start + layer.out_features
+        start = part.end
+        parts.append(part)
+    return parts
+
+
+@torch.no_grad()
+def _side_by_side(parameters: Sequence[Tensor]) -> Tensor:
+    """Return one tensor of which the parameters are parts, one after another."""
+    first = parameters[0]
+    size = (sum(len(parameter) for parameter in parameters), *first.shape[1:])
+    if not _are_side_by_side(parameters):
+        together = torch.cat([parameter.data for parameter in parameters])
+        sizes = [len(parameter) for parameter in parameters]
+        for parameter, part in zip(parameters, together.split(sizes), strict=True):
+            parameter.data = part
+    return first.data.as_strided(size, first.stride())
+
+
+def _are_side_by_side(parameters: Sequence[Tensor]) -> bool:
+    storage = parameters[0].untyped_storage().data_ptr()
+    offset = parameters[0].storage_offset()
+    for parameter in parameters:
+        is_next = parameter.storage_offset() == offset and parameter.is_contiguous()
+        if not is_next or parameter.untyped_storage().data_ptr() != storage:
+            return False
+        offset += parameter.numel()
+    return True
