@@ -21,7 +21,7 @@ import random
 import shlex
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from model_sizes import SIZES, random_model
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig, NativeEngineConfig, VllmEngineConfig
@@ -214,11 +215,12 @@ def measure_transformers(
     model_name: str, dtype: str, device: str, prompts: list[list[int]], num_new: int
 ) -> Row:
     """Time `transformers.generate` on the same prompts, 256 at a time, after a short warm-up."""
-    model = random_model(
-        model_name, dtype=DTYPES[dtype], device=torch.device(device), attention="sdpa"
-    )
+    model = _baseline_model(model_name, DTYPES[dtype], torch.device(device))
     ids = torch.tensor(prompts, device=device)
-    options = {"do_sample": True, "top_k": 0, "min_new_tokens": num_new, "pad_token_id": 0}
+    options = {
+        "do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0,
+        "min_new_tokens": num_new, "pad_token_id": 0,
+    }  # fmt: skip
     with torch.inference_mode():
         model.generate(ids[:2], max_new_tokens=num_new, **options)
         _wait(ids.is_cuda)
@@ -233,6 +235,14 @@ def measure_transformers(
         f"{len(prompts) * num_new / seconds:,.0f} tokens/s in {seconds:.2f} s",
         "without log-probabilities",
     )
+
+
+def _baseline_model(name: str, dtype: torch.dtype, device: torch.device) -> PreTrainedModel:
+    """Return a model with transformers' own attention."""
+    if name in SIZES:
+        return random_model(name, dtype=dtype, device=device, attention="sdpa")
+    model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, attn_implementation="sdpa")
+    return model.to(device)
 
 
 class _RandomReplies(EngineSession):
@@ -299,7 +309,14 @@ class EpisodesAtOnce:
 
 
 async def measure_episodes(
-    name: str, engine: Engine, policy: Policy, concurrency: int, *, rounds: int, repeats: int
+    name: str,
+    engine: Engine,
+    policy: Policy,
+    concurrency: int,
+    *,
+    rounds: int,
+    repeats: int,
+    has_alone: bool,
 ) -> Row:
     """Time whole episodes, and after each time the engine alone on the tokens that they had."""
     playing = EpisodesAtOnce(engine, policy, concurrency, rounds=rounds)
@@ -310,19 +327,22 @@ async def measure_episodes(
         num_tokens = sum(sample.num_action_tokens for sample in samples)
         speeds.append(num_tokens / seconds)
         engine.publish(2 * attempt)
-        started = time.perf_counter()
-        lengths = await asyncio.gather(
-            *(replay(engine, key, sample) for key, sample in enumerate(samples))
-        )
-        speeds_alone.append(sum(lengths) / (time.perf_counter() - started))
-        engine.publish(2 * attempt + 1)
-    speed, alone = statistics.median(speeds[1:]), statistics.median(speeds_alone[1:])
+        if has_alone:
+            started = time.perf_counter()
+            lengths = await asyncio.gather(
+                *(replay(engine, key, sample) for key, sample in enumerate(samples))
+            )
+            speeds_alone.append(sum(lengths) / (time.perf_counter() - started))
+            engine.publish(2 * attempt + 1)
+    speed, beside = statistics.median(speeds[1:]), ""
+    if has_alone:
+        alone = statistics.median(speeds_alone[1:])
+        beside = f"engine alone {alone:,.0f} tokens/s ({1 - speed / alone:.0%} lost); "
     return Row(
         f"episodes ({name})",
         f"{concurrency} at once, {len(samples)} whole, {rounds} rounds of {_NEW_TOKENS}",
         f"{speed:,.0f} tokens/s",
-        f"engine alone {alone:,.0f} tokens/s ({1 - speed / alone:.0%} lost); "
-        f"log-probs {difference(policy, samples[:_COMPARED]):.4f} off",
+        f"{beside}log-probs {difference(policy, samples[:_COMPARED]):.4f} off",
     )
 
 
@@ -379,67 +399,71 @@ async def replay(engine: Engine, key: int, sample: Sample) -> int:
     return num_tokens
 
 
-async def measure(chosen: argparse.Namespace) -> list[Row]:
+async def measure(chosen: argparse.Namespace) -> AsyncIterator[Row]:
+    """Give each row when it has been measured."""
     spec = await LocalEnvSource(_SCENARIO).spec()
     policy = bench_policy(
         chosen.model, dtype=chosen.dtype, device=chosen.device, texts=[spec.instructions]
     )
-    rows: list[Row] = []
     if "decode" in chosen.parts:
-        rows += [
-            measure_decode(
+        for num in chosen.rows:
+            yield measure_decode(
                 policy,
                 num,
                 chosen.context,
                 is_compiled=not chosen.no_compile,
                 launches=chosen.launches,
             )
-            for num in chosen.rows
-        ]
     if "between" in chosen.parts:
-        rows += [
-            await measure_between(policy, num, rounds=chosen.rounds, repeats=chosen.repeats)
-            for num in chosen.concurrency
-        ]
+        for num in chosen.concurrency:
+            yield await measure_between(policy, num, rounds=chosen.rounds, repeats=chosen.repeats)
     for name in chosen.engine if {"generate", "episodes"} & set(chosen.parts) else ():
-        rows += await measure_engine(name, policy, chosen)
+        async for row in measure_engine(name, policy, chosen):
+            yield row
     if chosen.baseline:
         for num in chosen.sequences:
             prompts = random_prompts(policy, num, chosen.prompt)
-            rows.append(
-                measure_transformers(chosen.model, chosen.dtype, chosen.device, prompts, chosen.new)
+            yield measure_transformers(
+                chosen.model, chosen.dtype, chosen.device, prompts, chosen.new
             )
-    return rows
 
 
-async def measure_engine(name: str, policy: Policy, chosen: argparse.Namespace) -> list[Row]:
+async def measure_engine(
+    name: str, policy: Policy, chosen: argparse.Namespace
+) -> AsyncIterator[Row]:
     """Time what an engine generates, without environments and with them."""
-    rows: list[Row] = []
     engine = make_engine(name, policy, chosen)
     try:
         if "generate" in chosen.parts:
             for num in chosen.sequences:
                 prompts = random_prompts(policy, num, chosen.prompt)
-                rows.append(
-                    await measure_generation(
-                        name, engine, prompts, chosen.new, repeats=chosen.repeats
-                    )
+                yield await measure_generation(
+                    name, engine, prompts, chosen.new, repeats=chosen.repeats
                 )
         if "episodes" in chosen.parts:
             for num in chosen.concurrency:
-                rows.append(
-                    await measure_episodes(
-                        name,
-                        engine,
-                        policy,
-                        num,
-                        rounds=chosen.rounds,
-                        repeats=chosen.repeats,
-                    )
+                yield await measure_episodes(
+                    name,
+                    engine,
+                    policy,
+                    num,
+                    rounds=chosen.rounds,
+                    repeats=chosen.repeats,
+                    has_alone=not chosen.no_alone,
                 )
     finally:
         engine.close()
-    return rows
+
+
+async def show(chosen: argparse.Namespace) -> None:
+    """Print each row when it has been measured, and all of them as a table."""
+    table = Table("measured", "size", "result", "beside", title=f"{chosen.model}, {chosen.dtype}")
+    progress = Console(stderr=True, highlight=False, soft_wrap=True)
+    async for row in measure(chosen):
+        cells = (row.what, row.size, row.result, row.beside)
+        progress.print("; ".join(cells), markup=False)
+        table.add_row(*cells)
+    Console(width=150).print(table)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -464,14 +488,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--concurrency", nargs="+", type=int, default=[64, 256, 512])
     add("--rounds", type=int, default=10)
     add("--repeats", type=int, default=3, help="of all but decoding, after one that warms up")
+    add("--no-alone", action="store_true", help="episodes without the engine alone beside them")
     add("--baseline", action="store_true", help="time transformers' generate as well (slow)")
     chosen = parser.parse_args(arguments)
-    if chosen.baseline and chosen.model not in SIZES:
-        parser.error(f"--baseline takes a --model of {', '.join(SIZES)}")
-    table = Table("measured", "size", "result", "beside", title=f"{chosen.model}, {chosen.dtype}")
-    for row in asyncio.run(measure(chosen)):
-        table.add_row(row.what, row.size, row.result, row.beside)
-    Console(width=150).print(table)
+    asyncio.run(show(chosen))
 
 
 if __name__ == "__main__":

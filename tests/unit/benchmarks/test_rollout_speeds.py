@@ -27,5 +27,11 @@ async def test_episodes_that_all_fail_end_the_measurement_with_their_error():
     policy = endless_policy()  # its context is too short for the prompt
     with pytest.raises(RunError, match=r"every episode failed, .* leaves no room for a reply"):
         await rollout_bench.measure_episodes(
-            "scripted", ScriptedEngine(["get 1 log"]), policy, 2, rounds=1, repeats=1
+            "scripted",
+            ScriptedEngine(["get 1 log"]),
+            policy,
+            2,
+            rounds=1,
+            repeats=1,
+            has_alone=True,
         )
