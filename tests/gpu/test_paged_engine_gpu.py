@@ -142,7 +142,8 @@ async def test_nothing_in_a_launch_waits_for_the_gpu():
     policy = bfloat16_policy()
     vocab_size = len(policy.tokenizer)
     with running(policy) as engine:
-        want = await played(engine, vocab_size)  # records all sizes that are needed below
+        for _ in range(3):  # records all sizes that are needed below
+            want = await played(engine, vocab_size)
         torch.cuda.set_sync_debug_mode("error")
         try:
             got = await played(engine, vocab_size)
@@ -163,7 +164,8 @@ async def test_the_cache_is_given_back_and_taken_again_for_the_next_reply():
         free, _ = torch.cuda.mem_get_info()
         assert free - held >= size
         assert_alike(await played(engine, vocab_size), want, tolerance=2e-2)
-        assert engine._runner.graphs._graphs == recorded
+        # Passes of other sizes may have come; what was recorded before is still in use.
+        assert recorded.items() <= engine._runner.graphs._graphs.items()
         assert torch.cuda.mem_get_info()[0] <= free - size
 
 

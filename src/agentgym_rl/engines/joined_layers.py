@@ -65,7 +65,7 @@ def join_layers(copied: nn.Module) -> None:
 def _fit(layers: Sequence[nn.Linear]) -> bool:
     """Return whether the layers are alike but for the number of their outputs."""
     kinds = {
-        (layer.in_features, layer.bias is None, layer.weight.dtype, layer.weight.requires_grad)
+        (layer.in_features, layer.bias is None, layer.weight.dtype, layer.weight.device)
         for layer in layers
     }
     has_hooks = any(layer._forward_hooks or layer._forward_pre_hooks for layer in layers)

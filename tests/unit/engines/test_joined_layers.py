@@ -86,10 +86,9 @@ def test_siblings_are_one_product_which_is_not_kept():
     [
         nn.Linear(8, 3, bias=False),
         nn.Linear(8, 3, dtype=torch.bfloat16),
-        nn.Linear(8, 3).requires_grad_(False),
         nn.Sequential(nn.Linear(8, 3)),
     ],
-    ids=["bias", "dtype", "frozen", "more"],
+    ids=["bias", "dtype", "more"],
 )
 def test_what_is_not_alike_is_left_alone(other: nn.Module):
     pair = Pair(nn.Linear(8, 3), other)
