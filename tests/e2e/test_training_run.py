@@ -211,6 +211,7 @@ def test_a_run_that_is_interrupted_says_how_to_go_on(recipe: Path, whole_run: Pa
     wait_until(lambda: len(metrics_of(path)) > 2)
     os.kill(command.process.pid or 0, signal.SIGINT)
     assert refused(command.wait(), f"agentgym train --run-dir {path} --resume")
+    assert (path / "learning_curve.png").is_file()
     assert succeeded(go_on(path))
     assert is_the_same_run(path, whole_run)
 

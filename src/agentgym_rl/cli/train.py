@@ -92,6 +92,7 @@ def _train(config: RunConfig, run: RunFolder, *, is_new: bool, title: str) -> No
             try:
                 asyncio.run(train(config, run, progress=display))
             except KeyboardInterrupt:
+                _draw_curve(run)
                 raise RunError(
                     f"stopped; go on with: agentgym train --run-dir {run.path} --resume"
                 ) from None
@@ -129,7 +130,6 @@ def _remove_unbegun(run: RunFolder, made: Sequence[Path]) -> None:
 def _close(console: Console, run: RunFolder, *, seconds: float) -> None:
     """Print what came of the run and draw its curve."""
     from agentgym_rl.cli.progress import closing_table  # as above: torch
-    from agentgym_rl.evaluation.curve import draw_learning_curve
     from agentgym_rl.evaluation.report import read_reports
 
     reports, metrics = read_reports(run), run.read_metrics()
@@ -138,10 +138,21 @@ def _close(console: Console, run: RunFolder, *, seconds: float) -> None:
     number = "1 step" if len(metrics) == 1 else f"{len(metrics)} steps"
     console.print(f"{number}; this call took {seconds:.0f} s", highlight=False)
     console.print(f"model   {run.model}", highlight=False)
-    if metrics and "rollout/success_rate" in metrics[0]:
-        picture = run.path / "learning_curve.png"
-        draw_learning_curve(picture, metrics, reports, title=run.path.name)
+    if picture := _draw_curve(run):
         console.print(f"curve   {picture}", highlight=False)
+
+
+def _draw_curve(run: RunFolder) -> Path | None:
+    """Draw the curve of what was learned so far; a run without episodes has none."""
+    from agentgym_rl.evaluation.curve import draw_learning_curve  # slow to import
+    from agentgym_rl.evaluation.report import read_reports
+
+    metrics = run.read_metrics()
+    if not metrics or "rollout/success_rate" not in metrics[0]:
+        return None
+    picture = run.path / "learning_curve.png"
+    draw_learning_curve(picture, metrics, read_reports(run), title=run.path.name)
+    return picture
 
 
 def _resumed(
