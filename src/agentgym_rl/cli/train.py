@@ -26,7 +26,8 @@ from agentgym_rl.config import (
 from agentgym_rl.config.load import flatten
 from agentgym_rl.envs import registry
 from agentgym_rl.errors import ConfigError, EnvError, RunError
-from agentgym_rl.runs.folder import RunFolder, step_of, write_atomically
+from agentgym_rl.evaluation.report import EvalReport, read_reports
+from agentgym_rl.runs.folder import Metrics, RunFolder, step_of, write_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +93,8 @@ def _train(config: RunConfig, run: RunFolder, *, is_new: bool, title: str) -> No
             try:
                 asyncio.run(train(config, run, progress=display))
             except KeyboardInterrupt:
-                _draw_curve(run)
+                with suppress(Exception):  # how to go on is what has to be said
+                    _draw_curve(run, run.read_metrics(), read_reports(run))
                 raise RunError(
                     f"stopped; go on with: agentgym train --run-dir {run.path} --resume"
                 ) from None
@@ -130,7 +132,6 @@ def _remove_unbegun(run: RunFolder, made: Sequence[Path]) -> None:
 def _close(console: Console, run: RunFolder, *, seconds: float) -> None:
     """Print what came of the run and draw its curve."""
     from agentgym_rl.cli.progress import closing_table  # as above: torch
-    from agentgym_rl.evaluation.report import read_reports
 
     reports, metrics = read_reports(run), run.read_metrics()
     if len(reports) > 1:
@@ -138,20 +139,20 @@ def _close(console: Console, run: RunFolder, *, seconds: float) -> None:
     number = "1 step" if len(metrics) == 1 else f"{len(metrics)} steps"
     console.print(f"{number}; this call took {seconds:.0f} s", highlight=False)
     console.print(f"model   {run.model}", highlight=False)
-    if picture := _draw_curve(run):
+    if picture := _draw_curve(run, metrics, reports):
         console.print(f"curve   {picture}", highlight=False)
 
 
-def _draw_curve(run: RunFolder) -> Path | None:
+def _draw_curve(
+    run: RunFolder, metrics: Sequence[Metrics], reports: Sequence[EvalReport]
+) -> Path | None:
     """Draw the curve of what was learned so far; a run without episodes has none."""
-    from agentgym_rl.evaluation.curve import draw_learning_curve  # slow to import
-    from agentgym_rl.evaluation.report import read_reports
+    from agentgym_rl.evaluation.curve import draw_learning_curve  # as above: matplotlib
 
-    metrics = run.read_metrics()
     if not metrics or "rollout/success_rate" not in metrics[0]:
         return None
     picture = run.path / "learning_curve.png"
-    draw_learning_curve(picture, metrics, read_reports(run), title=run.path.name)
+    draw_learning_curve(picture, metrics, reports, title=run.path.name)
     return picture
 
 

@@ -2,10 +2,11 @@
 
 The copy is shallow. Its modules are new objects, so nothing that is done to them (compiled layers,
 another attention, joined linear layers, the number of a layer as a tensor) is seen in training,
-but their parameters and buffers are the learner's own tensors. An update in place is therefore
-seen at once, also by CUDA graphs that were captured before it. What must never happen while an
-engine lives is that a parameter is replaced (`module.weight = ...`, `parameter.data = ...`,
-`model.to(...)`): graphs would go on with the old memory.
+but their parameters and buffers are the learner's own tensors, which joining moves once to other
+memory. An update in place is therefore seen at once, also by CUDA graphs that were captured before
+it. What must never happen while an engine lives is that a parameter is replaced (`module.weight =
+...`, `parameter.data = ...`, `model.to(...)`): graphs and joined layers would go on with the old
+memory.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ def generation_model(
     """
     copied = _copy_tree(model, {})
     join_layers(copied)
+    if model.device.type == "cuda":
+        torch.cuda.empty_cache()  # where the weights were before they were joined
     layers = decoder_layers(copied)
     if not layers:
         raise ValueError(f"{type(model).__name__} has no decoder layers that generation can find")

@@ -26,11 +26,12 @@ class _Joined:
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight = weight
         self.bias = bias
+        self.input: Tensor | None = None
         self.output: Tensor | None = None
 
 
 class _Part(nn.Linear):
-    """One of the siblings: the first that is called computes for all."""
+    """One of the siblings: the first computes for all that are given the same input."""
 
     joined: _Joined
     start: int
@@ -39,25 +40,30 @@ class _Part(nn.Linear):
     def forward(self, input: Tensor) -> Tensor:
         joined = self.joined
         if self.start == 0:
-            joined.output = F.linear(input, joined.weight, joined.bias)
-        output = joined.output
-        assert output is not None, "siblings are called in their order"
+            joined.input, joined.output = input, F.linear(input, joined.weight, joined.bias)
+        output = joined.output if input is joined.input else None
         if self.end == len(joined.weight):
-            joined.output = None
+            joined.input = joined.output = None
+        if output is None:  # as where keys are of another sequence than queries
+            return F.linear(input, self.weight, self.bias)
         return output[..., self.start : self.end]
 
 
 def join_layers(copied: nn.Module) -> None:
     """Join the siblings in a copy of a model whose parameters are the model's own.
 
-    Layers that are more than linear (an adapter's, say) are left as they are. A model can be
-    joined for several copies; its parameters move only the first time.
+    Layers that are more than linear (an adapter's, say) and parameters that several layers share
+    are left as they are. A model can be joined for several copies; its parameters move only the
+    first time.
     """
+    joined = set[Tensor]()
     for module in copied.modules():
         for names in SIBLINGS:
             siblings = [module._modules.get(name) for name in names]
             linear = [layer for layer in siblings if type(layer) is nn.Linear]
-            if len(linear) == len(names) and _fit(linear):
+            weights = {weight for layer in linear for weight in layer.parameters()}
+            if len(linear) == len(names) and _fit(linear) and joined.isdisjoint(weights):
+                joined |= weights
                 for name, part in zip(names, _join(linear), strict=True):
                     module._modules[name] = part
 
@@ -69,7 +75,8 @@ def _fit(layers: Sequence[nn.Linear]) -> bool:
         for layer in layers
     }
     has_hooks = any(layer._forward_hooks or layer._forward_pre_hooks for layer in layers)
-    return len(kinds) == 1 and not has_hooks
+    are_distinct = len({layer.weight for layer in layers}) == len(layers)
+    return len(kinds) == 1 and are_distinct and not has_hooks
 
 
 def _join(layers: Sequence[nn.Linear]) -> list[_Part]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -78,7 +78,7 @@ class Policy:
             save_merged(self.model, writing)
             save_adapter(self.model, writing / ADAPTER)
         else:
-            self.model.save_pretrained(writing)
+            self.model.save_pretrained(writing, state_dict=_weights_on_host(self.model))
         self.tokenizer.save_pretrained(writing)
         shutil.rmtree(folder, ignore_errors=True)
         writing.rename(folder)
@@ -90,6 +90,21 @@ class Policy:
             shutil.rmtree(writing, ignore_errors=True)
             self.tokenizer.save_pretrained(writing)
             writing.rename(folder)
+
+
+def _weights_on_host(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Return the weights in the CPU's memory; those that are tied stay one tensor.
+
+    Left to itself, transformers copies weights that share memory (joined layers) on the GPU.
+    """
+    copies = dict[tuple[int, torch.Size], Tensor]()
+    weights = dict[str, Tensor]()
+    for name, weight in model.state_dict().items():
+        key = (weight.data_ptr(), weight.shape)
+        if key not in copies:
+            copies[key] = weight.cpu()
+        weights[name] = copies[key]
+    return weights
 
 
 def load_policy(

@@ -106,6 +106,39 @@ def test_a_hook_is_not_lost():
     torch.testing.assert_close(pair(x), expected)
 
 
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_another_input_is_computed_for_itself_in_any_order(is_compiled: bool):
+    pair = Pair(nn.Linear(8, 3), nn.Linear(8, 3))
+    x, y = torch.randn(5, 8), torch.randn(5, 8)
+    expected = pair.up_proj(y) * pair.gate_proj(x) + pair.gate_proj(y) * pair.up_proj(x)
+    join_layers(pair)
+
+    def crossed(x: Tensor, y: Tensor) -> Tensor:
+        before = pair.up_proj(y) * pair.gate_proj(x)
+        return before + pair.gate_proj(y) * pair.up_proj(x)
+
+    run = torch.compile(crossed, backend="eager", fullgraph=True) if is_compiled else crossed
+    torch.testing.assert_close(run(x, y), expected)
+
+
+def test_a_weight_that_layers_share_is_moved_once():
+    first = Pair(nn.Linear(8, 3), nn.Linear(8, 3))
+    second = Pair(nn.Linear(8, 3), first.up_proj)
+    twins = Pair(first.up_proj, first.up_proj)
+    layers = nn.ModuleList([first, second, twins])
+    join_layers(layers)
+    with torch.no_grad():
+        for weight in layers.parameters():
+            weight.add_(1.0)
+    x = torch.randn(5, 8)
+    for pair in (first, second, twins):
+        gate, up = (
+            nn.functional.linear(x, layer.weight, layer.bias)
+            for layer in (pair.gate_proj, pair.up_proj)
+        )
+        torch.testing.assert_close(pair(x), gate * up)
+
+
 def test_layers_with_an_adapter_stay_where_they_are():
     pytest.importorskip("peft")
     model = small_model("qwen2", vocab_size=200)
