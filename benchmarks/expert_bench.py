@@ -1,7 +1,8 @@
 """`agentgym bench experts`: how many tasks the experts solve, and which they do not.
 
 The same number of tasks of every level, spread evenly over all splits, are played by the
-environment's own expert without a limit on rounds other than ten times `spec.max_rounds`.
+environment's own expert without a limit on rounds other than ten times `spec.max_rounds`. With
+`--recipe` these are the tasks that the recipe evaluates on, within its limit.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import argparse
 import statistics
 import time
 from collections.abc import Sequence
+from contextlib import closing
 
 from rich.console import Console
 
+from agentgym_rl.config import load_config
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.demos import demonstrate
+from agentgym_rl.rollout.tasks import evaluation_tasks, select_tasks
 from agentgym_rl.types import Task
 
 SCENARIOS = ("textcraft", "textcraft_generated", "babyai", "sciworld", "searchqa")
@@ -39,38 +43,55 @@ def choose(cls: type[Environment], *, per_level: int) -> list[Task]:
     return chosen
 
 
-def measure(scenario: str, per_level: int, console: Console) -> None:
-    """Play and report one scenario."""
-    cls = registry.env_class(scenario)
-    env = registry.make(scenario, {})
-    tasks = choose(cls, per_level=per_level)
+def measure(env: Environment, tasks: Sequence[Task], max_rounds: int, console: Console) -> None:
+    """Play and report tasks of one environment."""
     lengths: list[int] = []
     unsolved: list[str] = []
     started = time.process_time()
     for task in tasks:
-        demo = demonstrate(env, task, max_rounds=10 * cls.spec.max_rounds)
+        demo = demonstrate(env, task, max_rounds=max_rounds)
         if demo is None:
             unsolved.append(f"{task.id} ({task.level or task.category})")
         else:
             lengths.append(len(demo.actions))
-    env.close()
     solved = len(lengths)
+    rounds = f"rounds median {statistics.median(lengths):.0f}, longest {max(lengths)}, "
     console.print(
-        f"{scenario}: {solved} of {len(tasks)} tasks solved ({solved / len(tasks):.1%}), "
-        f"rounds median {statistics.median(lengths):.0f}, longest {max(lengths)}, "
-        f"{time.process_time() - started:.0f} CPU-seconds"
+        f"{env.spec.name}: {solved} of {len(tasks)} tasks solved ({solved / len(tasks):.1%}), "
+        f"{rounds if lengths else ''}{time.process_time() - started:.0f} CPU-seconds"
     )
     if unsolved:
         console.print(f"  not solved: {', '.join(unsolved)}")
+
+
+def measure_scenario(name: str, per_level: int, console: Console) -> None:
+    """Play tasks of every level."""
+    cls = registry.env_class(name)
+    with closing(registry.make(name, {})) as env:
+        measure(env, choose(cls, per_level=per_level), 10 * cls.spec.max_rounds, console)
+
+
+def measure_recipe(name: str, console: Console) -> None:
+    """Play the held-out tasks of a recipe."""
+    config = load_config(name)
+    cls = registry.env_class(config.env.name)
+    tasks = select_tasks(config.env, cls.spec, list(cls.tasks(config.env.eval_split)))
+    tasks = evaluation_tasks(tasks, config.eval.tasks, seed=config.seed)
+    with closing(registry.make(config.env.name, config.env.options)) as env:
+        measure(env, tasks, config.eval_max_rounds, console)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench experts", description="The experts.")
     parser.add_argument("--env", action="append", choices=SCENARIOS, help="default: all")
     parser.add_argument("--per-level", type=int, default=10, help="tasks of every level")
+    parser.add_argument("--recipe", help="its held-out tasks instead, within its limit on rounds")
     chosen = parser.parse_args(arguments)
+    if chosen.recipe:
+        measure_recipe(chosen.recipe, Console())
+        return
     for scenario in chosen.env or SCENARIOS:
-        measure(scenario, chosen.per_level, Console())
+        measure_scenario(scenario, chosen.per_level, Console())
 
 
 if __name__ == "__main__":

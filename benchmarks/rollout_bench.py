@@ -1,16 +1,18 @@
 """`agentgym bench rollout`: how fast an engine generates, beside what the memory would allow.
 
 Four measurements, in one table, each but the first a median of several:
-- decode: milliseconds a token for so many rows at a given context, and the share of it that
-  reading all weights, keys and values once would take (at the speed of a copy on this device);
+- decode: milliseconds a token for so many rows at a given context in the mean, and the share of it
+  that reading all weights, keys and values once would take (at the speed of a copy on this device);
 - generate: tokens a second for prompts and replies of given lengths, with log-probabilities;
-  `--baseline` has transformers' `generate` do the same, without;
-- episodes: TextCraft episodes of several rounds, and the engine alone on the same tokens: what is
-  lost in between are environments, tokenizer and event loop. With it, how far the engine's
-  log-probabilities are from the learner's on the same weights, in the mean;
+  `--baseline` has transformers' `generate` do the same, without, and once;
+- episodes: TextCraft episodes of several rounds, and the engine alone on the same prompts and
+  observations, with replies that are at most as long: what is lost in between are environments,
+  tokenizer and event loop. With it, how far the engine's log-probabilities are from the learner's
+  on the same weights, in the mean;
 - between: the same episodes with replies that are there at once: what a round costs in Python.
 
-Weights are random unless `--model` is a directory: replies then have their full length.
+With the name of a size the weights are random, and replies have their full length. Real weights
+are those of a directory (`agentgym convert` makes one).
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig, NativeEngineConfig, VllmEngineConfig
 from agentgym_rl.engines.base import Engine, EngineSession
 from agentgym_rl.engines.create import create_engine
-from agentgym_rl.engines.device_rows import NewRow
+from agentgym_rl.engines.device_rows import NO_TOKEN, NewRow
 from agentgym_rl.engines.paged_pass import CacheShape
 from agentgym_rl.engines.paged_runner import PagedRunner, RunnerOptions
 from agentgym_rl.engines.pages import PAGE_SIZE, pages_for
@@ -53,6 +55,9 @@ from agentgym_rl.types import Completion, Episode, Sample, SamplingParams, Segme
 
 ENGINES = ("native", "vllm")
 _STEPS = 4
+"""Decoded in one launch."""
+_WARM_UPS = 5
+"""Launches that are not timed."""
 _SCENARIO = "textcraft"
 _NEW_TOKENS = 64
 """Most of a reply in an episode."""
@@ -101,11 +106,13 @@ def bench_policy(name: str, *, dtype: str, device: str, texts: Iterable[str]) ->
 def measure_decode(
     policy: Policy, num_rows: int, context: int, *, is_compiled: bool, launches: int
 ) -> Row:
-    """Time decoding steps of the native engine's runner alone."""
+    """Time decoding steps of the native engine's runner alone, `context` tokens in the mean."""
     device = policy.model.device
     is_cuda = device.type == "cuda"
-    num_steps = (launches + 5) * _STEPS
-    each = pages_for(context + num_steps + 1)
+    num_steps = (launches + _WARM_UPS) * _STEPS
+    begin = max(1, context - _WARM_UPS * _STEPS - launches * _STEPS // 2)
+    context = begin + _WARM_UPS * _STEPS + launches * _STEPS // 2
+    each = pages_for(begin + num_steps + 1)
     options = RunnerOptions(
         num_pages=num_rows * each,
         max_rows=num_rows,
@@ -122,7 +129,7 @@ def measure_decode(
                 NewRow(
                     row=row,
                     key=row,
-                    num_context=context,
+                    num_context=begin,
                     max_tokens=num_steps + 1,
                     params=SamplingParams(1.0, num_steps + 1),
                     pages=list(range(1 + row * each, 1 + (row + 1) * each)),
@@ -130,18 +137,20 @@ def measure_decode(
                 for row in rows
             ]
         )
-        for _ in range(5):
+        for _ in range(_WARM_UPS):
             runner.decode(rows, _STEPS)
         _wait(is_cuda)
         started = time.perf_counter()
         for _ in range(launches):
-            runner.decode(rows, _STEPS)
+            sampled = runner.decode(rows, _STEPS)
         _wait(is_cuda)
     milliseconds = 1000 * (time.perf_counter() - started) / (launches * _STEPS)
     floor = 1000 * _bytes_read(policy, num_rows, context) / copy_speed(device)
+    num_ended = int((sampled.tokens[-1] == NO_TOKEN).sum())  # they read no keys any more
+    ended = f", {num_ended} ended" if num_ended else ""
     return Row(
         "decode",
-        f"{num_rows} rows, context {context}",
+        f"{num_rows} rows{ended}, context {context}",
         f"{milliseconds:.2f} ms a step, {1000 * num_rows / milliseconds:,.0f} tokens/s",
         f"memory floor {floor:.2f} ms ({floor / milliseconds:.0%})",
     )
@@ -186,7 +195,8 @@ async def measure_generation(
     name: str, engine: Engine, prompts: list[list[int]], num_new: int, *, repeats: int
 ) -> Row:
     """Time replies to prompts that all come at once, after a round that warms up."""
-    times, num_tokens = list[float](), 0
+    num_read = sum(map(len, prompts))
+    times, speeds, speeds_in_all = list[float](), list[float](), list[float]()
     for attempt in range(1 + repeats):
         sessions = [engine.session(attempt * len(prompts) + key) for key in range(len(prompts))]
         started = time.perf_counter()
@@ -198,16 +208,19 @@ async def measure_generation(
         )
         times.append(time.perf_counter() - started)
         num_tokens = sum(len(reply.token_ids) for reply in replies)
+        speeds.append(num_tokens / times[-1])
+        speeds_in_all.append((num_tokens + num_read) / times[-1])
         for session in sessions:
             session.close()
         engine.publish(attempt + 1)  # forgets the prompts, which come again
-    seconds = statistics.median(times[1:])
-    num_read = sum(map(len, prompts))
+    seconds, speed, in_all = (
+        statistics.median(all_[1:]) for all_ in (times, speeds, speeds_in_all)
+    )
     return Row(
         f"generate ({name})",
         f"{len(prompts)} prompts of {len(prompts[0])}, {num_new} new",
-        f"{num_tokens / seconds:,.0f} tokens/s in {seconds:.2f} s",
-        f"{(num_tokens + num_read) / seconds:,.0f} tokens/s with prompts",
+        f"{speed:,.0f} tokens/s in {seconds:.2f} s",
+        f"{in_all:,.0f} tokens/s with prompts",
     )
 
 
@@ -383,7 +396,7 @@ def difference(policy: Policy, samples: Sequence[Sample]) -> float:
 
 
 async def replay(engine: Engine, key: int, sample: Sample) -> int:
-    """Ask for replies as long as the sample's to prompts and observations of the same tokens.
+    """Ask for replies at most as long as the sample's, to the same prompts and observations.
 
     Returns how many tokens came: a model may end a reply sooner than it did in the episode.
     """
@@ -469,7 +482,8 @@ async def show(chosen: argparse.Namespace) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench rollout", description="Generation.")
     add = parser.add_argument
-    add("--model", default="smollm2-135m", help=f"a directory, or {', '.join(SIZES)}")
+    sizes = f"a directory, or random weights of a size: {', '.join(SIZES)}"
+    add("--model", default="smollm2-135m", help=sizes)
     add("--engine", nargs="+", default=["native"], choices=ENGINES, help="in this order")
     add("--python", default="", help="of an environment that has vLLM; this one without")
     add("--vllm-memory", type=float, default=0.5, help="part of the GPU's that vLLM may take")
@@ -480,7 +494,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parts = ["decode", "between", "generate", "episodes"]
     add("--parts", nargs="+", default=parts, choices=parts)
     add("--rows", nargs="+", type=int, default=[64, 256, 512])
-    add("--context", type=int, default=512)
+    add("--context", type=int, default=512, help="tokens of decoding, in the mean")
     add("--launches", type=int, default=40, help=f"of {_STEPS} steps, timed")
     add("--sequences", nargs="+", type=int, default=[256, 1024])
     add("--prompt", type=int, default=512)
