@@ -52,7 +52,7 @@ def learn(tmp_path: Path, text: str, *words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["algorithms", "horizons", "horizons-short-tasks", "horizons-qwen"]
+    "name", sorted(file.stem for file in (REPOSITORY / "benchmarks" / "studies").glob("*.toml"))
 )
 def test_our_studies_pass_the_checks(files: ModuleType, tmp_path: Path, name: str):
     files.check_runs(files.read_study(name), tmp_path, [0])
