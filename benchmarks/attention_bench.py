@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
+from decoding_speed import copy_speed
 from model_sizes import SIZES
 from rich.console import Console
 from rich.table import Table
-from rollout_bench import copy_speed
 
 from agentgym_rl.engines.paged_pass import CacheShape, PagedPass
 from agentgym_rl.engines.pages import PAGE_SIZE, pages_for

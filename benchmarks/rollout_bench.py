@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from decoding_speed import STEPS_PER_LAUNCH, measure_decoding, wait_for_device
 from model_sizes import SIZES, random_model
 from rich.console import Console
 from rich.table import Table
@@ -38,10 +39,6 @@ from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig, NativeEngineConfig, VllmEngineConfig
 from agentgym_rl.engines.base import Engine, EngineSession
 from agentgym_rl.engines.create import create_engine
-from agentgym_rl.engines.device_rows import NO_TOKEN, NewRow
-from agentgym_rl.engines.paged_pass import CacheShape
-from agentgym_rl.engines.paged_runner import PagedRunner, RunnerOptions
-from agentgym_rl.engines.pages import PAGE_SIZE, pages_for
 from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError, RunError
 from agentgym_rl.models.chat import ChatRenderer
@@ -54,10 +51,6 @@ from agentgym_rl.rollout.limits import Limits
 from agentgym_rl.types import Completion, Episode, Sample, SamplingParams, SegmentKind
 
 ENGINES = ("native", "vllm")
-_STEPS = 4
-"""Decoded in one launch."""
-_WARM_UPS = 5
-"""Launches that are not timed."""
 _SCENARIO = "textcraft"
 _NEW_TOKENS = 64
 """Most of a reply in an episode."""
@@ -103,87 +96,18 @@ def bench_policy(name: str, *, dtype: str, device: str, texts: Iterable[str]) ->
     return Policy(model=model, tokenizer=tokenizer, renderer=ChatRenderer(tokenizer))
 
 
-def measure_decode(
+def decode_row(
     policy: Policy, num_rows: int, context: int, *, is_compiled: bool, launches: int
 ) -> Row:
-    """Time decoding steps of the native engine's runner alone, `context` tokens in the mean."""
-    device = policy.model.device
-    is_cuda = device.type == "cuda"
-    num_steps = (launches + _WARM_UPS) * _STEPS
-    begin = max(1, context - _WARM_UPS * _STEPS - launches * _STEPS // 2)
-    context = begin + _WARM_UPS * _STEPS + launches * _STEPS // 2
-    each = pages_for(begin + num_steps + 1)
-    options = RunnerOptions(
-        num_pages=num_rows * each,
-        max_rows=num_rows,
-        max_batch_tokens=64,
-        max_steps=_STEPS,
-        is_compiled=is_compiled and is_cuda,
-        uses_graphs=is_cuda,
-    )
-    runner = PagedRunner(policy, options)
-    rows = list(range(num_rows))
-    with runner.graphs.on_stream(), torch.inference_mode():
-        runner.admit(
-            [
-                NewRow(
-                    row=row,
-                    key=row,
-                    num_context=begin,
-                    max_tokens=num_steps + 1,
-                    params=SamplingParams(1.0, num_steps + 1),
-                    pages=list(range(1 + row * each, 1 + (row + 1) * each)),
-                )
-                for row in rows
-            ]
-        )
-        for _ in range(_WARM_UPS):
-            runner.decode(rows, _STEPS)
-        _wait(is_cuda)
-        started = time.perf_counter()
-        for _ in range(launches):
-            sampled = runner.decode(rows, _STEPS)
-        _wait(is_cuda)
-    milliseconds = 1000 * (time.perf_counter() - started) / (launches * _STEPS)
-    floor = 1000 * _bytes_read(policy, num_rows, context) / copy_speed(device)
-    num_ended = int((sampled.tokens[-1] == NO_TOKEN).sum())  # they read no keys any more
-    ended = f", {num_ended} ended" if num_ended else ""
+    """Time decoding steps of the native engine's runner alone."""
+    done = measure_decoding(policy, num_rows, context, is_compiled=is_compiled, launches=launches)
+    ended = f", {done.num_ended} ended" if done.num_ended else ""
     return Row(
         "decode",
-        f"{num_rows} rows{ended}, context {context}",
-        f"{milliseconds:.2f} ms a step, {1000 * num_rows / milliseconds:,.0f} tokens/s",
-        f"memory floor {floor:.2f} ms ({floor / milliseconds:.0%})",
+        f"{num_rows} rows{ended}, context {done.context}",
+        f"{done.step_ms:.2f} ms a step, {1000 * num_rows / done.step_ms:,.0f} tokens/s",
+        f"memory floor {done.floor_ms:.2f} ms ({done.floor_ms / done.step_ms:.0%})",
     )
-
-
-def _bytes_read(policy: Policy, num_rows: int, context: int) -> int:
-    """Return the bytes of weights, keys and values that a step cannot do without."""
-    model = policy.model
-    weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
-    if not model.config.tie_word_embeddings:  # of the input matrix only a few rows are read
-        embeddings = model.get_input_embeddings().weight
-        weights -= embeddings.numel() * embeddings.element_size()
-    shape = CacheShape.of(model.config.get_text_config(), model.dtype)
-    return weights + num_rows * context * shape.page_bytes // PAGE_SIZE
-
-
-def copy_speed(device: torch.device) -> float:
-    """Return bytes a second, read and written, of a copy within the device's memory."""
-    size = 2**30 if device.type == "cuda" else 2**26
-    source = torch.zeros(size, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    target.copy_(source)
-    _wait(device.type == "cuda")
-    started = time.perf_counter()
-    for _ in range(10):
-        target.copy_(source)
-    _wait(device.type == "cuda")
-    return 10 * 2 * size / (time.perf_counter() - started)
-
-
-def _wait(is_cuda: bool) -> None:
-    if is_cuda:
-        torch.cuda.synchronize()
 
 
 def random_prompts(policy: Policy, num: int, length: int) -> list[list[int]]:
@@ -236,11 +160,11 @@ def measure_transformers(
     }  # fmt: skip
     with torch.inference_mode():
         model.generate(ids[:2], max_new_tokens=num_new, **options)
-        _wait(ids.is_cuda)
+        wait_for_device(ids.is_cuda)
         started = time.perf_counter()
         for batch in ids.split(256):
             model.generate(batch, max_new_tokens=num_new, **options)
-        _wait(ids.is_cuda)
+        wait_for_device(ids.is_cuda)
     seconds = time.perf_counter() - started
     return Row(
         "generate (transformers)",
@@ -420,7 +344,7 @@ async def measure(chosen: argparse.Namespace) -> AsyncIterator[Row]:
     )
     if "decode" in chosen.parts:
         for num in chosen.rows:
-            yield measure_decode(
+            yield decode_row(
                 policy,
                 num,
                 chosen.context,
@@ -495,7 +419,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--parts", nargs="+", default=parts, choices=parts)
     add("--rows", nargs="+", type=int, default=[64, 256, 512])
     add("--context", type=int, default=512, help="tokens of decoding, in the mean")
-    add("--launches", type=int, default=40, help=f"of {_STEPS} steps, timed")
+    add("--launches", type=int, default=40, help=f"of {STEPS_PER_LAUNCH} steps, timed")
     add("--sequences", nargs="+", type=int, default=[256, 1024])
     add("--prompt", type=int, default=512)
     add("--new", type=int, default=128)
