@@ -12,13 +12,13 @@ from dataclasses import dataclass
 import torch
 
 from agentgym_rl.engines.device_rows import NO_TOKEN, NewRow
+from agentgym_rl.engines.paged import STEPS_PER_LAUNCH
 from agentgym_rl.engines.paged_pass import CacheShape
 from agentgym_rl.engines.paged_runner import PagedRunner, RunnerOptions
 from agentgym_rl.engines.pages import PAGE_SIZE, pages_for
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.types import SamplingParams
 
-STEPS_PER_LAUNCH = 4
 _WARM_UPS = 5
 """Launches that are not timed."""
 
@@ -42,8 +42,8 @@ def measure_decoding(
     device = policy.model.device
     is_cuda = device.type == "cuda"
     num_steps = (launches + _WARM_UPS) * STEPS_PER_LAUNCH
-    begin = max(1, context - _WARM_UPS * STEPS_PER_LAUNCH - launches * STEPS_PER_LAUNCH // 2)
-    context = begin + _WARM_UPS * STEPS_PER_LAUNCH + launches * STEPS_PER_LAUNCH // 2
+    until_middle = _WARM_UPS * STEPS_PER_LAUNCH + launches * STEPS_PER_LAUNCH // 2
+    begin = max(1, context - until_middle)
     each = pages_for(begin + num_steps + 1)
     options = RunnerOptions(
         num_pages=num_rows * each,
@@ -77,9 +77,10 @@ def measure_decoding(
             sampled = runner.decode(rows, STEPS_PER_LAUNCH)
         wait_for_device(is_cuda)
     step_ms = 1000 * (time.perf_counter() - started) / (launches * STEPS_PER_LAUNCH)
-    floor_ms = 1000 * _bytes_read(policy, num_rows, context) / copy_speed(device)
+    mean_context = begin + until_middle
+    floor_ms = 1000 * _bytes_read(policy, num_rows, mean_context) / copy_speed(device)
     num_ended = int((sampled.tokens[-1] == NO_TOKEN).sum())
-    return Decoding(context, step_ms, floor_ms, num_ended)
+    return Decoding(mean_context, step_ms, floor_ms, num_ended)
 
 
 def _bytes_read(policy: Policy, num_rows: int, context: int) -> int:

@@ -19,6 +19,7 @@ from agentgym_rl.config import load_config
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.demos import demonstrate
+from agentgym_rl.errors import ConfigError
 from agentgym_rl.rollout.tasks import evaluation_tasks, select_tasks
 from agentgym_rl.types import Task
 
@@ -54,11 +55,12 @@ def measure(env: Environment, tasks: Sequence[Task], max_rounds: int, console: C
             unsolved.append(f"{task.id} ({task.level or task.category})")
         else:
             lengths.append(len(demo.actions))
-    solved = len(lengths)
-    rounds = f"rounds median {statistics.median(lengths):.0f}, longest {max(lengths)}, "
+    solved, rounds = len(lengths), ""
+    if lengths:
+        rounds = f"rounds median {statistics.median(lengths):.0f}, longest {max(lengths)}, "
     console.print(
         f"{env.spec.name}: {solved} of {len(tasks)} tasks solved ({solved / len(tasks):.1%}), "
-        f"{rounds if lengths else ''}{time.process_time() - started:.0f} CPU-seconds"
+        f"{rounds}{time.process_time() - started:.0f} CPU-seconds"
     )
     if unsolved:
         console.print(f"  not solved: {', '.join(unsolved)}")
@@ -74,6 +76,8 @@ def measure_scenario(name: str, per_level: int, console: Console) -> None:
 def measure_recipe(name: str, console: Console) -> None:
     """Play the held-out tasks of a recipe."""
     config = load_config(name)
+    if not config.eval.tasks:
+        raise ConfigError(f"{name} evaluates on no tasks (eval.tasks=0)")
     cls = registry.env_class(config.env.name)
     tasks = select_tasks(config.env, cls.spec, list(cls.tasks(config.env.eval_split)))
     tasks = evaluation_tasks(tasks, config.eval.tasks, seed=config.seed)

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from decoding_speed import STEPS_PER_LAUNCH, measure_decoding, wait_for_device
+from decoding_speed import measure_decoding, wait_for_device
 from model_sizes import SIZES, random_model
 from rich.console import Console
 from rich.table import Table
@@ -39,6 +39,7 @@ from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig, NativeEngineConfig, VllmEngineConfig
 from agentgym_rl.engines.base import Engine, EngineSession
 from agentgym_rl.engines.create import create_engine
+from agentgym_rl.engines.paged import STEPS_PER_LAUNCH
 from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError, RunError
 from agentgym_rl.models.chat import ChatRenderer

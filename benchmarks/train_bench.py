@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from decoding_speed import wait_for_device
 from model_sizes import SIZES, random_model
 from rich.console import Console
 from rich.table import Table
@@ -145,16 +146,14 @@ def _timed(load: Load, update: Callable[[], object]) -> tuple[float, int, float]
     seconds, warm_up_s = [], 0.0
     began = time.monotonic()
     for number in range(load.num_warm + load.num_updates):
-        if is_cuda:
-            torch.cuda.synchronize()
+        wait_for_device(is_cuda)
         if number == load.num_warm:
             warm_up_s = time.monotonic() - began
             if is_cuda:
                 torch.cuda.reset_peak_memory_stats()
         started = time.monotonic()
         update()
-        if is_cuda:
-            torch.cuda.synchronize()
+        wait_for_device(is_cuda)
         seconds.append(time.monotonic() - started)
     peak_bytes = torch.cuda.max_memory_allocated() if is_cuda else 0
     return statistics.median(seconds[load.num_warm :]), peak_bytes, warm_up_s

@@ -61,9 +61,10 @@ def join_layers(copied: nn.Module) -> None:
         for names in SIBLINGS:
             siblings = [module._modules.get(name) for name in names]
             linear = [layer for layer in siblings if type(layer) is nn.Linear]
-            weights = {weight for layer in linear for weight in layer.parameters()}
-            if len(linear) == len(names) and _fit(linear) and joined.isdisjoint(weights):
-                joined |= weights
+            weights = [weight for layer in linear for weight in layer.parameters()]
+            is_shared = len(set(weights)) < len(weights) or not joined.isdisjoint(weights)
+            if len(linear) == len(names) and _fit(linear) and not is_shared:
+                joined.update(weights)
                 for name, part in zip(names, _join(linear), strict=True):
                     module._modules[name] = part
 
@@ -75,8 +76,7 @@ def _fit(layers: Sequence[nn.Linear]) -> bool:
         for layer in layers
     }
     has_hooks = any(layer._forward_hooks or layer._forward_pre_hooks for layer in layers)
-    are_distinct = len({layer.weight for layer in layers}) == len(layers)
-    return len(kinds) == 1 and are_distinct and not has_hooks
+    return len(kinds) == 1 and not has_hooks
 
 
 def _join(layers: Sequence[nn.Linear]) -> list[_Part]:
@@ -98,14 +98,13 @@ def _join(layers: Sequence[nn.Linear]) -> list[_Part]:
 @torch.no_grad()
 def _side_by_side(parameters: Sequence[Tensor]) -> Tensor:
     """Return one tensor of which the parameters are parts, one after another."""
-    first = parameters[0]
-    size = (sum(len(parameter) for parameter in parameters), *first.shape[1:])
+    sizes = [len(parameter) for parameter in parameters]
     if not _are_side_by_side(parameters):
         together = torch.cat([parameter.data for parameter in parameters])
-        sizes = [len(parameter) for parameter in parameters]
         for parameter, part in zip(parameters, together.split(sizes), strict=True):
             parameter.data = part
-    return first.data.as_strided(size, first.stride())
+    first = parameters[0]
+    return first.data.as_strided((sum(sizes), *first.shape[1:]), first.stride())
 
 
 def _are_side_by_side(parameters: Sequence[Tensor]) -> bool:
