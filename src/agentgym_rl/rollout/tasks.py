@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -38,10 +39,11 @@ class EpochSampler(Generic[_Item]):
 
 
 class RestingSampler:
-    """Goes through tasks as an EpochSampler does, but leaves out those that have been solved.
+    """Goes through tasks as an EpochSampler does, but passes over what has been solved.
 
-    They rest for some epochs and their places go to others. A step that does not find enough tasks
-    awake within an epoch's length takes the others as they come.
+    A solved task rests for `rest` epochs, and as many of the tasks of its level that come next are
+    passed over, if there are several levels; their places go to others. A step that does not find
+    enough tasks awake within an epoch's length takes the others as they come.
     """
 
     def __init__(self, tasks: Sequence[Task], *, seed: int, rest: int) -> None:
@@ -54,6 +56,9 @@ class RestingSampler:
         """The epoch in which a task was last taken, by its number."""
         self._wakes: dict[int, int] = {}
         """The epoch in which a task comes again, by its number."""
+        self._has_levels = len({_level(task) for task in tasks}) > 1
+        self._to_pass = Counter[str]()
+        """How many of the next tasks of a level are passed over."""
 
     @property
     def num_resting(self) -> int:
@@ -65,30 +70,46 @@ class RestingSampler:
         while len(taken) < number:
             task = self._order.at(self._place)
             is_urgent = self._place - first >= len(self._tasks)
-            if is_urgent or self._wakes.get(task, 0) <= self._epoch:
+            if is_urgent or not self._passes_over(task):
                 taken.append(self._tasks[task])
                 self._taken_in[task] = self._epoch
             self._place += 1
         return taken
 
+    def _passes_over(self, task: int) -> bool:
+        level = _level(self._tasks[task])
+        level_rests = self._to_pass[level] > 0
+        self._to_pass[level] -= level_rests
+        return level_rests or self._wakes.get(task, 0) > self._epoch
+
     def let_rest(self, tasks: Iterable[Task]) -> None:
-        """Leave solved tasks out of the epochs after that in which they were taken."""
-        numbers = [self._numbers[task.id] for task in tasks]
-        self._wakes |= {number: self._taken_in[number] + 1 + self._rest for number in numbers}
+        """Leave solved tasks out of the epochs after that in which they were taken, and pass over
+        others of their levels."""
+        for task in tasks:
+            number = self._numbers[task.id]
+            self._wakes[number] = self._taken_in[number] + 1 + self._rest
+            if self._has_levels:
+                self._to_pass[_level(task)] += self._rest
 
     def state(self) -> dict[str, object]:
         """Return what `load_state` needs to go on, as JSON has it."""
         resting = {task: epoch for task, epoch in self._wakes.items() if epoch > self._epoch}
-        return {"place": self._place, "wakes": sorted(resting.items())}
+        levels = sorted((+self._to_pass).items())
+        return {"place": self._place, "wakes": sorted(resting.items()), "to_pass": levels}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state` returned."""
         self._place = int(state["place"])
         self._wakes = {int(task): int(epoch) for task, epoch in state["wakes"]}
+        self._to_pass = Counter({level: int(number) for level, number in state.get("to_pass", ())})
 
     @property
     def _epoch(self) -> int:
         return self._place // len(self._tasks)
+
+
+def _level(task: Task) -> str:
+    return f"{task.env}/{task.level}"
 
 
 def select_tasks(config: EnvConfig, spec: EnvSpec, tasks: Sequence[Task]) -> list[Task]:

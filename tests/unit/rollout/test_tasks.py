@@ -173,8 +173,36 @@ def test_a_step_takes_tasks_that_rest_when_there_are_not_enough_others():
     assert len(set(taken)) > 1
 
 
+def test_a_level_that_is_always_solved_gets_its_part_of_the_places():
+    tasks = [
+        Task("counting", "train", index, level="easy" if index % 2 else "hard")
+        for index in range(4000)
+    ]
+    sampler, taken = RestingSampler(tasks, seed=0, rest=3), Counter[str]()
+    for _ in range(20):
+        step = sampler.take(48)
+        assert len(step) == 48
+        sampler.let_rest(task for task in step if task.level == "easy")
+        taken.update(task.level for task in step)
+    assert taken["easy"] / taken["hard"] == pytest.approx(1 / 4, abs=0.05)
+    for _ in range(20):  # what is solved no longer comes back
+        taken = Counter(task.level for task in sampler.take(48))
+    assert 18 <= taken["easy"] <= 30
+
+
+def test_tasks_that_are_a_level_each_rest_as_long_as_tasks_do():
+    levels = [Task("counting", "train", index, level=f"level {index}") for index in range(10)]
+    plain = make_tasks(10)
+    sampler, other = (RestingSampler(tasks, seed=1, rest=2) for tasks in (levels, plain))
+    for _ in range(12):
+        step, expected = sampler.take(4), other.take(4)
+        assert [task.index for task in step] == [task.index for task in expected]
+        sampler.let_rest(step[:1])
+        other.let_rest(expected[:1])
+
+
 def test_a_resting_sampler_goes_on_from_its_state():
-    tasks = make_tasks(12)
+    tasks = [Task("counting", "train", index, level=f"level {index % 3}") for index in range(12)]
     sampler, other = (RestingSampler(tasks, seed=5, rest=2) for _ in range(2))
     sampler.let_rest(sampler.take(7))
     other.load_state(json.loads(json.dumps(sampler.state())))
