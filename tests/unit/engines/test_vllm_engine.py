@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -259,6 +259,105 @@ async def test_it_sleeps_while_the_learner_works_and_wakes_in_order(stand_in: St
         COMPLETIONS,
         COMPLETIONS,
     ]
+
+
+@contextlib.contextmanager
+def sleeping(stand_in: StandIn, policy: Policy | None = None) -> Iterator[VllmEngine]:
+    with running(stand_in, policy) as engine:
+        engine._is_colocated = True  # what a policy on a GPU makes it; the stand-in needs none
+        engine.publish(4)
+        engine.rest()
+        yield engine
+
+
+FAILED = [500, {"error": {"message": "CUDA out of memory", "code": 500}}]
+
+
+@pytest.mark.parametrize("make_policy", [endless_policy, lora_policy])
+async def test_a_server_that_dies_in_its_sleep_is_started_anew(
+    stand_in: StandIn, make_policy: Callable[[], Policy]
+):
+    with sleeping(stand_in, make_policy()) as engine:
+        os.kill(server_pid(engine), signal.SIGKILL)
+        replies = await asyncio.gather(*(one_reply(engine) for _ in range(4)))
+        assert [(reply.token_ids, reply.version) for reply in replies] == [((118, 119), 4)] * 4
+        assert len(stand_in.starts()) == 2
+    assert len(stand_in.calls(COMPLETIONS)) == 4
+
+
+async def test_a_server_that_does_not_wake_up_is_started_anew(stand_in: StandIn):
+    with sleeping(stand_in) as engine:
+        first = server_pid(engine)
+        stand_in.behave(status={"/wake_up": FAILED})
+        assert (await one_reply(engine)).version == 4
+        assert not is_alive(first)
+        stand_in.behave()
+        engine.rest()
+        await one_reply(engine)  # the new one sleeps and wakes as the first did
+    assert len(stand_in.starts()) == 2
+
+
+@pytest.mark.parametrize("make_policy", [endless_policy, lora_policy])
+def test_weights_are_published_to_a_server_that_died_in_its_sleep(
+    stand_in: StandIn, make_policy: Callable[[], Policy]
+):
+    with sleeping(stand_in, make_policy()) as engine:
+        os.kill(server_pid(engine), signal.SIGKILL)
+        engine._can_transfer = True
+        engine.publish(5)
+        assert engine._can_transfer  # no transfer has failed
+        assert asyncio.run(one_reply(engine)).version == 5
+    assert len(stand_in.starts()) == 2
+
+
+def test_weights_go_through_the_disk_once_a_transfer_failed(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
+):
+    async def fail(*_: object, **__: object) -> None:
+        raise EngineError("no handles here")
+
+    monkeypatch.setattr("agentgym_rl.engines.vllm.engine.transfer", fail)
+    with running(stand_in) as engine:
+        engine._can_transfer = True
+        engine.publish(1)
+        engine.publish(2)
+    assert len(stand_in.starts()) == 2
+    assert len(stand_in.calls("/collective_rpc")) == 1
+
+
+@pytest.mark.parametrize(
+    "trouble", [{"status": {"/sleep?level=1": FAILED}}, {"hang": ["/sleep?level=1"]}]
+)
+@pytest.mark.parametrize("is_published", [False, True])
+async def test_a_server_that_does_not_go_to_sleep_is_stopped_until_it_is_needed(
+    stand_in: StandIn,
+    caplog: pytest.LogCaptureFixture,
+    trouble: dict[str, object],
+    is_published: bool,
+):
+    with running(stand_in, timeout_s=1.0) as engine:
+        engine._is_colocated = True
+        first, child = server_pid(engine), stand_in.starts()[0]["body"]["child"]
+        stand_in.behave(**trouble)
+        engine.rest()
+        assert not is_alive(first) and not is_alive(child)  # they would hold the GPU
+        assert "did not go to sleep" in caplog.text
+        stand_in.behave()
+        if is_published:
+            engine.publish(1)
+        assert (await one_reply(engine)).version == int(is_published)
+    assert len(stand_in.starts()) == 2
+
+
+async def test_a_new_server_without_the_adapter_is_not_asked(stand_in: StandIn):
+    with running(stand_in, lora_policy()) as engine:
+        os.kill(server_pid(engine), signal.SIGKILL)
+        stand_in.behave(status={"/v1/load_lora_adapter": FAILED})
+        with pytest.raises(EngineError, match="CUDA out of memory"):
+            await one_reply(engine)
+        stand_in.behave()
+        assert (await one_reply(engine)).token_ids == (118, 119)
+    assert len(stand_in.starts()) == 3
 
 
 async def test_an_update_that_fails_starts_another_server(stand_in: StandIn):

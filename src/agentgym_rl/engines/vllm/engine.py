@@ -11,7 +11,6 @@ such a moment, so the policy has the weights that were published last.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import shutil
 import tempfile
@@ -239,25 +238,40 @@ class VllmEngine(Engine):
     async def _recover(self) -> None:
         try:
             async with self._changing:
-                if self._is_lost:
-                    await self._bring_back()
-                elif self._is_asleep:
-                    await self._post("/wake_up")
-                    self._is_asleep = False
+                client = self._server.client
+                # Many requests hear of one death; only the first that comes here finds it dead.
+                if self._is_lost and (self._config.url or not await client.is_healthy()):
+                    await self._replace()
+                self._is_lost = False
+                if self._is_asleep:
+                    await self._wake_up()
         finally:
             self._recovery = None
 
-    async def _bring_back(self) -> None:
-        # Many requests hear of one death; only the first that comes here finds it dead.
-        if await self._server.client.is_healthy() and not self._config.url:
-            self._is_lost = False
-            return
+    async def _wake_up(self) -> None:
+        try:
+            await self._post("/wake_up")
+            self._is_asleep = False
+        except EngineError as error:
+            logger.warning("the vLLM server did not wake up: %s", error)
+            await self._replace()
+
+    async def _replace(self) -> None:
+        """Put another server with the policy's weights in the place of one that failed.
+
+        A user's server is waited for.
+        """
+        self._is_lost = True
         await self._server.come_back()
         self._is_asleep = False
-        if self._has_lora and (self._was_published or not self._config.url):
-            self._adapter = await self._load_adapter(self._server)
-        elif self._config.url and self._was_published:
-            await self._update_model()
+        try:
+            if self._has_lora and (self._was_published or not self._config.url):
+                self._adapter = await self._load_adapter(self._server)
+            elif self._config.url and self._was_published:
+                await self._update_model()
+        except EngineError:
+            self._server.stop()  # it lives, but without the policy's weights
+            raise
         self._is_lost = False
 
     async def _publish(self, version: int) -> None:
@@ -269,17 +283,9 @@ class VllmEngine(Engine):
             except EngineError as error:
                 if self._config.url:
                     raise self._refusal(error) from error
-                await self._start_over(error)
+                logger.warning("weights could not be updated in place: %s", error)
+                await self._replace()
             self._version, self._was_published = version, True
-
-    async def _start_over(self, error: EngineError) -> None:
-        """Start another server with the policy's weights in the place of one that failed."""
-        logger.warning("weights could not be updated in place: %s", error)
-        self._can_transfer = False
-        await self._server.come_back()
-        self._is_asleep = self._is_lost = False
-        if self._has_lora:
-            self._adapter = await self._load_adapter(self._server)
 
     async def _publish_adapter(self) -> None:
         if self._is_asleep:
@@ -304,7 +310,11 @@ class VllmEngine(Engine):
     async def _update_model(self) -> None:
         client, timeout_s = self._server.client, self._config.start_timeout_s
         if self._can_transfer:
-            await transfer(client, self._policy.model, timeout_s=timeout_s)
+            try:
+                await transfer(client, self._policy.model, timeout_s=timeout_s)
+            except EngineError:
+                self._can_transfer = False
+                raise
         else:
             await reload_from_disk(client, self._store.save_model(), timeout_s=timeout_s)
 
@@ -314,10 +324,13 @@ class VllmEngine(Engine):
 
     async def _rest(self) -> None:
         async with self._changing:
-            # A dead server has nothing to give back; the next reply starts another.
-            with contextlib.suppress(ServerLostError):
+            try:
                 await self._post("/sleep?level=1")
                 self._is_asleep = True
+            except EngineError as error:
+                logger.warning("the vLLM server did not go to sleep: %s", error)
+                self._server.stop()  # the learner needs its memory
+                self._is_lost = True
 
     async def _post(self, path: str) -> None:
         await self._server.client.post(path, timeout_s=self._config.timeout_s)

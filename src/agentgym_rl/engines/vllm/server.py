@@ -58,6 +58,10 @@ class Server(ABC):
         """Return when the server that was lost, or another in its place, answers."""
 
     @abstractmethod
+    def stop(self) -> None:
+        """End the server if it is our own, until it is to `come_back`. Safe to repeat."""
+
+    @abstractmethod
     async def close(self) -> None:
         """Leave the server, and stop it if it is our own. Safe to repeat."""
 
@@ -98,7 +102,7 @@ class OwnServer(Server):
 
     @property
     def pid(self) -> int:
-        """Of the process, which must have been started."""
+        """Of the process, which must run."""
         assert self._process is not None, "it was started"
         return self._process.pid
 
@@ -127,13 +131,17 @@ class OwnServer(Server):
         if self._process is not None:
             code = self._process.exit_code
             logger.warning("the vLLM server is lost (exit code %s); starting another", code)
-            self._process.stop()
+            self.stop()
         await self.open()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
 
     async def close(self) -> None:
         await self.client.close()
-        if self._process is not None:
-            self._process.stop()
+        self.stop()
         shutil.rmtree(self._private, ignore_errors=True)
 
 
@@ -156,6 +164,9 @@ class UserServer(Server):
             if time.monotonic() > deadline:
                 raise EngineError(f"the vLLM server at {self._config.url} did not come back")
             await asyncio.sleep(_POLL_S)
+
+    def stop(self) -> None:
+        """It is not ours to end."""
 
     async def close(self) -> None:
         await self.client.close()
