@@ -61,7 +61,7 @@ async def train(config: RunConfig, run: RunFolder, *, progress: Progress | None 
 
     The folder holds the recipe already (`RunFolder.create`).
     """
-    check_engine(config.engine)
+    await check_engine(config.engine)
     async with make_source(config.env) as source:
         spec = await source.spec()
         if config.env.url and ":" not in config.env.name and config.env.name != spec.name:

@@ -7,9 +7,10 @@ because TOML has no null.
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from agentgym_rl.config.base import BaseConfig
 
@@ -159,17 +160,28 @@ class VllmEngineConfig(BaseConfig):
     args: tuple[str, ...] = ()
     """Further words of the server's command line, such as ["--max-model-len", "8192"]."""
 
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, url: str) -> str:
+        if url and not re.match(r"https?://[^/]", url):
+            raise ValueError(
+                f"{url!r} is no address of a server; write it like http://10.0.0.7:8000, or leave "
+                "it empty to have one started"
+            )
+        return url
+
     @model_validator(mode="after")
-    def _check_url(self) -> VllmEngineConfig:
+    def _check_idle(self) -> VllmEngineConfig:
         idle = [
             key
             for key in ("python", "tensor_parallel_size", "memory_fraction", "args")
             if getattr(self, key) != VllmEngineConfig.model_fields[key].default  # by its name
         ]
         if self.url and idle:
+            verb, them = ("is", "it") if len(idle) == 1 else ("are", "them")
             raise ValueError(
-                f"{', '.join(idle)} are of a server that is started here; with engine.url="
-                f"{self.url} set them on that server's command line"
+                f"{', '.join(idle)} {verb} of a server that is started here; with engine.url="
+                f"{self.url} set {them} on that server's command line"
             )
         return self
 

@@ -9,7 +9,7 @@ from agentgym_rl.engines.base import Engine
 from agentgym_rl.engines.native import NativeEngine
 from agentgym_rl.engines.paged import PagedEngine
 from agentgym_rl.engines.vllm.engine import VllmEngine
-from agentgym_rl.engines.vllm.server import check_installed
+from agentgym_rl.engines.vllm.server import check_server
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.loading import Policy
 
@@ -29,12 +29,12 @@ def create_engine(policy: Policy, config: EngineConfig, *, folder: Path | None =
     return NativeEngine(policy, config)
 
 
-def check_engine(config: EngineConfig) -> None:
-    """Raise ConfigError where no policy could be trained with such an engine here."""
+async def check_engine(config: EngineConfig) -> None:
+    """Raise an AgentGymError where no policy could be trained with such an engine here."""
     if isinstance(config, OpenAIEngineConfig):
         raise not_trainable(config)
-    if isinstance(config, VllmEngineConfig) and not config.url:
-        check_installed(config)
+    if isinstance(config, VllmEngineConfig):
+        await check_server(config)
 
 
 def not_trainable(config: OpenAIEngineConfig) -> ConfigError:

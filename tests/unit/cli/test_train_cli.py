@@ -184,12 +184,22 @@ def test_lost_metrics_are_told_and_refused_where_they_decide(
     assert (status == 0, "put the file back" in told) == (kind == "fixed", kind == "adaptive")
 
 
-def test_a_server_that_cannot_be_started_is_told_before_anything_is_computed(
-    agentgym, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("engine.python=/no/such/python", "engine.python=/no/such/python is no program"),
+        (
+            "engine.url=http://127.0.0.1:1",
+            "no vLLM server answers at engine.url=http://127.0.0.1:1",
+        ),
+    ],
+)
+def test_a_server_that_cannot_be_had_is_told_before_anything_is_computed(
+    agentgym, tmp_path: Path, capsys: pytest.CaptureFixture[str], override: str, told: str
 ):
-    words = ["engine.type=vllm", "engine.python=/no/such/python", "--run-dir", "one"]
+    words = ["engine.type=vllm", override, "--run-dir", "one"]
     assert agentgym("train", "quickstart", *words) != 0
-    assert "engine.python=/no/such/python is no program" in capsys.readouterr().err
+    assert told in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "one" / "warm_start").exists()
 
 

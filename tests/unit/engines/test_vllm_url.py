@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from agentgym_rl.config import VllmEngineConfig, parse_config
+from agentgym_rl.engines.create import check_engine
 from agentgym_rl.engines.vllm.engine import VllmEngine
 from agentgym_rl.errors import ConfigError, EngineError
 from agentgym_rl.types import SamplingParams
@@ -116,8 +117,26 @@ def test_one_whose_logprobs_are_of_another_distribution_is_refused(
 
 def test_nobody_at_the_address(tmp_path: Path):
     url = f"http://127.0.0.1:{free_port()}"
-    with pytest.raises(EngineError, match=f"no vLLM server answers at engine.url={url}"):
+    words = (
+        rf"no vLLM server answers at engine\.url={url}; start one .*, or leave engine\.url empty"
+    )
+    with pytest.raises(EngineError, match=words):
         asking(url, tmp_path).__enter__()
+
+
+async def test_the_server_is_asked_before_a_run_begins(stand_in: StandIn):
+    config = VllmEngineConfig(url=f"http://127.0.0.1:{free_port()}")
+    with pytest.raises(EngineError, match="no vLLM server answers"):
+        await check_engine(config)
+    with served(stand_in, free_port()) as url:
+        await check_engine(VllmEngineConfig(url=url))
+
+
+@pytest.mark.parametrize("url", ["10.0.0.7:8000", "ftp://10.0.0.7", "http://"])
+def test_what_is_no_address_is_refused_with_the_recipe(url: str):
+    words = rf"engine\.url: '{url}' is no address .*http://10\.0\.0\.7:8000, or leave it empty"
+    with pytest.raises(ConfigError, match=words):
+        parse_config({}, ["engine.type=vllm", f"engine.url={url}"], source="test")
 
 
 def test_the_recipe_chooses_the_engine():
@@ -129,7 +148,18 @@ def test_the_recipe_chooses_the_engine():
         parse_config({}, ["engine.type=vllm", "engine.memory_fractions=0.3"], source="test")
 
 
-def test_settings_of_our_own_server_are_not_of_a_users():
-    settings = ["engine.type=vllm", "engine.url=http://a", "engine.tensor_parallel_size=2"]
-    with pytest.raises(ConfigError, match="tensor_parallel_size are of a server that is started"):
-        parse_config({}, settings, source="test")
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (["tensor_parallel_size"], "tensor_parallel_size is of a server .* set it on"),
+        (
+            ["tensor_parallel_size", "memory_fraction"],
+            "tensor_parallel_size, memory_fraction are of a server .* set them on",
+        ),
+    ],
+)
+def test_settings_of_our_own_server_are_not_of_a_users(keys: list[str], words: str):
+    values = {"tensor_parallel_size": "2", "memory_fraction": "0.3"}
+    settings = ["engine.type=vllm", "engine.url=http://a"]
+    with pytest.raises(ConfigError, match=words):
+        parse_config({}, settings + [f"engine.{key}={values[key]}" for key in keys], source="test")

@@ -154,7 +154,11 @@ class UserServer(Server):
 
     async def open(self) -> None:
         if not await self.client.is_healthy():
-            raise EngineError(f"no vLLM server answers at engine.url={self._config.url}")
+            raise EngineError(
+                f"no vLLM server answers at engine.url={self._config.url}; start one there with "
+                "`VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --logprobs-mode processed_logprobs`, "
+                "correct the address (it has no /v1), or leave engine.url empty"
+            )
         await self._introduce()
         await self._check_logprobs()
 
@@ -202,6 +206,18 @@ class ServerOptions(BaseModel, frozen=True):
         if self.can_transfer:  # handles of GPU memory are sent pickled
             env["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
         return env
+
+
+async def check_server(config: VllmEngineConfig) -> None:
+    """Raise where there is no vLLM that could be started, or none that answers as it must."""
+    if not config.url:
+        check_installed(config)
+        return
+    server = UserServer(config)
+    try:
+        await server.open()
+    finally:
+        await server.close()
 
 
 def check_installed(config: VllmEngineConfig) -> None:
