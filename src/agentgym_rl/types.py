@@ -138,6 +138,15 @@ class SamplingParams:
     """Draw from so many most likely tokens; 0 for all."""
     min_p: float = 0.0
     """Draw from tokens that have at least this share of the most likely one's probability."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a reply, with the token that completes one of them. (Endpoints of others leave
+    the text out of what they tell.)"""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.stop, tuple) or not all(self.stop):
+            raise ValueError(
+                f"stop has to be a tuple of texts that are not empty, got {self.stop!r}"
+            )
 
     @property
     def has_cuts(self) -> bool:
@@ -154,7 +163,7 @@ class Completion:
     logprobs: tuple[float, ...]
     """Log-probability of each token under the distribution it was drawn from."""
     is_stopped: bool
-    """True when a stop token ended the reply, false when the token limit cut it."""
+    """True when a stop token or text ended the reply, false when the token limit cut it."""
     version: int
     """Number of the training step whose weights produced it (0: before training)."""
 

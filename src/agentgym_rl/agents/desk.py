@@ -101,8 +101,13 @@ class Desk(Protocol):
         """Return the tokens left for a reply in a context that begins with these pieces."""
         ...
 
-    async def ask(self, kind: SegmentKind = SegmentKind.ACTION) -> Reply:
-        """Return what the policy says next. Raises AttemptOver where there is no room for it."""
+    async def ask(
+        self, kind: SegmentKind = SegmentKind.ACTION, *, stop: tuple[str, ...] = ()
+    ) -> Reply:
+        """Return what the policy says next, at most until it has said one of the texts `stop`.
+
+        Raises AttemptOver where there is no room for it.
+        """
         ...
 
     def split(self, reply: Reply, action_start: int) -> Reply:

@@ -97,7 +97,9 @@ class ExpertDesk:
     def room_in(self, *pieces: Piece) -> int:
         return _ENDLESS
 
-    async def ask(self, kind: SegmentKind = SegmentKind.ACTION) -> Reply:
+    async def ask(
+        self, kind: SegmentKind = SegmentKind.ACTION, *, stop: tuple[str, ...] = ()
+    ) -> Reply:
         text = self._reply(kind)
         self._contexts[-1] += [
             (Message(self._role, "\n\n".join(self._texts)), False),

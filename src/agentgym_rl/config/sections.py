@@ -234,8 +234,8 @@ class RolloutConfig(BaseConfig):
     rest_solved: int = Field(default=0, ge=0)
     """Epochs (rounds through all tasks) that a task is left out for when all episodes of its group
     have succeeded, and how many of the next tasks of its level are passed over, if there are
-    several levels: with 3, a level that is always solved gets a quarter of its share. 0 leaves none
-    out."""
+    several levels: with 3, a level that is always solved gets a quarter of its share at most. 0
+    leaves none out."""
 
     drop_without_spread: bool = False
     """Leave groups whose rewards are all equal (with `credit.discount` below 1: and came in the

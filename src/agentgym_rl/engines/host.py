@@ -20,6 +20,9 @@ from agentgym_rl.errors import EngineError
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.types import Completion, SamplingParams
 
+_TOKENS_BEFORE_STOP = 8
+"""Decoded with a stop text's own: the first may be a part of a character, or lose a space."""
+
 
 class HostSession(EngineSession):
     """Context of one episode. All state but `is_closed` belongs to the engine's thread."""
@@ -66,6 +69,7 @@ class HostEngine(Engine, Generic[SessionT]):
         self._config = config
         self._max_context = policy.max_context
         self._stop_ids = policy.stop_token_ids
+        self._decode = policy.renderer.decode_reply
         self._version = 0
         self._waiting: list[Request[SessionT]] = []
         self._active: list[Request[SessionT]] = []
@@ -170,10 +174,18 @@ class HostEngine(Engine, Generic[SessionT]):
             raise EngineError(f"{what_happened} while replies were being sampled")
 
     def _is_finished(self, request: Request[SessionT]) -> bool:
-        return (
-            len(request.token_ids) >= request.params.max_tokens
-            or request.token_ids[-1] in self._stop_ids
-        )
+        return len(request.token_ids) >= request.params.max_tokens or self._is_stopped(request)
+
+    def _is_stopped(self, request: Request[SessionT]) -> bool:
+        if request.token_ids[-1] in self._stop_ids:
+            return True
+        texts = request.params.stop
+        if not texts:
+            return False
+        # A token has a byte or more, and those before the newest have been looked at already.
+        num_tokens = max(len(text.encode()) for text in texts) + _TOKENS_BEFORE_STOP
+        tail = self._decode(request.token_ids[-num_tokens:])
+        return any(text in tail for text in texts)
 
     def _finish(self, requests: list[Request[SessionT]]) -> None:
         """Answer the finished ones."""
@@ -189,7 +201,7 @@ class HostEngine(Engine, Generic[SessionT]):
         return Completion(
             token_ids=tuple(request.token_ids),
             logprobs=tuple(request.logprobs),
-            is_stopped=request.token_ids[-1] in self._stop_ids,
+            is_stopped=self._is_stopped(request),
             version=self._version,
         )
 

@@ -70,6 +70,8 @@ class OpenAIEngine(TextEngine):
             "seed": seed % 2**31,  # some endpoints keep it in 32 bits
             "logprobs": True,
         }
+        if params.stop:
+            body["stop"] = list(params.stop)
         for trial in range(self._config.max_retries + 1):
             try:
                 return read_answer(await self._ask(body))

@@ -56,7 +56,7 @@ class RestingSampler:
         """The epoch in which a task was last taken, by its number."""
         self._wakes: dict[int, int] = {}
         """The epoch in which a task comes again, by its number."""
-        self._has_levels = len({_level(task) for task in tasks}) > 1
+        self._level_sizes = Counter(_level(task) for task in tasks)
         self._to_pass = Counter[str]()
         """How many of the next tasks of a level are passed over."""
 
@@ -70,7 +70,7 @@ class RestingSampler:
         while len(taken) < number:
             task = self._order.at(self._place)
             is_urgent = self._place - first >= len(self._tasks)
-            if is_urgent or not self._passes_over(task):
+            if not self._passes_over(task) or is_urgent:
                 taken.append(self._tasks[task])
                 self._taken_in[task] = self._epoch
             self._place += 1
@@ -88,8 +88,10 @@ class RestingSampler:
         for task in tasks:
             number = self._numbers[task.id]
             self._wakes[number] = self._taken_in[number] + 1 + self._rest
-            if self._has_levels:
-                self._to_pass[_level(task)] += self._rest
+            if self._level_sizes[level := _level(task)] < len(self._tasks):
+                # No level rests for more epochs than a task does.
+                most = self._rest * self._level_sizes[level]
+                self._to_pass[level] = min(self._to_pass[level] + self._rest, most)
 
     def state(self) -> dict[str, object]:
         """Return what `load_state` needs to go on, as JSON has it."""

@@ -55,7 +55,9 @@ class TextDesk(EpisodeDesk):
     def room_in(self, *pieces: Piece) -> int:
         return self._limits.max_tokens - _estimate(_messages(pieces))
 
-    async def ask(self, kind: SegmentKind = SegmentKind.ACTION) -> Reply:
+    async def ask(
+        self, kind: SegmentKind = SegmentKind.ACTION, *, stop: tuple[str, ...] = ()
+    ) -> Reply:
         kind = SegmentKind(kind)  # what an agent of one's own says may be anything
         text = "\n\n".join(self._texts)
         assert text, "the policy is told something before it is asked"
@@ -64,7 +66,8 @@ class TextDesk(EpisodeDesk):
         room = self._limits.max_tokens - num_tokens
         if room <= 0:
             self._refuse(num_tokens)
-        params = SamplingParams(self._temperature, min(self._limits.max_tokens_per_round, room))
+        max_tokens = min(self._limits.max_tokens_per_round, room)
+        params = SamplingParams(self._temperature, max_tokens, stop=stop)
         seed = session_key(self._key, "reply", self._num_replies)
         started = time.monotonic()
         try:

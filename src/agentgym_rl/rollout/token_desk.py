@@ -92,7 +92,9 @@ class TokenDesk(EpisodeDesk):
         assert isinstance(last, str), "a context ends with a text"
         return self._room(ids, last, after=kind)
 
-    async def ask(self, kind: SegmentKind = SegmentKind.ACTION) -> Reply:
+    async def ask(
+        self, kind: SegmentKind = SegmentKind.ACTION, *, stop: tuple[str, ...] = ()
+    ) -> Reply:
         kind = SegmentKind(kind)  # what an agent of one's own says may be anything
         context, text = self._context, "\n\n".join(self._texts)
         assert text, "the policy is told something before it is asked"
@@ -106,9 +108,10 @@ class TokenDesk(EpisodeDesk):
         self.messages.append(Message(self._renderer.result_role if is_result else "user", text))
         self._texts = []
         started = episode_time()
+        max_tokens = min(self._limits.max_tokens_per_round, room)
         completion = await self._open_session().generate(
             [*self._unseen, *new_ids],
-            SamplingParams(self._temperature, min(self._limits.max_tokens_per_round, room)),
+            SamplingParams(self._temperature, max_tokens, stop=stop),
         )
         self._generation_s += episode_time() - started
         self._unseen = []

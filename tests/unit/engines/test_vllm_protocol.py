@@ -45,6 +45,18 @@ def test_a_stop_token_ends_a_reply():
     assert reply.is_stopped
 
 
+def test_a_stop_text_ends_a_reply():
+    params = SamplingParams(max_tokens=9, stop=("wall",))
+    asked = Question([5, 6, 7, 8], params, seed=-5, stop_ids=frozenset({2}))
+    assert asked.body("policy")["stop"] == ["wall"]
+    stopped = changed(lambda answer: answer["choices"][0].update(finish_reason="stop"))
+    reply = read_answer(stopped, asked, version=0)
+    assert len(reply.token_ids) == 4
+    assert reply.is_stopped
+    with pytest.raises(EngineError, match=r"ended early \(length\), after 4"):
+        read_answer(RECORDED.encode(), asked, version=0)
+
+
 def test_the_most_likely_token_is_certain_at_temperature_0():
     assert read_answer(RECORDED.encode(), question(temperature=0), version=0).logprobs == (0.0,) * 4
 
@@ -63,6 +75,7 @@ def test_every_setting_is_sent():
         "seed": -5,
         "stop_token_ids": [2],
         "ignore_eos": True,
+        "stop": [],
         "logprobs": 0,
         "return_tokens_as_token_ids": True,
     }

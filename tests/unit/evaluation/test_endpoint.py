@@ -53,11 +53,11 @@ def run(config: RunConfig, out: Path, progress: Progress | None = None, **wanted
     return asyncio.run(evaluate(Wanted(MODEL, **wanted), config, out=out, progress=progress))
 
 
-def ask(url: str, **settings: object):
+def ask(url: str, params: SamplingParams = SamplingParams(0.0, 32), **settings: object):
     async def once():
         engine = OpenAIEngine(MODEL, OpenAIEngineConfig(url=url, **settings))
         try:
-            return await engine.reply(HELLO, SamplingParams(0.0, 32), seed=2**63)
+            return await engine.reply(HELLO, params, seed=2**63)
         finally:
             await engine.close()
 
@@ -130,6 +130,14 @@ def test_what_passes_is_asked_again_and_what_stays_is_an_engine_error(
     assert (report.overall.episodes, report.overall.failed) == (0, 2)
     assert report.stop_reasons == {"engine_error": 2}
     assert all(episode.reward is None for episode in stored(tmp_path / "out"))
+
+
+def test_stop_texts_are_sent_where_there_are_any(server: StandIn):
+    ask(server.url)
+    ask(server.url, SamplingParams(0.0, 32, stop=("Observation:",)))
+    plain, stopping = server.calls()
+    assert "stop" not in plain
+    assert stopping["stop"] == ["Observation:"]
 
 
 def test_a_deadline_passes(server: StandIn):

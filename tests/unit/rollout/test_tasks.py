@@ -190,15 +190,26 @@ def test_a_level_that_is_always_solved_gets_its_part_of_the_places():
     assert 18 <= taken["easy"] <= 30
 
 
+def test_a_level_that_was_solved_for_long_comes_back():
+    # So few tasks that a step takes those that rest, too.
+    tasks = [Task("counting", "train", index, level=f"level {index % 2}") for index in range(40)]
+    sampler = RestingSampler(tasks, seed=0, rest=3)
+    for _ in range(60):
+        sampler.let_rest(task for task in sampler.take(40) if task.level == "level 0")
+    steps = [sampler.take(10) for _ in range(20)]
+    assert any(task.level == "level 0" for step in steps[:17] for task in step)
+    assert {task.level for task in steps[-1]} == {"level 0", "level 1"}
+
+
 def test_tasks_that_are_a_level_each_rest_as_long_as_tasks_do():
     levels = [Task("counting", "train", index, level=f"level {index}") for index in range(10)]
     plain = make_tasks(10)
     sampler, other = (RestingSampler(tasks, seed=1, rest=2) for tasks in (levels, plain))
-    for _ in range(12):
-        step, expected = sampler.take(4), other.take(4)
+    for number in [4] * 12 + [10] * 12 + [3] * 12:
+        step, expected = sampler.take(number), other.take(number)
         assert [task.index for task in step] == [task.index for task in expected]
-        sampler.let_rest(step[:1])
-        other.let_rest(expected[:1])
+        sampler.let_rest(step[:3])
+        other.let_rest(expected[:3])
 
 
 def test_a_resting_sampler_goes_on_from_its_state():

@@ -46,6 +46,7 @@ class Question:
             "seed": self.seed,
             "stop_token_ids": sorted(self.stop_ids),
             "ignore_eos": True,  # only the stop tokens above count
+            "stop": list(params.stop),
             "logprobs": 0,
             "return_tokens_as_token_ids": True,
         }
@@ -82,7 +83,8 @@ def read_answer(text: bytes, question: Question, *, version: int) -> Completion:
     if read != asked:
         raise _unusable(f"it read {read} tokens, and {asked} were sent")
     logprobs = _checked_logprobs(choice.logprobs.token_logprobs, len(ids))
-    is_stopped = ids[-1] in question.stop_ids
+    has_stop_text = bool(question.params.stop) and choice.finish_reason == "stop"
+    is_stopped = ids[-1] in question.stop_ids or has_stop_text
     if len(ids) > question.params.max_tokens or any(id_ in question.stop_ids for id_ in ids[:-1]):
         raise _unusable(f"{len(ids)} tokens go on after a limit or a stop token")
     if not is_stopped and len(ids) < question.params.max_tokens:
