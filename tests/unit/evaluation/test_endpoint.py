@@ -23,6 +23,7 @@ from agentgym_rl.types import Episode, Message, ReplyUsage, SamplingParams, Stop
 from openai_stand_in import KEY, MODEL, StandIn
 
 HELLO = [Message("user", "Goal: 3. Count: 0.")]
+SHORT = SamplingParams(0.0, 32)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +54,7 @@ def run(config: RunConfig, out: Path, progress: Progress | None = None, **wanted
     return asyncio.run(evaluate(Wanted(MODEL, **wanted), config, out=out, progress=progress))
 
 
-def ask(url: str, params: SamplingParams = SamplingParams(0.0, 32), **settings: object):
+def ask(url: str, params: SamplingParams = SHORT, **settings: object):
     async def once():
         engine = OpenAIEngine(MODEL, OpenAIEngineConfig(url=url, **settings))
         try:
