@@ -17,6 +17,7 @@ ONLINE = [
     "rollout.max_refills=2",
     "training.updates_per_step=2",
     "training.epochs_per_step=3",
+    "training.offload_reference=true",
     "training.lr_schedule=cosine",
     "training.min_lr_ratio=0.1",
     "warm_start.steps=7",

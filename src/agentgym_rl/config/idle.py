@@ -28,6 +28,9 @@ _SPREAD = ("rollout.drop_without_spread", "rollout.max_refills")
 _OF_ADVANTAGES = _Idle(
     ("credit", "policy_loss", "kl"), "acts on advantages, which only reinforcement learning has"
 )
+_OF_REFERENCE = _Idle(
+    ("training.offload_reference",), "is about the reference of kl.coef, of which there is none"
+)
 _OF_SPREAD = _Idle(
     _SPREAD,
     "drops groups whose rewards are equal, from which only grpo, rloo and gigpo learn nothing",
@@ -60,9 +63,9 @@ _OF_WARM_START = _Idle(
 _ALGORITHMS: Mapping[object, tuple[_Idle, ...]] = {
     "ppo": (_OF_SPREAD,),
     "reinforce_pp": (_OF_SPREAD,),
-    "agentevol": (_OF_ADVANTAGES, _OF_SPREAD, _OF_ONE_POLICY, _OF_UPDATES),
-    "sft": (_OF_ADVANTAGES, _OF_EPISODES, _OF_KINDS, _OF_WARM_START),
-    "dpo": (_OF_ADVANTAGES, _OF_EPISODES, _OF_KINDS),
+    "agentevol": (_OF_ADVANTAGES, _OF_REFERENCE, _OF_SPREAD, _OF_ONE_POLICY, _OF_UPDATES),
+    "sft": (_OF_ADVANTAGES, _OF_REFERENCE, _OF_EPISODES, _OF_KINDS, _OF_WARM_START),
+    "dpo": (_OF_ADVANTAGES, _OF_REFERENCE, _OF_EPISODES, _OF_KINDS),
 }
 
 

@@ -193,6 +193,11 @@ class RunConfig(BaseConfig):
                 f"kl.refresh_every={self.kl.refresh_every} has no reference to refresh; set "
                 "kl.coef above 0, or kl.refresh_every=0"
             )
+        if self.training.offload_reference and not self.kl.coef:
+            raise ValueError(
+                "training.offload_reference=true has no reference to offload; set kl.coef above 0, "
+                "or training.offload_reference=false"
+            )
         if self.kl.refresh_every and self.lora.rank:
             raise ValueError(
                 "kl.refresh_every does not go with lora.rank: the reference is the policy without "

@@ -253,6 +253,16 @@ def test_every_mistake_is_told_at_once():
             "set kl.coef above 0",
         ),
         (
+            ["training.offload_reference=true"],
+            "training.offload_reference=true has no reference to offload",
+            "set kl.coef above 0",
+        ),
+        (
+            ["algorithm.type=agentevol", "training.offload_reference=true"],
+            "training.offload_reference=true is about the reference of kl.coef",
+            "set training.offload_reference=false",
+        ),
+        (
             ["policy_loss.entropy_target=0.4"],
             "policy_loss.entropy_target=0.4 has no bonus that could fade",
             "set policy_loss.entropy_coef above 0",
@@ -336,6 +346,7 @@ def test_combinations_that_look_alike_are_accepted():
     parse("algorithm.type=ppo", "credit.truncated=bootstrap")
     parse("algorithm.type=gigpo", "rollout.max_refills=2", "credit.truncated=mask")
     parse("policy_loss.dual_clip=3")
+    parse("training.offload_reference=true", "kl.coef=0.1")
     parse("rollout.max_staleness=2", "policy_loss.importance_cap=2", "algorithm.type=ppo")
 
 
