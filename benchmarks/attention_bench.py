@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import torch
+from bench_arguments import whole_from
 from decoding_speed import copy_speed
 from model_sizes import SIZES
 from rich.console import Console
@@ -98,11 +99,15 @@ def measure(chosen: argparse.Namespace, tell: Callable[[str, str, str], None]) -
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench attention", description="The kernel.")
     parser.add_argument("--model", default="smollm2-135m", choices=list(SIZES))
-    parser.add_argument("--rows", nargs="+", type=int, default=[16, 64, 512])
-    parser.add_argument("--context", type=int, default=512)
-    parser.add_argument("--splits", nargs="+", type=int, default=[1, 2, 4])
-    parser.add_argument("--best", type=int, default=3, help="ways told of each size")
+    parser.add_argument("--rows", nargs="+", type=whole_from(1), default=[16, 64, 512])
+    parser.add_argument("--context", type=whole_from(1), default=512)
+    parser.add_argument("--splits", nargs="+", type=whole_from(1), default=[1, 2, 4])
+    parser.add_argument("--best", type=whole_from(1), default=3, help="ways told of each size")
     chosen = parser.parse_args(arguments)
+    if not torch.cuda.is_available():
+        parser.error(
+            "the kernel runs on a GPU, and torch finds none (`agentgym doctor` tells more)"
+        )
     table = Table("size", "time of a layer", "way", title=chosen.model)
     measure(chosen, table.add_row)
     Console(width=140).print(table)

@@ -42,9 +42,8 @@ def measure_decoding(
     device = policy.model.device
     is_cuda = device.type == "cuda"
     num_steps = (launches + _WARM_UPS) * STEPS_PER_LAUNCH
-    until_middle = _WARM_UPS * STEPS_PER_LAUNCH + launches * STEPS_PER_LAUNCH // 2
-    begin = max(1, context - until_middle)
-    each = pages_for(begin + num_steps + 1)
+    begin = _first_context(context, launches)
+    each = pages_for(tokens_of_a_row(context, launches=launches))
     options = RunnerOptions(
         num_pages=num_rows * each,
         max_rows=num_rows,
@@ -77,10 +76,23 @@ def measure_decoding(
             sampled = runner.decode(rows, STEPS_PER_LAUNCH)
         wait_for_device(is_cuda)
     step_ms = 1000 * (time.perf_counter() - started) / (launches * STEPS_PER_LAUNCH)
-    mean_context = begin + until_middle
+    mean_context = begin + _steps_until_middle(launches)
     floor_ms = 1000 * _bytes_read(policy, num_rows, mean_context) / copy_speed(device)
     num_ended = int((sampled.tokens[-1] == NO_TOKEN).sum())
     return Decoding(mean_context, step_ms, floor_ms, num_ended)
+
+
+def tokens_of_a_row(context: int, *, launches: int) -> int:
+    """Return how long a row gets, which is what the model's context has to hold."""
+    return _first_context(context, launches) + (launches + _WARM_UPS) * STEPS_PER_LAUNCH + 1
+
+
+def _first_context(context: int, launches: int) -> int:
+    return max(1, context - _steps_until_middle(launches))
+
+
+def _steps_until_middle(launches: int) -> int:
+    return _WARM_UPS * STEPS_PER_LAUNCH + launches * STEPS_PER_LAUNCH // 2
 
 
 def _bytes_read(policy: Policy, num_rows: int, context: int) -> int:

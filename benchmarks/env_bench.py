@@ -32,6 +32,7 @@ from pathlib import Path
 
 import aiohttp
 import psutil
+from bench_arguments import positive, whole_from, whole_list
 from rich.console import Console
 from rich.table import Table
 
@@ -469,21 +470,21 @@ def show(measurements: Sequence[Measurement], console: Console) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench env", description="Environment servers.")
-    parser.add_argument("--env", action="append", choices=SCENARIOS, help="default: all three")
-    parser.add_argument("--episodes", default="1,64,256,1024", help="numbers of episodes at once")
-    parser.add_argument("--seconds", type=float, default=5.0, help="for each measurement")
-    parser.add_argument("--workers", type=int, default=1, help="worker processes of our server")
-    parser.add_argument("--json", type=Path, help="file for the measurements")
+    add = parser.add_argument
+    add("--env", action="append", choices=SCENARIOS, help="default: all three")
+    add("--episodes", type=whole_list, default="1,64,256,1024", help="numbers of them at once")
+    add("--seconds", type=positive, default=5.0, help="for each measurement")
+    add("--workers", type=whole_from(1), default=1, help="worker processes of our server")
+    add("--json", type=Path, help="file for the measurements")
     chosen = parser.parse_args(arguments)
     console = Console()
     measurements: list[Measurement] = []
     for scenario in chosen.env or SCENARIOS:
         plans = make_plans(scenario, NUM_PLANS[scenario])
-        counts = [int(word) for word in chosen.episodes.split(",")]
         found = [measure_bare_loop(scenario, plans, chosen.seconds)]
         if scenario == "sciworld":
             found += measure_sciworld_package(plans, chosen.seconds)
-        for measured in measure_servers(scenario, plans, counts, chosen):
+        for measured in measure_servers(scenario, plans, chosen.episodes, chosen):
             bare = measure_bare_loop(scenario, plans, chosen.seconds / 2).steps_per_cpu_s
             found.append(replace(measured, bare_steps_per_cpu_s=bare))
         show(found, console)

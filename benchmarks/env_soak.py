@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import psutil
+from bench_arguments import positive, whole_from
 from env_bench import NUM_PLANS, SCENARIOS, Plan, make_plans, our_server
 from rich.console import Console
 
@@ -118,12 +119,12 @@ def judge(samples: Sequence[Sample], end: Sample, num_episodes: int) -> list[str
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench soak", description="Leaks of a server.")
     parser.add_argument("--env", choices=SCENARIOS, default="textcraft")
-    parser.add_argument("--episodes", type=int, default=1000, help="episodes at once")
-    parser.add_argument("--total", type=int, default=100_000, help="episodes in all")
-    parser.add_argument("--rounds", type=int, default=10, help="most steps of an episode")
-    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--episodes", type=whole_from(1), default=1000, help="episodes at once")
+    parser.add_argument("--total", type=whole_from(1), default=100_000, help="episodes in all")
+    parser.add_argument("--rounds", type=whole_from(1), default=10, help="most steps of an episode")
+    parser.add_argument("--workers", type=whole_from(1), default=1)
     parser.add_argument(
-        "--lease", type=float, default=20.0, help="seconds the server keeps an episode unused"
+        "--lease", type=positive, default=20.0, help="seconds the server keeps an episode unused"
     )
     chosen = parser.parse_args(arguments)
     plans = make_plans(chosen.env, NUM_PLANS[chosen.env])

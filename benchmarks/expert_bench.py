@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 
+from bench_arguments import whole_from
 from rich.console import Console
 
 from agentgym_rl.config import load_config
@@ -88,7 +89,7 @@ def measure_recipe(name: str, console: Console) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench experts", description="The experts.")
     parser.add_argument("--env", action="append", choices=SCENARIOS, help="default: all")
-    parser.add_argument("--per-level", type=int, default=10, help="tasks of every level")
+    parser.add_argument("--per-level", type=whole_from(1), default=10, help="tasks of every level")
     parser.add_argument("--recipe", help="its held-out tasks instead, within its limit on rounds")
     chosen = parser.parse_args(arguments)
     if chosen.recipe:

@@ -12,13 +12,14 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from threading import Event
 
+from bench_arguments import whole_from
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -165,28 +166,13 @@ def _draw_runs(
     axes.plot(mean_x, mean_y, color=color, linewidth=2, marker="o", markersize=4, label=name)
 
 
-def _whole_from(least: int) -> Callable[[str], int]:
-    """Return what argparse reads a number with that is `least` or more."""
-
-    def read(text: str) -> int:
-        try:
-            number = int(text)
-        except ValueError:
-            number = least - 1
-        if number < least:
-            raise argparse.ArgumentTypeError(f"a whole number of {least} or more, got {text!r}")
-        return number
-
-    return read
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench learning", description="Compare runs.")
     parser.add_argument("study", help="a TOML file, or the name of one in benchmarks/studies")
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
-    parser.add_argument("--seeds", type=_whole_from(0), nargs="+", default=[0, 1, 2])
+    parser.add_argument("--seeds", type=whole_from(0), nargs="+", default=[0, 1, 2])
     parser.add_argument(
-        "--jobs", type=_whole_from(1), default=os.cpu_count() or 1, help="runs at a time"
+        "--jobs", type=whole_from(1), default=os.cpu_count() or 1, help="runs at a time"
     )
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides for every variant"

@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
+from bench_arguments import whole_from
 from rich.console import Console
 from rich.table import Table
 
@@ -79,7 +80,7 @@ def measure(split: str, max_tasks: int | None) -> tuple[Counter[str], Counter[st
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench one-search", description="One search.")
     parser.add_argument("--split", default="test")
-    parser.add_argument("--tasks", type=int, help="only the first so many")
+    parser.add_argument("--tasks", type=whole_from(1), help="only the first so many")
     chosen = parser.parse_args(arguments)
     num_asked, num_solved, num_possible = measure(chosen.split, chosen.tasks)
     table = Table(title=f"One search, {chosen.split} split", title_justify="left")

@@ -28,7 +28,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from decoding_speed import measure_decoding, wait_for_device
+from bench_arguments import DEVICES, device, part, whole_from
+from decoding_speed import measure_decoding, tokens_of_a_row, wait_for_device
 from model_sizes import SIZES, random_model
 from rich.console import Console
 from rich.table import Table
@@ -83,17 +84,17 @@ def make_engine(name: str, policy: Policy, chosen: argparse.Namespace) -> Engine
     return create_engine(policy, NativeEngineConfig(compile=not chosen.no_compile, timeout_s=600.0))
 
 
-def bench_policy(name: str, *, dtype: str, device: str, texts: Iterable[str]) -> Policy:
+def bench_policy(name: str, *, dtype: str, device: torch.device, texts: Iterable[str]) -> Policy:
     """Return the policy of a directory, or of one of SIZES with a tokenizer that reads `texts`."""
     if name not in SIZES:
         if not Path(name).is_dir():
             raise ConfigError(
                 f"{name!r} is neither a model directory nor one of {', '.join(SIZES)}"
             )
-        return load_pretrained(name, dtype=dtype, device=device)
+        return load_pretrained(name, dtype=dtype, device=device.type)
     tokenizer = train_tokenizer(texts, vocab_size=1024)
     torch.manual_seed(0)
-    model = random_model(name, dtype=DTYPES[dtype], device=torch.device(device))
+    model = random_model(name, dtype=DTYPES[dtype], device=device)
     return Policy(model=model, tokenizer=tokenizer, renderer=ChatRenderer(tokenizer))
 
 
@@ -150,10 +151,10 @@ async def measure_generation(
 
 
 def measure_transformers(
-    model_name: str, dtype: str, device: str, prompts: list[list[int]], num_new: int
+    model_name: str, dtype: str, device: torch.device, prompts: list[list[int]], num_new: int
 ) -> Row:
     """Time `transformers.generate` on the same prompts, 256 at a time, after a short warm-up."""
-    model = _baseline_model(model_name, DTYPES[dtype], torch.device(device))
+    model = _baseline_model(model_name, DTYPES[dtype], device)
     ids = torch.tensor(prompts, device=device)
     options = {
         "do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "repetition_penalty": 1.0,
@@ -337,12 +338,31 @@ async def replay(engine: Engine, key: int, sample: Sample) -> int:
     return num_tokens
 
 
+def check_context(policy: Policy, chosen: argparse.Namespace) -> None:
+    """Refuse what does not fit into the model's context."""
+    needs = list[tuple[str, int]]()
+    if "decode" in chosen.parts:
+        needed = tokens_of_a_row(chosen.context, launches=chosen.launches)
+        needs.append((f"--context {chosen.context} with --launches {chosen.launches}", needed))
+    if "generate" in chosen.parts or chosen.baseline:
+        needs.append(
+            (f"--prompt {chosen.prompt} with --new {chosen.new}", chosen.prompt + chosen.new)
+        )
+    for options, needed in needs:
+        if needed > policy.max_context:
+            raise ConfigError(
+                f"{options} needs {needed} tokens a sequence, but {chosen.model} has a context of "
+                f"{policy.max_context}; lower one of the two"
+            )
+
+
 async def measure(chosen: argparse.Namespace) -> AsyncIterator[Row]:
     """Give each row when it has been measured."""
     spec = await LocalEnvSource(_SCENARIO).spec()
     policy = bench_policy(
         chosen.model, dtype=chosen.dtype, device=chosen.device, texts=[spec.instructions]
     )
+    check_context(policy, chosen)
     if "decode" in chosen.parts:
         for num in chosen.rows:
             yield decode_row(
@@ -406,31 +426,30 @@ async def show(chosen: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench rollout", description="Generation.")
-    add = parser.add_argument
+    add, whole = parser.add_argument, whole_from(1)
     sizes = f"a directory, or random weights of a size: {', '.join(SIZES)}"
     add("--model", default="smollm2-135m", help=sizes)
     add("--engine", nargs="+", default=["native"], choices=ENGINES, help="in this order")
     add("--python", default="", help="of an environment that has vLLM; this one without")
-    add("--vllm-memory", type=float, default=0.5, help="part of the GPU's that vLLM may take")
+    add("--vllm-memory", type=part, default=0.5, help="part of the GPU's that vLLM may take")
     add("--vllm-args", default="", help="further words of its command line, as one argument")
-    add("--device", default="cuda")
+    add("--device", type=device, default="auto", metavar="|".join(DEVICES))
     add("--dtype", default="bfloat16", choices=["bfloat16", "float32"])
     add("--no-compile", action="store_true", help="run the layers as transformers has them")
     parts = ["decode", "between", "generate", "episodes"]
     add("--parts", nargs="+", default=parts, choices=parts)
-    add("--rows", nargs="+", type=int, default=[64, 256, 512])
-    add("--context", type=int, default=512, help="tokens of decoding, in the mean")
-    add("--launches", type=int, default=40, help=f"of {STEPS_PER_LAUNCH} steps, timed")
-    add("--sequences", nargs="+", type=int, default=[256, 1024])
-    add("--prompt", type=int, default=512)
-    add("--new", type=int, default=128)
-    add("--concurrency", nargs="+", type=int, default=[64, 256, 512])
-    add("--rounds", type=int, default=10)
-    add("--repeats", type=int, default=3, help="of all but decoding, after one that warms up")
+    add("--rows", nargs="+", type=whole, default=[64, 256, 512])
+    add("--context", type=whole, default=512, help="tokens of decoding, in the mean")
+    add("--launches", type=whole, default=40, help=f"of {STEPS_PER_LAUNCH} steps, timed")
+    add("--sequences", nargs="+", type=whole, default=[256, 1024])
+    add("--prompt", type=whole, default=512)
+    add("--new", type=whole, default=128)
+    add("--concurrency", nargs="+", type=whole, default=[64, 256, 512])
+    add("--rounds", type=whole, default=10)
+    add("--repeats", type=whole, default=3, help="of all but decoding, after one that warms up")
     add("--no-alone", action="store_true", help="episodes without the engine alone beside them")
     add("--baseline", action="store_true", help="time transformers' generate as well (slow)")
-    chosen = parser.parse_args(arguments)
-    asyncio.run(show(chosen))
+    asyncio.run(show(parser.parse_args(arguments)))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from bench_arguments import whole_from
 from rich.console import Console
 
 from agentgym_rl.envs.searchqa.embedded.store import embedded_corpus_file, embedded_questions
@@ -155,8 +156,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench search", description="Deep search.")
     parser.add_argument("--corpus", type=Path, help="default: the embedded corpus")
     parser.add_argument("--split", default="test", help="whose searches, of the embedded corpus")
-    parser.add_argument("--queries", type=int, default=1024, help="searches to time")
-    parser.add_argument("--misses", type=int, default=5, help="searches to name that found no gold")
+    parser.add_argument("--queries", type=whole_from(1), default=1024, help="searches to time")
+    parser.add_argument(
+        "--misses", type=whole_from(0), default=5, help="searches to name that found no gold"
+    )
     chosen = parser.parse_args(arguments)
     console = Console()
     searches = [] if chosen.corpus else expert_searches(chosen.split)

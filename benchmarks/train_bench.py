@@ -25,6 +25,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
+from bench_arguments import DEVICES, device, part, whole_from
 from decoding_speed import wait_for_device
 from model_sizes import SIZES, random_model
 from rich.console import Console
@@ -34,7 +35,6 @@ from transformers import PreTrainedModel
 from agentgym_rl.config import RunConfig, TrainingConfig
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.compilation import enable_compilation
-from agentgym_rl.models.device import choose_device
 from agentgym_rl.models.flops import peak_flops_of, update_flops
 from agentgym_rl.models.forward import enable_checkpointing
 from agentgym_rl.models.loading import DTYPES, Policy, load_pretrained
@@ -240,14 +240,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prog="agentgym bench train", description="Updates of the learner."
     )
     parser.add_argument("--model", default="qwen2.5-1.5b", help=f"{', '.join(SIZES)}, or a folder")
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    parser.add_argument("--device", type=device, default="auto", metavar="|".join(DEVICES))
     parser.add_argument("--dtype", default="bfloat16", choices=sorted(DTYPES))
-    parser.add_argument("--length", type=int, default=4096, help="tokens of a sequence")
-    parser.add_argument("--sequences", type=int, default=16, help="sequences of an update")
-    parser.add_argument("--tokens-per-pass", type=int, default=16384)
-    parser.add_argument("--action-share", type=float, default=0.5)
-    parser.add_argument("--updates", type=int, default=5, help="measured updates of a row")
-    parser.add_argument("--warm", type=int, default=2, help="updates before them")
+    parser.add_argument("--length", type=whole_from(2), default=4096, help="tokens of a sequence")
+    parser.add_argument(
+        "--sequences", type=whole_from(1), default=16, help="sequences of an update"
+    )
+    parser.add_argument("--tokens-per-pass", type=whole_from(64), default=16384)
+    parser.add_argument("--action-share", type=part, default=0.5)
+    parser.add_argument(
+        "--updates", type=whole_from(1), default=5, help="measured updates of a row"
+    )
+    parser.add_argument("--warm", type=whole_from(0), default=2, help="updates before them")
     parser.add_argument("--ways", nargs="*", choices=[way.name for way in WAYS], help="all")
     parser.add_argument("--trl-attention", default="sdpa", help="attn_implementation of TRL's row")
     chosen = parser.parse_args(arguments)
@@ -256,7 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     load = Load(
         model=chosen.model,
         dtype=chosen.dtype,
-        device=choose_device(chosen.device),
+        device=chosen.device,
         num_sequences=chosen.sequences,
         length=chosen.length,
         tokens_per_pass=chosen.tokens_per_pass,

@@ -22,6 +22,7 @@ from statistics import median
 from urllib.parse import urlencode
 
 import psutil
+from bench_arguments import whole_from
 from rich.console import Console
 from rich.table import Table
 from ui_episodes import LONG_EPISODE, NEEDLE, Size, write_run
@@ -85,10 +86,12 @@ def _routes(size: Size) -> list[Route]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="agentgym bench ui", description=__doc__)
-    parser.add_argument("--parts", type=int, default=1000, help="parts of the run")
-    parser.add_argument("--episodes", type=int, default=100, help="episodes of each part")
-    parser.add_argument("--tokens", type=int, default=400, help="tokens of each episode")
-    parser.add_argument("--repeats", type=int, default=5, help="warm requests to each route")
+    parser.add_argument("--parts", type=whole_from(1), default=1000, help="parts of the run")
+    parser.add_argument("--episodes", type=whole_from(1), default=100, help="episodes of each part")
+    parser.add_argument("--tokens", type=whole_from(1), default=400, help="tokens of each episode")
+    parser.add_argument(
+        "--repeats", type=whole_from(1), default=5, help="warm requests to each route"
+    )
     parser.add_argument("--folder", type=Path, help="keep the run here, and use it if it is there")
     return parser
 

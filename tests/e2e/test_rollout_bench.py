@@ -33,3 +33,16 @@ def test_an_unknown_model_is_refused():
     done = agentgym("bench", "rollout", "--model", "nowhere")
     assert done.status == 2
     assert "'nowhere' is neither a model directory nor one of test" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--launches 0", "argument --launches: a whole number of 1 or more, got '0'"),
+        ("--context 9000", "--context 9000 with --launches 40 needs 9081 tokens a sequence"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(words: str, told: str):
+    done = agentgym("bench", "rollout", "--model", "test", "--device", "cpu", *words.split())
+    assert done.status == 2
+    assert told in done.stderr and "Traceback" not in done.stderr

@@ -27,3 +27,9 @@ def test_an_unknown_model_is_refused():
     done = Command("bench", "train", "--model", "nowhere").wait()
     assert done.status == 2
     assert "nowhere: not a folder" in done.stderr
+
+
+def test_a_number_that_makes_no_sense_is_refused():
+    done = Command("bench", "train", "--action-share", "7").wait()
+    assert done.status == 2
+    assert "argument --action-share: a number above 0 and below 1, got '7'" in done.stderr
