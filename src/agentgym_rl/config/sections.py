@@ -120,8 +120,9 @@ class NativeEngineConfig(BaseConfig):
     keep_cache: bool = True
     """Keep keys and values of an episode between rounds, so that only new tokens are computed."""
 
-    max_batch_tokens: int = Field(default=4096, ge=64)
-    """Most tokens computed in one pass; longer prompts wait for the next."""
+    max_batch_tokens: int = Field(default=4096, ge=64, le=2**18)
+    """Most tokens computed in one pass; longer prompts wait for the next. A GPU is busy with
+    thousands, and memory is set aside for as many as there may be."""
 
     timeout_s: float = Field(default=300.0, gt=0)
     """Deadline of one reply."""

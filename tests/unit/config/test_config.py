@@ -127,6 +127,7 @@ def test_the_legal_keys_are_those_of_the_chosen_type():
         ("agent.format=xml", "agent.format", "'xml'"),
         ("model.tiny.hidden_size=40", "model.tiny.hidden_size", "40"),
         ("rounds.rounds=[2, 3]", "rounds.rounds", "[2, 3]"),
+        ("engine.max_batch_tokens=1000000000", "engine.max_batch_tokens", "1000000000"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_key(override: str, key: str, got: str):
