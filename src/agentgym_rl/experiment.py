@@ -276,9 +276,10 @@ class _Experiment:
         num_demos = num_demos or _NUM_DEMOS
         if config.env.url:
             raise ConfigError(
-                "demonstrations come from the environment's expert, which a server does not offer: "
-                "set warm_start.steps=0 (and model.path), leave env.url empty, or learn first from "
-                "a file of `agentgym demos` with algorithm.type=sft algorithm.data=FILE"
+                "demonstrations come from the environment's expert, which a server does not offer, "
+                "and a warm start or a tiny model needs them: set warm_start.steps=0 and "
+                "model.path to a model, leave env.url empty, or learn first from a file of "
+                "`agentgym demos` with algorithm.type=sft algorithm.data=FILE"
             )
         # A limit in training alone must not decide what a warm start sees.
         max_rounds = max(config.longest_horizon, config.eval_max_rounds)

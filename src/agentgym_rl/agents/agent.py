@@ -8,6 +8,7 @@ import inspect
 import traceback
 from collections.abc import Iterator
 from copy import copy
+from pathlib import Path
 
 from agentgym_rl.agents.desk import AttemptOver, Desk
 from agentgym_rl.agents.expert_desk import (
@@ -22,6 +23,8 @@ from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.base import EnvSpec, ToolSchema
 from agentgym_rl.envs.demos import Demonstration
 from agentgym_rl.errors import AgentError, AgentGymError
+
+_PACKAGE = Path(__file__).parent.parent
 
 
 class Agent:
@@ -101,7 +104,10 @@ def playing(agent: Agent) -> Iterator[None]:
     except Exception as error:
         if type(agent) is Agent:
             raise  # a bug of ours, and none of the user's
-        place = traceback.extract_tb(error.__traceback__)[-1]
+        places = traceback.extract_tb(error.__traceback__)
+        files = [place for place in places if Path(place.filename).is_file()]  # not "<string>"
+        theirs = [place for place in files if not Path(place.filename).is_relative_to(_PACKAGE)]
+        place = (theirs or places)[-1]
         raise AgentError(
             f"{agent.name}.play raised {type(error).__name__}: {error} "
             f"({place.filename}, line {place.lineno})"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from agentgym_rl.agents.desk import Credit, Piece, Reply
 from agentgym_rl.agents.requests import plan_of, summary_of
 from agentgym_rl.envs.demos import Demonstration
-from agentgym_rl.types import Message, SegmentKind, StepResult
+from agentgym_rl.types import Message, SamplingParams, SegmentKind, StepResult
 
 _ENDLESS = 1 << 30
 """Limits on tokens are the rollout's: what does not fit is left out where it is learned from."""
@@ -100,6 +100,7 @@ class ExpertDesk:
     async def ask(
         self, kind: SegmentKind = SegmentKind.ACTION, *, stop: tuple[str, ...] = ()
     ) -> Reply:
+        SamplingParams(stop=stop)  # what no other desk takes is refused here, too
         text = self._reply(kind)
         self._contexts[-1] += [
             (Message(self._role, "\n\n".join(self._texts)), False),

@@ -122,7 +122,7 @@ def _explain(error: ValidationError) -> list[str]:
         elif item["type"] == "missing":
             message = f"{message}; set {key}=..."
         elif item["type"] == "tuple_type":
-            message = f"Input should be a list like ['a', 'b'], got {item['input']!r}"
+            message = f"Input should be a list like [1, 2] or ['a', 'b'], got {item['input']!r}"
         elif item["type"] != "value_error":
             message = f"{message}, got {item['input']!r}"
         sentences.append(message if key == "the recipe" else f"{key}: {message}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
     AutoModelForCausalLM,
@@ -134,8 +135,8 @@ def load_pretrained(path: str | Path, *, dtype: str = "float32", device: str = "
     target, gguf = choose_device(device), find_gguf(path)
     text = str(path)
     is_local = text.startswith((".", "/", "~")) or text.count("/") > 1
-    if is_local and gguf is None and not Path(path).is_dir():
-        raise ConfigError(f"there is no model directory {text!r}; {_ACCEPTED}")
+    if gguf is None and (is_local or Path(path).exists()):
+        _check_directory(Path(path))
     try:
         if gguf is not None:
             model, tokenizer = load_gguf(gguf, dtype=DTYPES[dtype])
@@ -144,13 +145,24 @@ def load_pretrained(path: str | Path, *, dtype: str = "float32", device: str = "
             model = AutoModelForCausalLM.from_pretrained(
                 path, dtype=DTYPES[dtype], attn_implementation=ATTENTION
             )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         reason = " ".join(str(error).split())  # transformers' messages have several lines
         raise ConfigError(
             f"cannot load a causal language model from {text!r}: {reason} - {_ACCEPTED}"
         ) from error
     assert isinstance(tokenizer, PreTrainedTokenizerBase), "from_pretrained found one"
     return _policy(model, tokenizer, target)
+
+
+def _check_directory(path: Path) -> None:
+    """Raise ConfigError for what can hold no model."""
+    if path.is_file():
+        raise ConfigError(f"{str(path)!r} is a file, but not one of GGUF; {_ACCEPTED}")
+    if not path.is_dir():
+        raise ConfigError(f"there is no model directory {str(path)!r}; {_ACCEPTED}")
+    if not any((path / name).is_file() for name in ("config.json", "adapter_config.json")):
+        hint = f"; take its model, {str(path / 'model')!r}" if (path / "model").is_dir() else ""
+        raise ConfigError(f"{str(path)!r} is no model directory: it has no config.json{hint}")
 
 
 def load_renderer(path: str) -> ChatRenderer:

@@ -15,6 +15,7 @@ from agentgym_rl.agents.requests import LEFT_OUT, SUMMARIZE
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.envs.demos import Demonstration
+from agentgym_rl.errors import AgentError
 from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
 from agentgym_rl.training.conversations import from_demonstration, to_sample
 from agentgym_rl.types import Task
@@ -110,3 +111,14 @@ def test_an_agent_that_stops_before_the_expert_is_refused():
 
     with pytest.raises(UndemonstratedError, match="stopped before the expert had succeeded"):
         make_agent(Quitter).demonstrate(DEMO)
+
+
+def test_stop_texts_that_no_desk_takes_are_refused():
+    class Stopper(Agent):
+        async def play(self, desk: Desk) -> None:
+            desk.begin(self.first_prompt(await desk.reset()))
+            await desk.ask(stop=("",))
+
+    told = r"tuple of texts that are not empty, got \(''.*test_expert_desk\.py, line"
+    with pytest.raises(AgentError, match=told):
+        make_agent(Stopper).demonstrate(DEMO)

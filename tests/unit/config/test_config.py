@@ -360,7 +360,7 @@ def test_growing_rounds_know_their_last():
 
 
 def test_a_list_is_asked_for_where_a_word_was_given():
-    assert "env.levels: Input should be a list like ['a', 'b'], got 'Foo'" in complaint(
+    assert "env.levels: Input should be a list like [1, 2] or ['a', 'b'], got 'Foo'" in complaint(
         "env.levels=Foo"
     )
 
