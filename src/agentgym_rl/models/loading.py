@@ -136,7 +136,7 @@ def load_pretrained(path: str | Path, *, dtype: str = "float32", device: str = "
     text = str(path)
     is_local = text.startswith((".", "/", "~")) or text.count("/") > 1
     if gguf is None and (is_local or Path(path).exists()):
-        _check_directory(Path(path))
+        _check_directory(text)
     try:
         if gguf is not None:
             model, tokenizer = load_gguf(gguf, dtype=DTYPES[dtype])
@@ -154,15 +154,16 @@ def load_pretrained(path: str | Path, *, dtype: str = "float32", device: str = "
     return _policy(model, tokenizer, target)
 
 
-def _check_directory(path: Path) -> None:
+def _check_directory(text: str) -> None:
     """Raise ConfigError for what can hold no model."""
+    path = Path(text)
     if path.is_file():
-        raise ConfigError(f"{str(path)!r} is a file, but not one of GGUF; {_ACCEPTED}")
+        raise ConfigError(f"{text!r} is a file, but not one of GGUF; {_ACCEPTED}")
     if not path.is_dir():
-        raise ConfigError(f"there is no model directory {str(path)!r}; {_ACCEPTED}")
+        raise ConfigError(f"there is no model directory {text!r}; {_ACCEPTED}")
     if not any((path / name).is_file() for name in ("config.json", "adapter_config.json")):
         hint = f"; take its model, {str(path / 'model')!r}" if (path / "model").is_dir() else ""
-        raise ConfigError(f"{str(path)!r} is no model directory: it has no config.json{hint}")
+        raise ConfigError(f"{text!r} is no model directory: it has no config.json{hint}")
 
 
 def load_renderer(path: str) -> ChatRenderer:
