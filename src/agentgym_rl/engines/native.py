@@ -154,7 +154,7 @@ class NativeEngine(HostEngine[NativeSession]):
         session.context.append(token)
         request.token_ids.append(token)
         request.logprobs.append(logprob)
-        if self._is_finished(request) and not self._config.keep_cache:
+        if not self._config.keep_cache and self._is_finished(request):
             session.num_cached = 0
 
 

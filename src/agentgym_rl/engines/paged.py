@@ -327,8 +327,8 @@ class PagedEngine(HostEngine[PagedSession]):
         if session.reply is not reply:
             return
         num_room = reply.max_tokens - len(request.token_ids)
-        may_end = len(tokens) >= num_room or not self._ends.isdisjoint(tokens)
-        if not may_end and not request.params.stop and math.isfinite(sum(logprobs)):
+        is_going_on = len(tokens) < num_room and self._ends.isdisjoint(tokens)
+        if is_going_on and not request.params.stop and math.isfinite(sum(logprobs)):
             self._append(request, tokens, logprobs)
             return
         for token, logprob in zip(tokens, logprobs, strict=True):
