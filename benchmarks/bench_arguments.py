@@ -38,6 +38,13 @@ def whole_from(least: int) -> Callable[[str], int]:
     return _reader(int, lambda number: number >= least, f"a whole number of {least} or more")
 
 
+def number_from(least: float) -> Callable[[str], float]:
+    """Return what reads a finite number that is `least` or more."""
+    return _reader(
+        float, lambda number: least <= number < math.inf, f"a number of {least:g} or more"
+    )
+
+
 positive = _reader(float, lambda number: 0 < number < math.inf, "a number above 0")
 part = _reader(float, lambda number: 0 < number < 1, "a number above 0 and below 1")
 

@@ -48,7 +48,7 @@ def complaint(program: str, words: list[str], capsys: pytest.CaptureFixture[str]
         ("train_bench", "--action-share", "nan", BETWEEN),
         ("train_bench", "--updates", "0", FROM_1),
         ("train_bench", "--warm", "-1", "a whole number of 0 or more"),
-        ("env_bench", "--seconds", "0", "a number above 0"),
+        ("env_bench", "--seconds", "0", "a number of 0.5 or more"),
         ("env_soak", "--lease", "inf", "a number above 0"),
         ("expert_bench", "--per-level", "0", FROM_1),
         ("ui_bench", "--repeats", "0", FROM_1),
