@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from agentgym_rl import __version__
+from agentgym_rl.cli.terminal import FewRepeats, interruptible_imports
 from agentgym_rl.errors import AgentError, AgentGymError
 
 app = typer.Typer(
@@ -138,7 +139,8 @@ def eval_(  # noqa: PLR0913 - an option is an argument
         return
     if not model or not env:
         raise typer.BadParameter("MODEL and --env are needed, or --compare with two folders")
-    from agentgym_rl.cli.evaluate import EvalOptions, run_evaluation  # start-up time
+    with interruptible_imports():
+        from agentgym_rl.cli.evaluate import EvalOptions, run_evaluation  # start-up time
 
     options = EvalOptions(env, split, limit, per_category, attempts, rounds, engine, out)
     run_evaluation(model, options, overrides or [])
@@ -378,6 +380,7 @@ def doctor() -> None:
 def main() -> None:
     """Run the command line; an error that the user can act on is one line, not a traceback."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    logging.getLogger("agentgym_rl.rollout.episode").addFilter(FewRepeats())
     # A user's "module:Class" is looked for where the user stands, as `python -m` does.
     sys.path.insert(0, "")
     if sys.argv[1:] == ["--version"]:

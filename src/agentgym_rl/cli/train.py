@@ -13,6 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 from agentgym_rl.agents.agent import agent_class
+from agentgym_rl.cli.terminal import interruptible_imports
 from agentgym_rl.config import (
     AdaptiveRoundsConfig,
     EnvConfig,
@@ -76,9 +77,9 @@ def run_training(
 
 
 def _train(config: RunConfig, run: RunFolder, *, is_new: bool, title: str) -> None:
-    # Imported here because --dry-run must not wait for torch.
-    from agentgym_rl.cli.progress import TrainingDisplay, quiet_transformers
-    from agentgym_rl.experiment import train
+    with interruptible_imports():  # here, because --dry-run must not wait for torch
+        from agentgym_rl.cli.progress import TrainingDisplay, quiet_transformers
+        from agentgym_rl.experiment import train
 
     quiet_transformers()
     console = Console()

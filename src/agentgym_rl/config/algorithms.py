@@ -18,14 +18,14 @@ class OnlineConfig(BaseConfig):
 
     type: str
 
-    group_size: int = Field(default=8, ge=1)
+    group_size: int = Field(default=8, ge=1, le=2**16)
     """Episodes of each task."""
 
 
 class GroupRelativeConfig(OnlineConfig):
     """What every algorithm has that compares the episodes of a group."""
 
-    group_size: int = Field(default=8, ge=2)
+    group_size: int = Field(default=8, ge=2, le=2**16)
     """Episodes of each task; a reward counts relative to the others of its group."""
 
 

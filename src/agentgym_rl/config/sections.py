@@ -257,10 +257,10 @@ class RolloutConfig(BaseConfig):
 class TrainingConfig(BaseConfig):
     """The optimiser and the size of a step."""
 
-    steps: int = Field(default=100, ge=1)
+    steps: int = Field(default=100, ge=1, le=10**9)
     """Training steps in all."""
 
-    tasks_per_step: int = Field(default=16, ge=1)
+    tasks_per_step: int = Field(default=16, ge=1, le=2**20)
     """Tasks (groups) collected in each step."""
 
     lr: float = Field(default=1e-6, gt=0)

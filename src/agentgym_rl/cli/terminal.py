@@ -1,0 +1,46 @@
+"""How a command behaves on a terminal: Ctrl-C while it starts, and messages that repeat."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def interruptible_imports() -> Iterator[None]:
+    """Let Ctrl-C end the process at once: an import may swallow a KeyboardInterrupt."""
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class FewRepeats(logging.Filter):
+    """Lets a few messages of one wording through in a span of time, and counts the rest.
+
+    While a server is away every episode under way says so, and what matters is lost among them.
+    """
+
+    MAX = 5
+    SPAN_S = 10.0
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._spans: dict[str, tuple[float, int]] = {}
+        """Of each wording, when its span began and how many came since."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now, wording = self._clock(), str(record.msg)
+        began, count = self._spans.get(wording, (now, 0))
+        num_held_back = 0
+        if now - began >= self.SPAN_S:
+            num_held_back, began, count = max(count - self.MAX, 0), now, 0
+        self._spans[wording] = began, count + 1
+        if num_held_back:
+            record.msg = f"{record.msg} (and {num_held_back} more like it before)"
+        return count < self.MAX

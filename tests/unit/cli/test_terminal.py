@@ -1,0 +1,67 @@
+"""Ctrl-C while libraries are imported, and messages that repeat themselves."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+
+from agentgym_rl.cli.terminal import FewRepeats, interruptible_imports
+
+SWALLOWS = """
+import os, signal
+from agentgym_rl.cli.terminal import interruptible_imports
+with interruptible_imports():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:
+        pass  # as an import may
+print("still here")
+"""
+
+
+class Told(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def test_an_interrupt_ends_the_process_though_an_import_swallows_exceptions():
+    done = subprocess.run([sys.executable, "-c", SWALLOWS], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, "")
+
+
+def test_an_interrupt_after_the_imports_is_as_before():
+    before = signal.getsignal(signal.SIGINT)
+    with interruptible_imports():
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is before
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        return
+    raise AssertionError("not interrupted")
+
+
+def test_few_of_many_messages_of_one_wording_are_told_and_the_rest_counted():
+    now = 0.0
+    logger, told = logging.Logger("one"), Told()
+    logger.addFilter(FewRepeats(lambda: now))
+    logger.addHandler(told)
+    for number in range(40):
+        logger.warning("episode %d failed", number)
+    logger.warning("something else: %s", "once")
+    now = 11.0
+    logger.warning("episode %d failed", 40)
+    logger.warning("episode %d failed", 41)
+    assert told.lines == [
+        *(f"episode {number} failed" for number in range(5)),
+        "something else: once",
+        "episode 40 failed (and 35 more like it before)",
+        "episode 41 failed",
+    ]
