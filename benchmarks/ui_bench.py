@@ -48,7 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _routes(size: Size) -> list[Route]:
     num_episodes = size.num_parts * size.episodes_per_part
-    middle = f"train-{size.num_parts // 2:06d}:42"
+    step = (size.num_parts + 1) // 2
+    middle = f"train-{step:06d}:{size.episodes_per_part // 2}"
     steps = {"step_min": size.num_parts // 9, "step_max": size.num_parts // 3, "rounds_min": 9}
     return [
         ("runs", "runs", {}, _LIST_S),
@@ -76,7 +77,7 @@ def _routes(size: Size) -> list[Route]:
         ("text and filters", "episodes", {"text": "redstone", "outcome": "failure"}, _LIST_S),
         ("diagnosis", "diagnosis", {}, _LIST_S),
         ("time", "time", {}, _LIST_S),
-        ("group", "group", {"step": size.num_parts // 2, "group": 3}, _LIST_S),
+        ("group", "group", {"step": step, "group": 0}, _LIST_S),
         ("an episode", "episode", {"episode": middle}, _EPISODE_S),
         ("its tokens", "tokens", {"episode": middle}, _EPISODE_S),
         ("100 rounds, 20,000 tokens", "episode", {"episode": LONG_EPISODE}, _EPISODE_S),
