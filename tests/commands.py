@@ -39,10 +39,14 @@ DEADLINE_S = 240.0
 
 @dataclass(frozen=True)
 class Kill:
-    """Die, as by kill -9, right before the `number`-th change of a file that `pattern` matches."""
+    """A signal right before the `number`-th change of a file that `pattern` matches.
+
+    The process sends it to itself, so that it comes then however slow the test's own process is.
+    """
 
     pattern: str
     number: int = 1
+    with_signal: signal.Signals = signal.SIGKILL
 
 
 @dataclass(frozen=True)
@@ -109,12 +113,13 @@ def _run_command(
     os.chdir(folder)
     os.environ["COLUMNS"] = str(columns)
     if kill is not None:
-        _arm(kill)
+        arm(kill)
     sys.argv = ["agentgym", *words]
     main()
 
 
-def _arm(kill: Kill) -> None:
+def arm(kill: Kill) -> None:
+    """Let the kill come to this process."""
     pattern, left = re.compile(kill.pattern), kill.number
 
     def watch(event: str, args: tuple[object, ...]) -> None:
@@ -125,6 +130,6 @@ def _arm(kill: Kill) -> None:
         if not is_reading and pattern.search(f"{event} {os.fspath(args[0])}"):
             left -= 1
             if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), kill.with_signal)
 
     sys.addaudithook(watch)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from agentgym_rl.envs.babyai.env import BabyAI
 from agentgym_rl.runs.folder import Metrics, read_json_lines
 from agentgym_rl.types import StepResult, Task
-from commands import Command, Kill, Outcome
+from commands import DEADLINE_S, Command, Kill, Outcome
 
 RECIPE = """
 seed = 0
@@ -114,7 +114,7 @@ def refused(outcome: Outcome, *told: str) -> bool:
     return True
 
 
-def wait_until(is_so: Callable[[], bool], timeout_s: float = 60.0) -> None:
+def wait_until(is_so: Callable[[], bool], timeout_s: float = DEADLINE_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not is_so():
         assert time.monotonic() < deadline, "it never happened"

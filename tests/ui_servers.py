@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, TypeVar  # Any: JSON has no static type
 
 import requests
 
@@ -24,6 +26,7 @@ from agentgym_rl.types import (
     Task,
 )
 
+_T = TypeVar("_T")
 _PROGRAM = "from agentgym_rl.cli.main import main; main()"
 CONFIG = """
 [env]
@@ -77,7 +80,26 @@ def ui_process(runs: Path) -> Iterator[UiClient]:
         yield UiClient(line.split(" at ")[1].split()[0])
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(30)
+
+
+def ask_until(ask: Callable[[], _T], is_there: Callable[[_T], bool]) -> _T:
+    """Return the first answer that is as wanted; what the server reads meanwhile takes its time."""
+    deadline = time.monotonic() + 60
+    while not is_there(found := ask()):
+        assert time.monotonic() < deadline, f"it never came; at last: {found}"
+        time.sleep(0.05)
+    return found
+
+
+def read_whole(
+    ui: UiClient, run: str, *, route: str = "episodes", **parameters: object
+) -> dict[str, Any]:
+    """Return an answer about a run's episodes once all parts of them are read."""
+    return ask_until(
+        lambda: ui.get(route, run=run, **parameters),
+        lambda found: found["index"]["parts_read"] == found["index"]["parts"],
+    )
 
 
 def make_run(folder: Path, *, num_steps: int = 3, config: str = CONFIG) -> RunFolder:

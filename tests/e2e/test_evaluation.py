@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 
 from agentgym_rl.cli.evaluate import EvalOptions, run_evaluation
 from agentgym_rl.runs.episodes import read_episodes
-from commands import Command, agentgym
+from commands import Command, Kill, agentgym
 from openai_stand_in import MODEL, StandIn
-from training_runs import succeeded, wait_until
+from training_runs import succeeded
 
 pytestmark = pytest.mark.slow
 
@@ -31,17 +32,16 @@ def test_a_killed_evaluation_goes_on_with_the_same_command(
     settings = (f"engine.url={server.url}", "rollout.max_concurrency=8")
     env = ("--env", "fakes:CountingEnv", "--engine", "openai")
     words = ("eval", MODEL, *env, "-k", 16, *settings)  # 160 episodes; a part has 64
-    server.behave(delay_s=0.02)
-    command = Command(*words, folder=tmp_path)
-    wait_until(lambda: bool(list(tmp_path.glob("eval/*/parts/*.parquet"))))
-    command.process.kill()
-    assert command.wait().status == -signal.SIGKILL
+    second_part = Kill(r"rename .*parts/", 2)
+    outcome = Command(*words, folder=tmp_path, kill=second_part).wait()
+    assert outcome.status == -signal.SIGKILL, outcome.output
     (folder,) = (tmp_path / "eval").iterdir()
     assert not (folder / "report.json").exists()
     parts = [e for part in (folder / "parts").glob("*.parquet") for e in read_episodes(part)]
+    # It comes after all requests of the killed process, which the server may not have read yet.
+    requests.post(f"{server.url}/chat/completions", json={"model": "none"}, timeout=60)
     num_asked = len(server.calls())
 
-    server.behave()
     assert succeeded(agentgym(*words, folder=tmp_path))
     assert [item.name for item in (tmp_path / "eval").iterdir()] == [folder.name]
     num_played = sum(len(episode.rounds) for episode in parts)

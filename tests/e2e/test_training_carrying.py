@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections import Counter
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentgym_rl.runs.folder import read_json_lines
-from commands import Command, Kill
+from commands import Kill
 from training_runs import (
     RECIPE,
     episodes_of,
@@ -20,7 +19,6 @@ from training_runs import (
     refused,
     succeeded,
     train,
-    wait_until,
 )
 
 pytestmark = pytest.mark.slow
@@ -82,10 +80,9 @@ def test_a_run_that_is_stopped_goes_on_and_loses_no_task(
     if how == "killed":
         assert train(*words, kill=Kill(r"train-000006")).status == -signal.SIGKILL
     else:
-        command = Command("train", *words)
-        wait_until(lambda: len(metrics_of(path)) > 4)
-        os.kill(command.process.pid or 0, signal.SIGINT)
-        assert refused(command.wait(), f"agentgym train --run-dir {path} --resume")
+        fifth_line = Kill(r"open .*interrupted/metrics\.jsonl", 5, signal.SIGINT)
+        outcome = train(*words, kill=fifth_line)
+        assert refused(outcome, f"agentgym train --run-dir {path} --resume")
     assert succeeded(go_on(path))
     assert tasks_of(path) == tasks_of(waiting_run)
     assert [line["step"] for line in metrics_of(path)] == list(range(1, 9))

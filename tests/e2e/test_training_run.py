@@ -172,10 +172,11 @@ def test_a_run_killed_at_random_moments_is_the_run_that_never_stopped(
         if num_kills:  # only the first kill may come before there is a run
             wait_until((path / "config.toml").exists)
         command.process.join(rng.uniform(0.1, 1.2))
-        if command.process.exitcode == 0:
-            break
         command.process.kill()
-        assert command.wait().status == -signal.SIGKILL
+        outcome = command.wait()
+        if outcome.status == 0:
+            break
+        assert outcome.status == -signal.SIGKILL, outcome.output
         num_kills += 1
     assert num_kills > 0, "the run was over too soon to be killed"
     assert succeeded(go_on(path))
@@ -186,31 +187,29 @@ def test_a_fresh_interpreter_that_is_killed_and_resumed_gives_the_same_run(
     recipe: Path, whole_run: Path, tmp_path: Path
 ):
     path = tmp_path / "fresh"
-    program = [sys.executable, "-c", "from agentgym_rl.cli.main import main; main()", "train"]
-    # Another seed of hashes: nothing may depend on the order of a set.
-    environment = {**os.environ, "PYTHONHASHSEED": "12345"}
-    process = subprocess.Popen(
-        [*program, str(recipe), "--run-dir", str(path)],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    wait_until(lambda: len(metrics_of(path)) > 2 or process.poll() is not None)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
-    done = subprocess.run(
-        [*program, "--run-dir", str(path), "--resume"], env=environment, capture_output=True
-    )
-    assert done.returncode == 0, done.stderr.decode()
+    program = "from agentgym_rl.cli.main import main; main()"
+    fourth_line = r"Kill(r'open .*fresh/metrics\.jsonl', 4)"
+    killed_program = f"from commands import Kill, arm; arm({fourth_line}); {program}"
+
+    def run_fresh(program: str, *words: object) -> subprocess.CompletedProcess[str]:
+        # Another seed of hashes: nothing may depend on the order of a set.
+        environment = {**os.environ, "PYTHONHASHSEED": "12345", "PYTHONPATH": ":".join(sys.path)}
+        line = [sys.executable, "-c", program, "train", *map(str, words)]
+        return subprocess.run(line, env=environment, capture_output=True, text=True)
+
+    killed = run_fresh(killed_program, recipe, "--run-dir", path)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert len(metrics_of(path)) == 3
+    done = run_fresh(program, "--run-dir", path, "--resume")
+    assert done.returncode == 0, done.stderr
     assert is_the_same_run(path, whole_run)
 
 
 def test_a_run_that_is_interrupted_says_how_to_go_on(recipe: Path, whole_run: Path, tmp_path: Path):
     path = tmp_path / "interrupted"
-    command = Command("train", recipe, "--run-dir", path)
-    wait_until(lambda: len(metrics_of(path)) > 2)
-    os.kill(command.process.pid or 0, signal.SIGINT)
-    assert refused(command.wait(), f"agentgym train --run-dir {path} --resume")
+    third_line = Kill(r"open .*interrupted/metrics\.jsonl", 3, signal.SIGINT)
+    outcome = train(recipe, "--run-dir", path, kill=third_line)
+    assert refused(outcome, f"agentgym train --run-dir {path} --resume")
     assert (path / "learning_curve.png").is_file()
     assert succeeded(go_on(path))
     assert is_the_same_run(path, whole_run)
@@ -221,7 +220,7 @@ def test_a_warm_start_can_be_interrupted(recipe: Path, tmp_path: Path):
     command = Command("train", recipe, "warm_start.steps=5000", "--run-dir", path)
     wait_until(lambda: len(metrics_of(path / "warm_start")) > 2)
     os.kill(command.process.pid or 0, signal.SIGINT)
-    assert refused(command.wait(20.0), "--resume")
+    assert refused(command.wait(), "--resume")
     assert len(metrics_of(path / "warm_start")) < 5000
 
 
@@ -249,7 +248,9 @@ def test_a_server_that_dies_and_comes_back_changes_nothing(
 ):
     path = tmp_path / "restarted"
     with server_process("babyai") as (url, process):
-        command = Command("train", recipe, *from_model, f"env.url={url}", "--run-dir", path)
+        # Enough attempts for a second server that takes its time to start.
+        patient = (f"env.url={url}", "rollout.max_attempts=6")
+        command = Command("train", recipe, *from_model, *patient, "--run-dir", path)
         wait_until(lambda: len(metrics_of(path)) > 0)
         process.kill()
         process.wait()

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from agentgym_rl.runs.episodes import write_episodes
-from ui_servers import UiClient, episode, make_run, ui_process
+from ui_servers import UiClient, ask_until, episode, make_run, read_whole, ui_process
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m'\"; DROP TABLE episodes; \u202e\u0000 </textarea>"
 
@@ -30,11 +30,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ui(runs: Path) -> Iterator[UiClient]:
     with ui_process(runs) as client:
+        read_whole(client, "first")
         yield client
 
 
 def test_runs_are_found_with_how_they_stand(ui: UiClient):
-    found = {line["run"]: line for line in ui.get("runs")["runs"]}
+    lines = ask_until(
+        lambda: ui.get("runs")["runs"],
+        lambda lines: all(line["num_episodes"] is not None for line in lines),
+    )
+    found = {line["run"]: line for line in lines}
     assert set(found) == {"first", "study/variant"}
     line = found["first"]
     assert (line["env"], line["algorithm"], line["model"], line["format"]) == (
@@ -204,7 +209,7 @@ def test_hostile_text_passes_as_text(tmp_path: Path):
         found = ui.get("episode", run="run", episode="train-000001:0")
         assert found["messages"][0]["content"] == HOSTILE
         assert found["rounds"][0]["action"] == HOSTILE
-        assert ui.get("episodes", run="run", text=HOSTILE)["total"] == 1
+        assert read_whole(ui, "run", text=HOSTILE)["total"] == 1
         assert ui.get("episodes", run="run", text="' OR 1=1 --")["total"] == 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any  # JSON has no static type
@@ -18,7 +17,15 @@ from agentgym_rl.config import parse_config
 from agentgym_rl.evaluation.settings import EvalSettings
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import RunFolder
-from ui_servers import CONFIG, UiClient, episode, make_run, ui_process
+from ui_servers import (
+    CONFIG,
+    UiClient,
+    ask_until,
+    episode,
+    make_run,
+    read_whole,
+    ui_process,
+)
 
 ROUTES = ("config", "metric_names", "metrics", "reports", "facets", "episodes", "diagnosis", "time")
 
@@ -35,25 +42,18 @@ def ui(root: Path) -> Iterator[UiClient]:
         yield client
 
 
-def line_of(ui: UiClient, run: str) -> dict[str, object]:
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:  # a search of the folder is remembered for a while
-        found = {line["run"]: line for line in ui.get("runs")["runs"]}
-        if run in found and found[run]["num_episodes"] is not None:
-            return found[run]
-        time.sleep(0.2)
-    raise AssertionError(f"{run} is not found")
+def line_of(ui: UiClient, run: str) -> dict[str, Any]:
+    """Return the line of a run with its episodes counted."""
+    return ask_until(lambda: line_of_any(ui, run), lambda line: line["num_episodes"] is not None)
 
 
-def read_whole(ui: UiClient, run: str) -> dict[str, Any]:
-    """Return the episodes once all parts are read, which a busy machine takes its time for."""
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        found = ui.get("episodes", run=run)
-        if found["index"]["parts_read"] == found["index"]["parts"]:
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"the parts of {run} are not read")
+def line_of_any(ui: UiClient, run: str) -> dict[str, Any]:
+    """Return the line of a run whose episodes may not be countable."""
+    lines = ask_until(  # a search of the folder is remembered for a while
+        lambda: {line["run"]: line for line in ui.get("runs")["runs"]},
+        lambda lines: run in lines,
+    )
+    return lines[run]
 
 
 def all_routes_work(ui: UiClient, run: str) -> bool:
@@ -68,7 +68,7 @@ def test_a_truncated_part_is_left_out(ui: UiClient, root: Path):
     part = run.episodes / "train-000002.parquet"
     part.write_bytes(part.read_bytes()[:-100])
     assert "1 part(s)" in line_of(ui, "truncated")["problem"]
-    found = ui.get("facets", run="truncated")
+    found = read_whole(ui, "truncated", route="facets")
     assert found["num_episodes"] == 8 and "train-000002" in found["problem"]
     response = ui.ask("episode", run="truncated", episode="train-000002:0")
     assert response.status_code == 409 and "cannot be read" in response.text
@@ -98,7 +98,7 @@ def test_parts_with_wrong_columns_and_types(ui: UiClient, root: Path):
     pq.write_table(pa.Table.from_pylist([bare]), run.episodes / "train-000009.parquet")
     nans = {**row, "reward": float("nan"), "seconds": float("inf"), "messages": None}
     pq.write_table(pa.Table.from_pylist([nans]), run.episodes / "train-000010.parquet")
-    found = ui.get("episodes", run="types", limit=100)
+    found = read_whole(ui, "types", limit=100)
     assert found["total"] == 14 and found["problem"]
     by_id = {item["episode"]: item for item in found["rows"]}
     assert by_id["train-000009:0"]["reward"] is None
@@ -175,13 +175,13 @@ def test_files_that_cannot_be_read(ui: UiClient, root: Path):
     run.metrics_file.unlink()
     run.metrics_file.mkdir()  # whoever runs the test: nobody reads a folder as a file
     assert "cannot be read" in line_of(ui, "closed")["problem"]
-    assert ui.get("facets", run="closed")["num_episodes"] == 12
+    assert read_whole(ui, "closed", route="facets")["num_episodes"] == 12
     assert all_routes_work(ui, "closed")
 
 
 def test_a_run_that_is_removed_while_it_is_looked_at(ui: UiClient, root: Path):
     make_run(root / "gone")
-    assert ui.get("facets", run="gone")["num_episodes"] == 12
+    assert read_whole(ui, "gone", route="facets")["num_episodes"] == 12
     shutil.rmtree(root / "gone" / "episodes")
     assert all_routes_work(ui, "gone")
     assert ui.ask("episode", run="gone", episode="train-000001:0").status_code == 404
@@ -202,11 +202,6 @@ def test_links_out_of_the_runs_folder_are_not_followed(ui: UiClient, root: Path,
         assert ui.ask(route, run="links").status_code == 403
     assert ui.ask("config", run="linked_run").status_code == 403
     assert "leads out" in line_of_any(ui, "links")["problem"]
-
-
-def line_of_any(ui: UiClient, run: str) -> dict[str, object]:
-    time.sleep(2.1)  # a search of the folder is remembered for so long
-    return {line["run"]: line for line in ui.get("runs")["runs"]}[run]
 
 
 def test_reading_changes_nothing(ui: UiClient, root: Path):

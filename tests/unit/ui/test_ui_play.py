@@ -12,7 +12,7 @@ from agentgym_rl.envs import registry
 from agentgym_rl.models.loading import Policy, load_policy
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.types import Episode, Round, Task
-from ui_servers import UiClient, episode, make_run, ui_process
+from ui_servers import UiClient, ask_until, episode, make_run, ui_process
 
 ENV = "babyai"
 CONFIG = """
@@ -101,10 +101,18 @@ def test_what_cannot_be_played_again_is_told(ui: UiClient):
     assert status == 409 and "not registered" in message and "--env" in message
 
 
+def has_pictures(ui: UiClient, row: int) -> object:
+    found = ask_until(  # it is None as long as the environment is being imported
+        lambda: ui.get("episode", run="run", episode=f"train-000001:{row}"),
+        lambda found: found["has_pictures"] is not None,
+    )
+    return found["has_pictures"]
+
+
 def test_episodes_tell_whether_there_are_pictures(ui: UiClient):
     state(ui, 0, 0)  # the environment is imported now
-    assert ui.get("episode", run="run", episode="train-000001:0")["has_pictures"] is True
-    assert ui.get("episode", run="run", episode="train-000001:2")["has_pictures"] is False
+    assert has_pictures(ui, 0) is True
+    assert has_pictures(ui, 2) is False
 
 
 def test_environments_and_tasks_are_listed(ui: UiClient):

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any  # JSON has no static type
 
 import pytest
 
 from agentgym_rl.runs.episodes import write_episodes
-from ui_servers import UiClient, episode, groups_of, make_run, ui_process
+from ui_servers import (
+    UiClient,
+    ask_until,
+    episode,
+    groups_of,
+    make_run,
+    read_whole,
+    ui_process,
+)
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +42,8 @@ def ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiClient]:
         )
     )
     with ui_process(root) as client:
+        for run in ("run", "timed", "metrics", "idle"):
+            read_whole(client, run)
         yield client
 
 
@@ -102,16 +112,19 @@ def test_episodes_without_timings_leave_the_rollout_whole(ui: UiClient):
     assert parts["rollout"] == [2.0] * 8 and "generation" not in parts
 
 
+def facets_with(ui: UiClient, *, num_episodes: int) -> dict[str, Any]:
+    return ask_until(  # the list of parts is remembered for a while
+        lambda: ui.get("facets", run="run"), lambda found: found["num_episodes"] == num_episodes
+    )
+
+
 def test_parts_that_come_and_go_are_followed(tmp_path: Path):
     run = make_run(tmp_path / "run", num_steps=1)
     with ui_process(tmp_path) as ui:
-        assert ui.get("facets", run="run")["num_episodes"] == 4
+        assert read_whole(ui, "run", route="facets")["num_episodes"] == 4
         write_episodes(run.episodes, groups_of(2)[:1], phase="train", step=2)
         write_episodes(run.episodes, [[episode(5, 0)]], phase="train", step=1)
-        time.sleep(0.6)
-        assert ui.get("facets", run="run")["num_episodes"] == 3
+        assert facets_with(ui, num_episodes=3)["index"]["parts"] == 2
         (run.episodes / "train-000002.parquet").unlink()
-        time.sleep(0.6)
-        found = ui.get("facets", run="run")
-        assert found["num_episodes"] == 1 and found["index"]["parts"] == 1
+        assert facets_with(ui, num_episodes=1)["index"]["parts"] == 1
         assert ui.get("episodes", run="run", text="oak log")["total"] == 1
