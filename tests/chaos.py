@@ -64,9 +64,9 @@ class FragileServer:
             assert self._process is not None
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(15)
+                self._process.wait(60)
             self._stack.close()
-        _, alive = psutil.wait_procs(list(self._ever_seen.values()), 10)
+        _, alive = psutil.wait_procs(list(self._ever_seen.values()), 60)
         return alive
 
     def _workers(self) -> list[psutil.Process]:

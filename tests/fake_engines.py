@@ -17,8 +17,8 @@ from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.rollout.limits import Limits
 from agentgym_rl.types import Completion, SamplingParams
 
-Script = Sequence[str | float | Exception]
-"""What a session does, item by item: reply a text, wait so many seconds, raise."""
+Script = Sequence[str | float | Exception | asyncio.Event]
+"""What a session does, item by item: reply a text, wait so many seconds, raise, wait for this."""
 
 LOGPROB = -0.5
 """Of every token that a fake samples."""
@@ -124,6 +124,8 @@ class ScriptedEngine(FakeEngine):
                     return item
                 case Exception():
                     raise item
+                case asyncio.Event():
+                    await item.wait()
                 case _:
                     await asyncio.sleep(item)
 

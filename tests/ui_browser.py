@@ -77,6 +77,11 @@ def link_of(page: Page) -> str:
     return "#" + page.url.partition("#")[2]
 
 
+def expect_link(page: Page, part: str) -> None:
+    """Wait until the deep link has this part."""
+    expect(page).to_have_url(re.compile(re.escape(part)))
+
+
 def num_points(page: Page, metric: str) -> int:
     """Return how many points the curve of a metric has on the runs overview; 0 without a curve."""
     return page.evaluate(

@@ -5,7 +5,7 @@ Qwen3): RECORDED is one of its answers, word for word. Tokens are made up: each 
 the one before, beginning with the sum of the context, and -1.5 is every log-probability.
 
 It takes vLLM's own command line, and `--folder` with `behaviour.json` (read at every request) and
-`calls.jsonl` (written).
+`calls.jsonl` (written). With `--port`, which may be 0, the first line it prints is its port.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -166,12 +167,14 @@ def main() -> None:
         time.sleep(60)
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", served.answer)
-    host = "127.0.0.1" if chosen.port else None
+    listening = None
+    if chosen.port is not None:
+        listening = socket.create_server(("127.0.0.1", chosen.port))
+        print(listening.getsockname()[1], flush=True)
     web.run_app(
         app,
         path=chosen.uds,
-        host=host,
-        port=chosen.port,
+        sock=listening,
         shutdown_timeout=0.1,
         keepalive_timeout=behaviour.get("keep_alive", 75.0),
     )

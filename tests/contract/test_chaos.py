@@ -30,9 +30,11 @@ MAX_ATTEMPTS = 40
 THINKING_S = 0.12
 """Mean time between rounds, as if a model were thinking; it spreads the episodes over the kills."""
 CALL_TIMEOUT_S = 15.0
-EPISODE_TIMEOUT_S = 60.0
-TEST_TIMEOUT_S = 100.0
+EPISODE_TIMEOUT_S = 200.0
+TEST_TIMEOUT_S = 400.0
+"""Both many times what is needed, for a machine that is busy."""
 LEASE_S = 4.0
+EMPTYING_S = 60.0
 GARBAGE = ("", "\x00\x1b[0m", "漢字 \U0001f600", "x" * 5_000, '{"name": "go"}', "Action: look")
 
 
@@ -114,7 +116,7 @@ class Chaos:
                     await proxy.cut_next_answer()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(500)
 async def test_no_kill_gives_a_wrong_transcript_or_leaves_anything_behind():
     draw = random.Random(SEED)
     scripts = {env: write_scripts(env, NUM_EPISODES // len(ENVS), draw) for env in ENVS}
@@ -175,7 +177,7 @@ async def _see_the_servers_empty(proxies: dict[str, CuttingProxy]) -> None:
     """Wait for the leases of lost episodes to run out: no place may stay taken."""
     for proxy in proxies.values():
         async with HttpEnvSource(proxy.url, timeout_s=CALL_TIMEOUT_S) as source:
-            deadline = time.monotonic() + 2 * LEASE_S
+            deadline = time.monotonic() + EMPTYING_S
             while (health := await source.health()).num_episodes:
                 assert time.monotonic() < deadline, f"episodes are left: {health}"
                 await asyncio.sleep(0.2)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import ast
 import graphlib
 import re
+import resource
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -187,13 +187,19 @@ def test_help_needs_no_torch():
     assert "train" in done.stdout and "serve" in done.stdout
 
 
+def children_s() -> float:
+    """Return the processor time of all child processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_help_is_fast():
     times = []
     while len(times) < 3 or (len(times) < 10 and min(times) >= MAX_HELP_S):
-        started = time.monotonic()
+        before = children_s()
         subprocess.run(HELP, check=True, capture_output=True)
-        times.append(time.monotonic() - started)
-    # The fastest of several: what else the machine does is not the command's fault.
+        times.append(children_s() - before)
+    # The fastest of several, by what it computes: what else runs is not the command's fault.
     assert min(times) < MAX_HELP_S
 
 

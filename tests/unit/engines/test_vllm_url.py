@@ -6,9 +6,6 @@ import asyncio
 import contextlib
 import socket
 import subprocess
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,22 +30,17 @@ def stand_in(tmp_path: Path) -> StandIn:
 
 
 @contextlib.contextmanager
-def served(stand_in: StandIn, port: int) -> Iterator[str]:
+def served(stand_in: StandIn, port: int = 0) -> Iterator[str]:
     """Run a server as a user would; its model has a name of the user's choice."""
-    url = f"http://127.0.0.1:{port}"
     words = [stand_in.python, "--port", str(port), "--served-model-name", "my-model"]
-    process = subprocess.Popen(words, start_new_session=True)
+    process = subprocess.Popen(words, start_new_session=True, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
     try:
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            with contextlib.suppress(urllib.error.URLError):
-                urllib.request.urlopen(f"{url}/health")
-                break
-            time.sleep(0.05)
-        yield url
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}"
     finally:
         subprocess.run(["kill", "-KILL", "--", f"-{process.pid}"], check=False)
         process.wait()
+        process.stdout.close()
 
 
 @contextlib.contextmanager
@@ -61,14 +53,16 @@ def asking(url: str, folder: Path) -> Iterator[VllmEngine]:
         engine.close()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+@contextlib.contextmanager
+def nobody_there() -> Iterator[str]:
+    """Give an address that is taken and at which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
 async def test_it_is_asked_by_the_name_that_it_gives(stand_in: StandIn, tmp_path: Path):
-    with served(stand_in, free_port()) as url, asking(url, tmp_path) as engine:
+    with served(stand_in) as url, asking(url, tmp_path) as engine:
         reply = await engine.session(0).generate([5, 6, 7], SamplingParams(1.0, 2))
         assert reply.token_ids == (118, 119)
         assert stand_in.calls("/v1/completions")[-1]["body"]["model"] == "my-model"
@@ -77,15 +71,14 @@ async def test_it_is_asked_by_the_name_that_it_gives(stand_in: StandIn, tmp_path
 
 
 async def test_it_is_given_the_weights_again_when_it_comes_back(stand_in: StandIn, tmp_path: Path):
-    port = free_port()
     with contextlib.ExitStack() as stack:
-        with served(stand_in, port) as url:
+        with served(stand_in) as url:
             engine = stack.enter_context(asking(url, tmp_path))
             engine.publish(3)
         session = engine.session(0)
         asked = asyncio.create_task(session.generate([5, 6, 7], SamplingParams(1.0, 2)))
         await asyncio.sleep(0.2)
-        with served(stand_in, port):
+        with served(stand_in, port=int(url.rpartition(":")[2])):
             reply = await asked
     assert reply.version == 3
     after = stand_in.calls()[[call["path"] for call in stand_in.calls()].index("start", 1) :]
@@ -97,7 +90,7 @@ def test_one_that_does_not_let_weights_be_updated_says_how_it_would(
 ):
     stand_in.behave(status={"/pause?mode=abort": NOT_FOUND})
     with (
-        served(stand_in, free_port()) as url,
+        served(stand_in) as url,
         asking(url, tmp_path) as engine,
         pytest.raises(EngineError, match=r"could not be updated.*404.*VLLM_SERVER_DEV_MODE=1"),
     ):
@@ -109,26 +102,23 @@ def test_one_whose_logprobs_are_of_another_distribution_is_refused(
 ):
     stand_in.behave(logprob=-3.2)
     with (
-        served(stand_in, free_port()) as url,
+        served(stand_in) as url,
         pytest.raises(EngineError, match="--logprobs-mode processed_logprobs"),
     ):
         asking(url, tmp_path).__enter__()
 
 
 def test_nobody_at_the_address(tmp_path: Path):
-    url = f"http://127.0.0.1:{free_port()}"
-    words = (
-        rf"no vLLM server answers at engine\.url={url}; start one .*, or leave engine\.url empty"
-    )
-    with pytest.raises(EngineError, match=words):
-        asking(url, tmp_path).__enter__()
+    with nobody_there() as url:
+        words = rf"no vLLM server answers at engine\.url={url}; start one .*, or leave engine\.url"
+        with pytest.raises(EngineError, match=rf"{words} empty"):
+            asking(url, tmp_path).__enter__()
 
 
 async def test_the_server_is_asked_before_a_run_begins(stand_in: StandIn):
-    config = VllmEngineConfig(url=f"http://127.0.0.1:{free_port()}")
-    with pytest.raises(EngineError, match="no vLLM server answers"):
-        await check_engine(config)
-    with served(stand_in, free_port()) as url:
+    with nobody_there() as url, pytest.raises(EngineError, match="no vLLM server answers"):
+        await check_engine(VllmEngineConfig(url=url))
+    with served(stand_in) as url:
         await check_engine(VllmEngineConfig(url=url))
 
 

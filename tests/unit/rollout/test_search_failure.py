@@ -39,6 +39,15 @@ class KillingEngine(FakeEngine):
         )
 
 
+DEADLINE_S = 30.0
+
+
+@pytest.fixture(autouse=True)
+def _asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No second try fits into the deadline: a dead server is told at once, a slow one has time."""
+    monkeypatch.setattr("agentgym_rl.envs.searchqa.retrieval.remote._FIRST_PAUSE_S", DEADLINE_S)
+
+
 @pytest.fixture
 def server() -> Iterator[RetrieveProcess]:
     process = RetrieveProcess()
@@ -47,7 +56,7 @@ def server() -> Iterator[RetrieveProcess]:
 
 
 async def play(server: RetrieveProcess, engine: FakeEngine, *, max_attempts: int) -> Episode:
-    options = {"retriever": "remote", "url": server.url, "retriever_timeout_s": 1.0}
+    options = {"retriever": "remote", "url": server.url, "retriever_timeout_s": DEADLINE_S}
     source = LocalEnvSource(SmallSearchQA, options=options)
     request = EpisodeRequest(Task("searchqa", "test", 0), 0, (0, "test"))
     limits = make_limits(max_attempts=max_attempts, max_tokens=8192)
