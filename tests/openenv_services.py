@@ -20,7 +20,11 @@ from agentgym_rl.envs.server.service import EpisodeService
 
 @contextmanager
 def openenv_server(
-    service: EpisodeService, *, ping_s: float = 20.0, max_message_bytes: int = 4 * 1024 * 1024
+    service: EpisodeService,
+    *,
+    ping_s: float = 20.0,
+    pong_timeout_s: float = 60.0,
+    max_message_bytes: int = 4 * 1024 * 1024,
 ) -> Iterator[str]:
     """Serve the routes under /openenv from a thread; give the address with that prefix."""
     mounted = routes(service, max_message_bytes=max_message_bytes)
@@ -32,7 +36,7 @@ def openenv_server(
             log_level="warning",
             ws_max_size=4 * max_message_bytes,
             ws_ping_interval=ping_s,
-            ws_ping_timeout=ping_s,
+            ws_ping_timeout=pong_timeout_s,
             timeout_graceful_shutdown=5,
         )
     )
@@ -43,7 +47,7 @@ def openenv_server(
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/openenv"
     finally:
         server.should_exit = True
-        thread.join(15)
+        thread.join(60)
         assert not thread.is_alive(), "the server did not stop"
 
 
@@ -65,7 +69,7 @@ class RawSocket:
             await self.socket.send_str(frame)
         else:
             await self.socket.send_bytes(frame)
-        return json.loads(await self.socket.receive_str(timeout=10))
+        return json.loads(await self.socket.receive_str(timeout=60))
 
 
 @asynccontextmanager
@@ -78,7 +82,7 @@ async def raw_socket(url: str) -> AsyncIterator[RawSocket]:
         yield RawSocket(socket)
 
 
-def wait_for(is_true: Callable[[], bool], *, timeout_s: float = 10.0) -> None:
+def wait_for(is_true: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
     """Wait until something holds; blocks the thread of the test."""
     deadline = time.monotonic() + timeout_s
     while not is_true():
