@@ -126,10 +126,8 @@ class StockSciWorld(StockClient):
 
 
 @contextmanager
-def serving(
-    cls: type[Environment], *, capacity: int = 1000, timeout_s: float = 30.0
-) -> Iterator[tuple[str, PlainService]]:
-    service = PlainService(cls, capacity=capacity, timeout_s=timeout_s)
+def serving(cls: type[Environment], *, capacity: int = 1000) -> Iterator[tuple[str, PlainService]]:
+    service = PlainService(cls, capacity=capacity)
     with app_thread(Starlette(routes=routes(service))) as url:
         yield url, service
 

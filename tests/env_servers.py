@@ -50,11 +50,11 @@ def server_thread(
     thread = threading.Thread(target=server.run, name="test-env-server")
     thread.start()
     try:
-        assert ready.wait(10), "the server did not start"
+        assert ready.wait(60), "the server did not start"
         yield server.url
     finally:
         server.should_exit = True
-        thread.join(15)
+        thread.join(60)
         assert not thread.is_alive(), "the server did not stop"
 
 
@@ -77,7 +77,7 @@ def server_process(
         yield url, process
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(30)
         assert process.stdout is not None
         process.stdout.close()
 

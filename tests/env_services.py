@@ -34,9 +34,10 @@ class PlainService(EpisodeService):
         self.spec = cls.spec
         self._class = cls
         self._capacity = capacity
-        self._timeout_s = timeout_s
+        self.timeout_s = timeout_s
         self.busy: set[str] = set()
         self.episodes: dict[str, EnvEpisode] = {}
+        self.num_created = 0
         self.num_overlaps = 0
 
     def lose_all(self) -> None:
@@ -52,6 +53,7 @@ class PlainService(EpisodeService):
         name = secrets.token_urlsafe(8)
         self.episodes[name] = EnvEpisode(self._class)
         await self._call(name, self.episodes[name].build)
+        self.num_created += 1
         return name
 
     async def reset(self, episode: str, task: Task) -> str:
@@ -84,7 +86,7 @@ class PlainService(EpisodeService):
         self.num_overlaps += episode in self.busy
         self.busy.add(episode)
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 return await asyncio.to_thread(fn)
         except TimeoutError:
             raise EnvTimeoutError("secret words: too slow") from None
@@ -105,7 +107,7 @@ def app_thread(app: ASGIApp) -> Iterator[str]:
     thread = threading.Thread(target=server.run, name="test-app-server")
     thread.start()
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not server.started:
             assert time.monotonic() < deadline and thread.is_alive(), "the server did not start"
             time.sleep(0.01)
@@ -113,5 +115,5 @@ def app_thread(app: ASGIApp) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         server.should_exit = True
-        thread.join(15)
+        thread.join(60)
         assert not thread.is_alive(), "the server did not stop"

@@ -5,6 +5,7 @@ Also reached by name ("fakes:CountingEnv"), so that a server process can serve t
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import signal
@@ -18,6 +19,35 @@ from agentgym_rl.types import StepResult, Task
 
 HANG_OVER = threading.Event()
 """Set by a test that wants the calls that hang in its process to return; cleared by it as well."""
+
+HANGING: set[int] = set()
+"""The threads of this process that hang now."""
+
+
+def hang(file: str = "") -> None:
+    """Wait for `HANG_OVER` or, where one is named, a file, by which another process can end it."""
+    HANGING.add(threading.get_ident())
+    try:
+        while not HANG_OVER.wait(0.005 if file else None):
+            if os.path.exists(file):
+                return
+    finally:
+        HANGING.discard(threading.get_ident())
+
+
+async def a_call_hangs() -> None:
+    """Return as soon as a call hangs in this process."""
+    async with asyncio.timeout(60):
+        while not HANGING:
+            await asyncio.sleep(0.005)
+
+
+def end_hangs() -> None:
+    """Have the calls that hang in this process return, and wait until they have."""
+    HANG_OVER.set()
+    while HANGING:
+        time.sleep(0.001)
+    HANG_OVER.clear()
 
 
 def fake_spec(name: str, **changes: object) -> EnvSpec:
@@ -86,10 +116,10 @@ class CountingEnv(Environment):
 class TroubleEnv(CountingEnv):
     """Does what the action says, beyond counting.
 
-    "raise" raises, "exit" raises SystemExit, "hang" waits for `HANG_OVER`, "sleep 0.1" takes its
-    time, "stall 60" does so in C code that keeps the interpreter to itself, "die" kills the whole
-    process, "pid" tells its number, "nan" gives a reward that is no number, "text" a str, and
-    "mangled" raises with a message that UTF-8 cannot carry.
+    "raise" raises, "exit" raises SystemExit, "hang" and "hang FILE" do what `hang` does, "sleep
+    0.1" takes its time, "stall 60" does so in C code that keeps the interpreter to itself, "die"
+    kills the whole process, "pid" tells its number, "nan" gives a reward that is no number, "text"
+    a str, and "mangled" raises with a message that UTF-8 cannot carry.
     """
 
     spec: ClassVar[EnvSpec] = fake_spec("trouble")
@@ -102,7 +132,7 @@ class TroubleEnv(CountingEnv):
             case "exit":
                 raise SystemExit(3)
             case "hang":
-                HANG_OVER.wait()
+                hang(rest)
             case "sleep":
                 time.sleep(float(rest))
             case "stall":

@@ -1,14 +1,20 @@
-"""Servers that speak AgentGym's protocol, for the tests of its routes."""
+"""Servers that speak AgentGym's protocol, and deadlines and leases that do not race the machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from agentgym_clients import Lab, serving
+from agentgym_rl.envs import guarded
 from agentgym_rl.envs.babyai.env import BabyAI
+from agentgym_rl.envs.server import errands, sessions
 from agentgym_rl.envs.textcraft.env import TextCraft
+from fakes import HANGING, end_hangs
 
 
 @pytest.fixture(scope="module")
@@ -27,3 +33,62 @@ def babyai() -> Iterator[str]:
 def sciworld() -> Iterator[str]:
     with serving(Lab) as (url, _):
         yield url
+
+
+@pytest.fixture(autouse=True)
+def no_hang_is_left() -> Iterator[None]:
+    yield
+    end_hangs()
+
+
+class _DoneUnlessHanging(threading.Event):
+    """Waits with a limit for a call that hangs, and without one for any other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._num_hanging = len(HANGING)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        while not super().wait(0.005):
+            if len(HANGING) > self._num_hanging:
+                return super().wait(timeout)
+        return True
+
+
+@pytest.fixture
+def patient_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the deadlines of guarded environments begin when a call hangs."""
+
+    class PatientCall(guarded._Call):
+        def __init__(self, function: Callable[[], object]) -> None:
+            super().__init__(function)
+            self.is_done = _DoneUnlessHanging()
+
+    monkeypatch.setattr(guarded, "_Call", PatientCall)
+
+
+@pytest.fixture
+def patient_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let servers of this process enforce deadlines only while a call hangs."""
+    enforce = sessions.SessionStore.enforce_deadlines
+
+    def enforce_on_hangs(store: sessions.SessionStore) -> None:
+        if HANGING:
+            enforce(store)
+
+    monkeypatch.setattr(sessions.SessionStore, "enforce_deadlines", enforce_on_hangs)
+
+
+@pytest.fixture
+def skip_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Give a function that moves the clock of leases in servers of this process by seconds."""
+    skipped_s = 0.0
+
+    def skip(seconds: float) -> None:
+        nonlocal skipped_s
+        skipped_s += seconds
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + skipped_s)
+    monkeypatch.setattr(sessions, "time", clock)
+    monkeypatch.setattr(errands, "time", clock)
+    return skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import subprocess
@@ -20,6 +21,7 @@ from starlette.routing import Route
 from agentgym_rl.envs.babyai.env import BabyAI
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.client.agentgym import AgentGymEnvSource
+from agentgym_rl.envs.client.agentgym import source as agentgym_source
 from agentgym_rl.envs.client.agentgym.scenarios import tasks_of
 from agentgym_rl.envs.client.base import EnvClient
 from agentgym_rl.envs.server.agentgym import routes
@@ -47,7 +49,7 @@ def baseline(env: str) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(30)
         assert process.stdout is not None
         process.stdout.close()
 
@@ -239,22 +241,33 @@ async def test_a_slow_server_is_a_timeout():
 
     class Slow(TextCraft):
         def step(self, action: str) -> StepResult:
-            is_over.wait(5)
+            is_over.wait()
             return super().step(action)
 
     with dialect(Slow) as (url, _):
-        async with AgentGymEnvSource(url, env="textcraft", timeout_s=0.5) as source:
+        async with AgentGymEnvSource(url, env="textcraft") as source:
             client = await source.open()
             await client.reset(Task("textcraft", "train", 1))
-            with pytest.raises(EnvTimeoutError, match=r"step at .* deadline of 0.5 s"):
-                await client.step("inventory")
-            is_over.set()
+            source._server._timeout_s = 0.5
+            try:
+                with pytest.raises(EnvTimeoutError, match=r"step at .* deadline of 0.5 s"):
+                    await client.step("inventory")
+            finally:
+                is_over.set()
             await client.close()
 
 
-async def test_a_full_server_is_waited_for_and_then_busy():
+async def test_a_full_server_is_waited_for_and_then_busy(monkeypatch: pytest.MonkeyPatch):
     with dialect(TextCraft, capacity=1) as (url, _):
-        async with AgentGymEnvSource(url, env="textcraft", timeout_s=0.5) as source:
+        async with AgentGymEnvSource(url, env="textcraft", timeout_s=60.0) as source:
+            monkeypatch.setattr(agentgym_source, "_BUSY_PAUSE_S", 0.1)
+            first = await source.open()
+            second = asyncio.create_task(source.open())
+            await asyncio.sleep(0.2)
+            assert not second.done()
+            await first.close()
+            await (await second).close()
+            monkeypatch.setattr(agentgym_source, "_BUSY_PAUSE_S", 60.0)  # no time for a second try
             first = await source.open()
             with pytest.raises(EnvBusyError, match="HTTP 429"):
                 await source.open()

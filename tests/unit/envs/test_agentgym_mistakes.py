@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -24,12 +23,13 @@ from agentgym_rl.errors import EnvGoneError
 from agentgym_rl.types import Task
 from env_servers import server_thread
 from env_services import PlainService
-from fakes import CountingEnv, TroubleEnv
+from fakes import HANGING, CountingEnv, TroubleEnv, end_hangs
+from openenv_services import wait_for
 
 
 @pytest.fixture
 def trouble() -> Iterator[tuple[str, PlainService]]:
-    with serving(TroubleEnv, timeout_s=0.3) as served:
+    with serving(TroubleEnv) as served:
         yield served
 
 
@@ -173,11 +173,16 @@ def check_failed(answer: requests.Response, status: int) -> None:
 
 def test_an_environment_that_fails_is_a_status_and_then_gone(trouble: tuple[str, PlainService]):
     url, service = trouble
-    for action, status in (("raise", 500), ("nan", 500), ("sleep 1", 504)):
+    for action, status, timeout_s in (("raise", 500, 30.0), ("nan", 500, 30.0), ("hang", 504, 0.3)):
         client = StockTextCraft(url)
         client.reset(4)
         body = {"id": client.env_id, "action": action}
-        check_failed(requests.post(f"{url}/step", json=body, timeout=20), status)
+        service.timeout_s = timeout_s
+        check_failed(requests.post(f"{url}/step", json=body, timeout=60), status)
+        service.timeout_s = 30.0
+        if action == "hang":
+            wait_for(lambda: len(HANGING) == 1)
+            end_hangs()
         assert service.episodes == {}
         check_failed(requests.post(f"{url}/step", json=body, timeout=20), 410)
         check_failed(requests.get(f"{url}/observation?id={client.env_id}", timeout=20), 410)
@@ -222,12 +227,13 @@ def test_a_close_does_not_wait_for_the_call_that_runs():
     with serving(TroubleEnv) as (url, service), ThreadPoolExecutor(2) as pool:
         client = StockTextCraft(url)
         client.reset(4)
-        body = {"id": client.env_id, "action": "sleep 1"}
-        running = pool.submit(requests.post, f"{url}/step", json=body, timeout=20)
-        while not service.busy:
-            time.sleep(0.01)
-        waiting = pool.submit(requests.post, f"{url}/step", json=body, timeout=20)
+        body = {"id": client.env_id, "action": "hang"}
+        running = pool.submit(requests.post, f"{url}/step", json=body, timeout=60)
+        wait_for(lambda: len(HANGING) == 1)
+        waiting = pool.submit(requests.post, f"{url}/step", json=body, timeout=60)
         assert client.close() is True
+        assert HANGING
+        end_hangs()
         assert "error" in waiting.result().json()
         assert running.result().status_code in (200, 410)
         assert service.episodes == {}
@@ -248,14 +254,15 @@ async def test_ids_beyond_the_limit_are_lost_oldest_first():
         assert play is first
 
 
-def test_the_real_server_has_the_routes_behind_its_limits():
-    with server_thread("babyai", limits=ServerLimits(lease_s=4)) as url:
+def test_the_real_server_has_the_routes_behind_its_limits(skip_time: Callable[[float], None]):
+    with server_thread("babyai", limits=ServerLimits(lease_s=300)) as url:
         client, twin = StockBabyAI(url), BabyAI()
         assert client.reset(1) == twin.reset(Task("babyai", "test", 1))
         score, is_done = play_expert(client.step, twin)
         assert is_done and 0 < score <= 1
         client.reset(2)
-        time.sleep(6)
+        skip_time(400)
+        wait_for(lambda: requests.get(f"{url}/health", timeout=20).json()["num_reaped"] == 1)
         body = {"id": client.env_id, "action": "turn left"}
         check_failed(requests.post(f"{url}/step", json=body, timeout=20), 410)
         assert requests.post(f"{url}/step", data=b" " * 10**7, timeout=20).status_code == 413

@@ -13,12 +13,12 @@ from agentgym_rl.envs.base import Environment, EnvSpec, JsonValue
 from agentgym_rl.envs.checker import check
 from agentgym_rl.types import StepResult, Task
 from fakes import (
-    HANG_OVER,
     BrokenResetEnv,
     BrokenStartEnv,
     CountingEnv,
     TroubleEnv,
     fake_spec,
+    hang,
 )
 
 
@@ -263,45 +263,37 @@ class Hanging(CountingEnv):
 
     def reset(self, task: Task) -> str:
         if self.where == "reset":
-            HANG_OVER.wait()
+            hang()
         return super().reset(task)
 
     def step(self, action: str) -> StepResult:
         if self.where == "step" and not action.startswith("add"):
-            HANG_OVER.wait()
+            hang()
         return super().step(action)
 
     def close(self) -> None:
         if self.where == "close":
-            HANG_OVER.wait()
+            hang()
         super().close()
 
 
 @pytest.mark.parametrize("where", ["reset", "step", "close"])
-def test_a_call_that_hangs_is_a_finding_and_ends_the_check(where: str):
+def test_a_call_that_hangs_is_a_finding_and_ends_the_check(where: str, patient_calls: None):
     env = type("Stuck", (Hanging,), {"where": where})
-    try:
-        report = check(env, tasks_per_split=5, call_timeout_s=0.2)
-    finally:
-        HANG_OVER.set()
-        HANG_OVER.clear()
+    report = check(env, tasks_per_split=5, call_timeout_s=0.2)
     (problem,) = report.problems
     assert f"{where} did not return within 0.2 s" in problem
     assert 1 <= report.num_tasks < 10
 
 
-def test_a_list_of_tasks_that_hangs_is_a_finding():
+def test_a_list_of_tasks_that_hangs_is_a_finding(patient_calls: None):
     class StuckList(CountingEnv):
         @classmethod
         def tasks(cls, split: str) -> Sequence[Task]:
-            HANG_OVER.wait()
+            hang()
             return []
 
-    try:
-        report = check(StuckList, call_timeout_s=0.2)
-    finally:
-        HANG_OVER.set()
-        HANG_OVER.clear()
+    report = check(StuckList, call_timeout_s=0.2)
     assert "tasks did not return within 0.2 s" in report.problems[0]
     assert report.num_tasks == 0
 

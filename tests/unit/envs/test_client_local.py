@@ -59,6 +59,9 @@ async def test_the_environment_is_closed_once_however_the_episode_ends(actions: 
                     await env.step(action)
             else:
                 await env.step(action)
+    async with asyncio.timeout(60):
+        while not made[0].num_closes:
+            await asyncio.sleep(0.005)
     await asyncio.sleep(0.05)
     assert [env.num_closes for env in made] == [1]
 

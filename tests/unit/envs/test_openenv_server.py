@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import struct
+import threading
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -14,7 +15,7 @@ import pytest
 
 from agentgym_rl.envs.base import Environment
 from env_services import PlainService
-from fakes import BrokenStartEnv, CountingEnv, TroubleEnv
+from fakes import HANGING, BrokenStartEnv, CountingEnv, TroubleEnv, end_hangs
 from openenv_services import openenv_server, raw_socket, wait_for
 
 SERVICE = PlainService(TroubleEnv)
@@ -193,7 +194,7 @@ async def test_a_session_without_a_place_is_refused_in_words(
 ):
     with openenv_server(PlainService(env, capacity=capacity)) as url:
         async with raw_socket(url) as session:
-            refusal = json.loads(await session.socket.receive_str(timeout=10))
+            refusal = json.loads(await session.socket.receive_str(timeout=60))
             assert (refusal["type"], refusal["data"]["code"]) == ("error", code)
             assert (await session.socket.receive()).type is aiohttp.WSMsgType.CLOSE
             assert session.socket.close_code == 1013
@@ -206,7 +207,7 @@ async def test_close_gives_the_place_back_before_the_socket_ends():
             async with raw_socket(url) as session:
                 await session("reset", {})
                 await session.socket.send_str('{"type": "close"}')
-                assert (await session.socket.receive(timeout=5)).type is aiohttp.WSMsgType.CLOSE
+                assert (await session.socket.receive(timeout=60)).type is aiohttp.WSMsgType.CLOSE
                 assert session.socket.close_code == 1000
                 assert not service.episodes
 
@@ -238,22 +239,24 @@ def test_a_connection_that_is_killed_in_a_call_leaves_nothing():
         connections = [_open_by_hand(url) for _ in range(5)]
         for connection in connections:
             _send_by_hand(connection, {"type": "reset", "data": {"task": "trouble/4"}})
-            _send_by_hand(connection, {"type": "step", "data": "sleep 2"})
-        wait_for(lambda: len(service.busy) == 5)
+            _send_by_hand(connection, {"type": "step", "data": "hang"})
+        wait_for(lambda: len(HANGING) == 5)
         for connection in connections:
             # Linger 0 makes the close a reset of the connection, with no farewell.
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             connection.close()
-        wait_for(lambda: not service.episodes, timeout_s=1)
+        wait_for(lambda: not service.episodes)
+        assert len(HANGING) == 5, "nobody waited for the calls"
+        end_hangs()
 
 
 def test_a_half_open_connection_is_noticed_by_its_missing_pongs():
     service = PlainService(CountingEnv)
-    with openenv_server(service, ping_s=0.2) as url:
+    with openenv_server(service, ping_s=0.2, pong_timeout_s=0.2) as url:
         connection = _open_by_hand(url)
         _send_by_hand(connection, {"type": "reset"})
-        wait_for(lambda: len(service.episodes) == 1)
-        wait_for(lambda: not service.episodes, timeout_s=5)
+        wait_for(lambda: service.num_created == 1)
+        wait_for(lambda: not service.episodes)
         connection.close()
 
 
@@ -268,17 +271,20 @@ def test_a_connection_that_breaks_the_framing_leaves_nothing():
 
 
 async def test_a_peer_that_leaves_during_the_create_leaves_nothing():
+    release = threading.Event()
+
     class SlowService(PlainService):
         async def create(self) -> str:
             episode = await super().create()
-            await asyncio.sleep(0.3)
+            await asyncio.to_thread(release.wait)
             return episode
 
     service = SlowService(CountingEnv)
     with openenv_server(service) as url:
         async with raw_socket(url):
-            await asyncio.sleep(0.1)
+            await asyncio.to_thread(wait_for, lambda: service.num_created == 1)
         assert service.episodes
+        release.set()
         await asyncio.to_thread(wait_for, lambda: not service.episodes)
 
 
@@ -286,7 +292,7 @@ async def test_a_message_far_above_the_limit_ends_the_session_and_nothing_else(u
     async with raw_socket(url) as session, raw_socket(url) as other:
         await other("reset", {"task": "trouble/4"})
         await session.socket.send_str("x" * 500_000)
-        assert (await session.socket.receive(timeout=10)).type is aiohttp.WSMsgType.CLOSE
+        assert (await session.socket.receive(timeout=60)).type is aiohttp.WSMsgType.CLOSE
         assert session.socket.close_code == 1009
         assert (await other("step", "add 1"))["type"] == "observation"
 

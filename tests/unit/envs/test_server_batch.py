@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -140,26 +140,27 @@ async def test_an_empty_batch_has_an_empty_answer(api: RawClient):
 
 
 async def test_a_slow_call_does_not_hold_up_the_answers_of_the_others(
-    api: RawClient, server: tuple[str, str]
+    api: RawClient, server: tuple[str, str], tmp_path: Path
 ):
     episodes = [await start(api) for _ in range(3)]
+    others_are_here = tmp_path / "others are here"
     # Where episodes share a thread, those before the slow one are done before it.
-    actions = ["add 1", "add 1", "sleep 2"]
+    actions = ["add 1", "add 1", f"hang {others_are_here}"]
     calls = [
         {"call": number, **step(episode, 0, action)}
         for number, (episode, action) in enumerate(zip(episodes, actions, strict=True))
     ]
-    arrivals: dict[int, float] = {}
-    started = time.monotonic()
+    arrived: list[int] = []
     async with (
+        asyncio.timeout(60),
         aiohttp.ClientSession() as session,
         session.post(f"{server[1]}/batch", data=json.dumps({"calls": calls})) as response,
     ):
         async for line in response.content:
-            arrivals[json.loads(line)["call"]] = time.monotonic() - started
-    assert set(arrivals) == {0, 1, 2}
-    assert max(arrivals[0], arrivals[1]) < arrivals[2] - 1
-    assert arrivals[2] >= 2
+            arrived.append(json.loads(line)["call"])
+            if set(arrived) == {0, 1}:
+                others_are_here.touch()
+    assert sorted(arrived) == [0, 1, 2] and arrived[-1] == 2
 
 
 async def test_who_hangs_up_in_the_middle_of_a_batch_harms_nobody(
@@ -179,7 +180,7 @@ async def test_who_hangs_up_in_the_middle_of_a_batch_harms_nobody(
 async def test_a_failure_that_utf8_cannot_carry_is_told_all_the_same(api: RawClient):
     episode, other = await start(api), await start(api)
     answers = await asyncio.wait_for(
-        api.batch(step(episode, 0, "mangled"), step(other, 0, "add 1")), 10
+        api.batch(step(episode, 0, "mangled"), step(other, 0, "add 1")), 60
     )
     assert (answers[0][0], answers[0][1]["error"]["type"]) == (500, "env_failed")
     assert "a name with ? in it" in answers[0][1]["error"]["message"]

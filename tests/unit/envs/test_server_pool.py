@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -35,7 +36,7 @@ def worker_pids(server_pid: int | None = None) -> set[int]:
     }
 
 
-async def eventually(is_so: Callable[[], Awaitable[bool]], *, within_s: float = 10.0) -> None:
+async def eventually(is_so: Callable[[], Awaitable[bool]], *, within_s: float = 60.0) -> None:
     """Wait until something is so."""
     async with asyncio.timeout(within_s):
         while not await is_so():
@@ -92,7 +93,7 @@ async def test_a_killed_worker_takes_its_episodes_along_and_is_replaced():
             assert "its worker process has ended" in body["error"]["message"]
             assert (await api.batch({"op": "close", "episode": lost}))[0][0] == 204
             assert await pid_of(api, kept, 1) == survivor
-            assert await has_health(api, status="ok", num_episodes=1, num_failed=1)
+            await eventually(lambda: has_health(api, status="ok", num_episodes=1, num_failed=1))
             pids = worker_pids()
             assert len(pids) == 2 and survivor in pids and victim not in pids
             assert {await pid_of(api, one, 0) for one in await open_episodes(api, 3)} == pids
@@ -103,17 +104,26 @@ async def test_calls_under_way_in_a_worker_that_dies_are_gone_at_once():
         async with raw_client(url) as api:
             dying, waiting = await open_episodes(api, 2)
             started = time.monotonic()
-            slow = asyncio.create_task(step(api, waiting, 0, "sleep 20"))
+            slow = asyncio.create_task(step(api, waiting, 0, "sleep 60"))
             await asyncio.sleep(0.1)
             answers = await asyncio.gather(step(api, dying, 0, "die"), slow)
             assert [(status, body["error"]["type"]) for status, body in answers] == [
                 (410, "gone"),
                 (410, "gone"),
             ]
-            assert time.monotonic() - started < 5
+            assert time.monotonic() - started < 30
 
 
-async def test_creates_without_a_worker_are_busy_until_there_is_one():
+async def test_creates_without_a_worker_are_busy_until_there_is_one(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    restart, may_restart = pool.WorkerPool._restart, threading.Event()
+
+    async def restart_later(workers: pool.WorkerPool, capacity: int) -> None:
+        await asyncio.to_thread(may_restart.wait)
+        await restart(workers, capacity)
+
+    monkeypatch.setattr(pool.WorkerPool, "_restart", restart_later)
     with server_thread("fakes:TroubleEnv", num_workers=1) as url:
         async with raw_client(url) as api:
             (episode,) = await open_episodes(api, 1)
@@ -122,6 +132,7 @@ async def test_creates_without_a_worker_are_busy_until_there_is_one():
             assert (status, body["error"]["type"]) == (429, "busy")
             assert "no worker process is ready" in body["error"]["message"]
             assert await has_health(api, status="degraded", num_workers=0)
+            may_restart.set()
             await eventually(lambda: has_health(api, status="ok", num_workers=1))
             await open_episodes(api, 1)
 
@@ -138,14 +149,16 @@ async def test_a_worker_in_which_a_call_hangs_is_retired_and_its_other_episodes_
             status, body = await step(api, hung, 0, "hang")
             assert (status, body["error"]["type"]) == (504, "timeout")
             await eventually(lambda: has_health(api, num_workers=1, num_restarts=1))
-            assert await has_health(api, status="degraded", num_abandoned=1, num_episodes=1)
+            await eventually(
+                lambda: has_health(api, status="degraded", num_abandoned=1, num_episodes=1)
+            )
             (fresh,) = await open_episodes(api, 1)
             assert await pid_of(api, fresh, 0) != old
             assert await pid_of(api, other, 1) == old
             await api("DELETE", f"/episodes/{other}")
             await eventually(lambda: has_health(api, status="ok", num_abandoned=0))
             assert old not in worker_pids()
-            assert await has_health(api, num_episodes=1, num_restarts=1, num_failed=1)
+            await eventually(lambda: has_health(api, num_episodes=1, num_restarts=1, num_failed=1))
 
 
 async def test_a_hang_on_a_shared_thread_costs_one_episode():
@@ -180,29 +193,38 @@ async def test_a_call_on_the_event_loop_of_a_worker_is_interrupted_at_its_deadli
             ]  # fmt: skip
             started = time.monotonic()
             answers = await api.batch(*calls)
-            assert time.monotonic() - started < 3
+            assert time.monotonic() - started < 30
             assert answers[0][0] == 504
             assert "step passed its deadline of 0.5 s" in answers[0][1]["error"]["message"]
             assert [answers[place][0] for place in (1, 2)] == [200, 200]
             assert (await step(api, victim, 0, "add 1"))[0] == 410
             assert await pid_of(api, others[0], 1) == before
-            assert await has_health(api, status="ok", num_episodes=3, num_failed=1, num_restarts=0)
+            await eventually(
+                lambda: has_health(api, status="ok", num_episodes=3, num_failed=1, num_restarts=0)
+            )
 
 
 async def test_a_worker_whose_interpreter_is_stuck_is_killed(monkeypatch: pytest.MonkeyPatch):
+    silent_s, hurried = WorkerProcess.silent_s.__get__, set[int]()
+
+    def hurried_silent_s(worker: WorkerProcess) -> float:
+        return silent_s(worker) * (20 if worker.number in hurried else 1)
+
     monkeypatch.setattr(pool, "_HEARTBEAT_S", 0.2)
-    monkeypatch.setattr(pool, "_MAX_SILENCE_S", 1.5)
+    monkeypatch.setattr(WorkerProcess, "silent_s", property(hurried_silent_s))
     with server_thread("fakes:TroubleEnv", num_workers=2) as url:
         async with raw_client(url) as api:
             stuck, other = await open_episodes(api, 2)
             victim = await pid_of(api, stuck, 0)
+            # 1.5 seconds of its silence count as 30, for which any other worker may be silent.
+            hurried.add(int(stuck.partition(".")[0]))
             started = time.monotonic()
             call = asyncio.create_task(step(api, stuck, 1, "stall 60"))
             await asyncio.sleep(0.2)
             assert (await step(api, other, 0, "add 1"))[0] == 200
             status, _ = await call
             assert status == 410
-            assert time.monotonic() - started < 6
+            assert time.monotonic() - started < 40
             await eventually(lambda: has_health(api, status="ok", num_restarts=1))
             assert victim not in worker_pids()
             assert (await step(api, other, 1, "add 1"))[0] == 200
@@ -220,7 +242,7 @@ async def test_the_capacity_is_that_of_all_workers_together(capacity: int, num_w
             await api("DELETE", f"/episodes/{episodes[0]}")
             assert (await api("POST", "/episodes"))[0] == 201
             assert (await api("POST", "/episodes"))[0] == 429
-            assert await has_health(api, num_episodes=capacity, capacity=capacity)
+            await eventually(lambda: has_health(api, num_episodes=capacity, capacity=capacity))
 
 
 def test_workers_that_cannot_start_are_an_error_in_words(
@@ -244,7 +266,7 @@ async def test_a_server_that_is_killed_leaves_no_worker():
         workers = [psutil.Process(pid) for pid in worker_pids(process.pid)]
         assert len(workers) == 2
         process.kill()
-        _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 10)
+        _, alive = await asyncio.to_thread(psutil.wait_procs, workers, 30)
         assert alive == []
 
 
@@ -255,7 +277,7 @@ async def test_a_stuck_worker_ends_by_itself_when_nobody_kills_it():
         capacity=1,
         call_timeout_s=60,
         lease_s=60,
-        max_stuck_s=1.0,
+        max_stuck_s=3.0,
         prefix="1.",
     )
     worker = WorkerProcess(1, settings)
@@ -268,7 +290,7 @@ async def test_a_stuck_worker_ends_by_itself_when_nobody_kills_it():
     answer = await _ask(worker, call)
     assert answer["error"]["type"] == "gone"
     assert await worker.wait() != 0
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 40
 
 
 class _Sink:
@@ -284,7 +306,7 @@ class _Sink:
 async def _ask(worker: WorkerProcess, call: dict[str, object]) -> dict:
     sink = _Sink()
     worker.submit(1, [{"call": 0, **call}], sink)
-    return protocol.decode_answer(await asyncio.wait_for(sink.line, 15)).body
+    return protocol.decode_answer(await asyncio.wait_for(sink.line, 60)).body
 
 
 async def test_sigterm_lets_open_episodes_end_and_takes_no_new_ones():
@@ -303,5 +325,5 @@ async def test_sigterm_lets_open_episodes_end_and_takes_no_new_ones():
                 await asyncio.sleep(0.1)
             assert process.poll() is None
             await api("DELETE", f"/episodes/{episode}")
-        assert await asyncio.to_thread(process.wait, 10) == 0
-        assert psutil.wait_procs(workers, 5)[1] == []
+        assert await asyncio.to_thread(process.wait, 30) == 0
+        assert psutil.wait_procs(workers, 30)[1] == []

@@ -87,15 +87,16 @@ async def test_others_go_on_beside_a_slow_call_which_is_answered_when_it_returns
 async def test_a_place_waits_for_its_own_slow_call_even_if_that_was_cancelled():
     shared = SharedThread("cancelled", timeout_s=30)
     seen: list[str] = []
-    release = threading.Event()
+    begun, release = threading.Event(), threading.Event()
 
     def slow() -> None:
+        begun.set()
         release.wait()
         seen.append("slow")
 
     place, other = SharedPlace(shared), SharedPlace(shared)
     task = asyncio.create_task(place.call(slow, timeout_s=30))
-    await asyncio.sleep(0.05)
+    assert await asyncio.to_thread(begun.wait, 20)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
