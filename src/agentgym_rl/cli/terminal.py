@@ -11,12 +11,18 @@ from contextlib import contextmanager
 
 @contextmanager
 def interruptible_imports() -> Iterator[None]:
-    """Let Ctrl-C end the process at once: an import may swallow a KeyboardInterrupt."""
-    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Let Ctrl-C end the process at once: an import may swallow a KeyboardInterrupt.
+
+    Where it means something else, as to a command in the background, it goes on to.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class FewRepeats(logging.Filter):

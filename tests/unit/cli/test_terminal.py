@@ -7,11 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+
+import pytest
 
 from agentgym_rl.cli.terminal import FewRepeats, interruptible_imports
 
 SWALLOWS = """
 import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal
 from agentgym_rl.cli.terminal import interruptible_imports
 with interruptible_imports():
     try:
@@ -36,16 +40,29 @@ def test_an_interrupt_ends_the_process_though_an_import_swallows_exceptions():
     assert (done.returncode, done.stdout) == (-signal.SIGINT, "")
 
 
-def test_an_interrupt_after_the_imports_is_as_before():
-    before = signal.getsignal(signal.SIGINT)
+@pytest.fixture
+def before() -> Iterator[None]:
+    """Gives Ctrl-C back the meaning that it has to the tests."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.mark.usefixtures("before")
+def test_an_interrupt_after_the_imports_is_an_exception_again():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     with interruptible_imports():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
-    assert signal.getsignal(signal.SIGINT) is before
-    try:
+    with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
-    except KeyboardInterrupt:
-        return
-    raise AssertionError("not interrupted")
+
+
+@pytest.mark.usefixtures("before")
+def test_a_command_in_the_background_goes_on():
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with interruptible_imports():
+        os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_few_of_many_messages_of_one_wording_are_told_and_the_rest_counted():
