@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import aiohttp
@@ -16,6 +15,7 @@ from starlette.routing import Mount
 
 from agentgym_rl.envs.server.openenv import routes
 from agentgym_rl.envs.server.service import EpisodeService
+from waiting import wait_for
 
 
 @contextmanager
@@ -80,11 +80,3 @@ async def raw_socket(url: str) -> AsyncIterator[RawSocket]:
         session.ws_connect(f"{url}/ws", max_msg_size=0) as socket,
     ):
         yield RawSocket(socket)
-
-
-def wait_for(is_true: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
-    """Wait until something holds; blocks the thread of the test."""
-    deadline = time.monotonic() + timeout_s
-    while not is_true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)

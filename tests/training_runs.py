@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 from agentgym_rl.envs.babyai.env import BabyAI
 from agentgym_rl.runs.folder import Metrics, read_json_lines
 from agentgym_rl.types import StepResult, Task
-from commands import DEADLINE_S, Command, Kill, Outcome
+from commands import Command, Kill, Outcome
 
 RECIPE = """
 seed = 0
@@ -112,13 +111,6 @@ def refused(outcome: Outcome, *told: str) -> bool:
     assert len(errors) == 1 and outcome.output.rstrip().endswith(errors[0]), outcome.output
     assert all(text in errors[0] for text in told), errors[0]
     return True
-
-
-def wait_until(is_so: Callable[[], bool], timeout_s: float = DEADLINE_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not is_so():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.005)
 
 
 def metrics_of(path: Path, *, without: tuple[str, ...] = ()) -> list[Metrics]:

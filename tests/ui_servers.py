@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar  # Any: JSON has no static type
+from typing import Any  # JSON has no static type
 
 import requests
 
@@ -25,8 +24,8 @@ from agentgym_rl.types import (
     StopReason,
     Task,
 )
+from waiting import ask_until
 
-_T = TypeVar("_T")
 _PROGRAM = "from agentgym_rl.cli.main import main; main()"
 CONFIG = """
 [env]
@@ -81,15 +80,6 @@ def ui_process(runs: Path) -> Iterator[UiClient]:
     finally:
         process.terminate()
         process.wait(30)
-
-
-def ask_until(ask: Callable[[], _T], is_there: Callable[[_T], bool]) -> _T:
-    """Return the first answer that is as wanted; what the server reads meanwhile takes its time."""
-    deadline = time.monotonic() + 60
-    while not is_there(found := ask()):
-        assert time.monotonic() < deadline, f"it never came; at last: {found}"
-        time.sleep(0.05)
-    return found
 
 
 def read_whole(

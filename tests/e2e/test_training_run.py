@@ -17,7 +17,7 @@ from agentgym_rl.config import dump_config, load_config
 from agentgym_rl.evaluation.report import load_report
 from agentgym_rl.runs.folder import RunFolder, read_json_lines
 from agentgym_rl.training import collection
-from commands import Command, Kill, Outcome
+from commands import DEADLINE_S, Command, Kill, Outcome
 from env_servers import server_process
 from training_runs import (
     RECIPE,
@@ -29,8 +29,8 @@ from training_runs import (
     succeeded,
     train,
     visible_files,
-    wait_until,
 )
+from waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -170,7 +170,7 @@ def test_a_run_killed_at_random_moments_is_the_run_that_never_stopped(
         is_begun = (path / "config.toml").exists()
         command = Command("train", "--run-dir", path, *(["--resume"] if is_begun else [recipe]))
         if num_kills:  # only the first kill may come before there is a run
-            wait_until((path / "config.toml").exists)
+            wait_for((path / "config.toml").exists, DEADLINE_S)
         command.process.join(rng.uniform(0.1, 1.2))
         command.process.kill()
         outcome = command.wait()
@@ -218,7 +218,7 @@ def test_a_run_that_is_interrupted_says_how_to_go_on(recipe: Path, whole_run: Pa
 def test_a_warm_start_can_be_interrupted(recipe: Path, tmp_path: Path):
     path = tmp_path / "interrupted"
     command = Command("train", recipe, "warm_start.steps=5000", "--run-dir", path)
-    wait_until(lambda: len(metrics_of(path / "warm_start")) > 2)
+    wait_for(lambda: len(metrics_of(path / "warm_start")) > 2, DEADLINE_S)
     os.kill(command.process.pid or 0, signal.SIGINT)
     assert refused(command.wait(), "--resume")
     assert len(metrics_of(path / "warm_start")) < 5000
@@ -251,7 +251,7 @@ def test_a_server_that_dies_and_comes_back_changes_nothing(
         # Enough attempts for a second server that takes its time to start.
         patient = (f"env.url={url}", "rollout.max_attempts=6")
         command = Command("train", recipe, *from_model, *patient, "--run-dir", path)
-        wait_until(lambda: len(metrics_of(path)) > 0)
+        wait_for(lambda: len(metrics_of(path)) > 0, DEADLINE_S)
         process.kill()
         process.wait()
         program = "import sys; from agentgym_rl.envs.server.serve import Address, EnvServer; "

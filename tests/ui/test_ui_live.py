@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from agentgym_rl.runs.folder import RunFolder
 from training_runs import RECIPE
 from ui_browser import go_by_keys, show, wait_for_points
 from ui_servers import ui_process
+from waiting import wait_for
 
 TRAINING_S = 120
 METRIC = "rollout/success_rate"
@@ -41,10 +41,7 @@ def training(runs: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def wait_for_steps(run: RunFolder, num_steps: int) -> None:
     """Wait until the run has written the metrics of so many steps."""
-    deadline = time.monotonic() + TRAINING_S
-    while len(run.read_metrics()) < num_steps:
-        assert time.monotonic() < deadline, "the training run is too slow"
-        time.sleep(0.02)
+    wait_for(lambda: len(run.read_metrics()) >= num_steps, TRAINING_S)
 
 
 def test_a_live_run_grows_on_the_page_and_its_model_plays(page: Page, tmp_path: Path):

@@ -82,3 +82,12 @@ def test_few_of_many_messages_of_one_wording_are_told_and_the_rest_counted():
         "episode 40 failed (and 35 more like it before)",
         "episode 41 failed",
     ]
+
+
+def test_the_command_line_tells_of_few_failed_episodes():
+    program = (
+        "import sys; sys.argv[1:] = ['--version']; from agentgym_rl.cli.main import main; main(); "
+        "from agentgym_rl.rollout import episode; print(episode.logger.filters)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert "FewRepeats" in done.stdout, done.stderr

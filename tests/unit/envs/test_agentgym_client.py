@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import subprocess
@@ -26,8 +25,9 @@ from agentgym_rl.envs.client.agentgym.scenarios import tasks_of
 from agentgym_rl.envs.client.base import EnvClient
 from agentgym_rl.envs.server.agentgym import routes
 from agentgym_rl.envs.textcraft.env import TextCraft
-from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
+from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import StepResult, Task
+from env_servers import see_it_waited_for
 from env_services import PlainService, app_thread
 
 BASELINE = Path(__file__).parents[3] / "benchmarks" / "baseline_server.py"
@@ -260,19 +260,7 @@ async def test_a_slow_server_is_a_timeout():
 async def test_a_full_server_is_waited_for_and_then_busy(monkeypatch: pytest.MonkeyPatch):
     with dialect(TextCraft, capacity=1) as (url, _):
         async with AgentGymEnvSource(url, env="textcraft", timeout_s=60.0) as source:
-            monkeypatch.setattr(agentgym_source, "_BUSY_PAUSE_S", 0.1)
-            first = await source.open()
-            second = asyncio.create_task(source.open())
-            await asyncio.sleep(0.2)
-            assert not second.done()
-            await first.close()
-            await (await second).close()
-            monkeypatch.setattr(agentgym_source, "_BUSY_PAUSE_S", 60.0)  # no time for a second try
-            first = await source.open()
-            with pytest.raises(EnvBusyError, match="HTTP 429"):
-                await source.open()
-            await first.close()
-            await (await source.open()).close()
+            await see_it_waited_for(agentgym_source, source, monkeypatch, told="HTTP 429")
 
 
 async def test_an_episode_that_was_lost_is_gone():

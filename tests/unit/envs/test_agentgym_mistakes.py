@@ -24,7 +24,7 @@ from agentgym_rl.types import Task
 from env_servers import server_thread
 from env_services import PlainService
 from fakes import HANGING, CountingEnv, TroubleEnv, end_hangs
-from openenv_services import wait_for
+from waiting import wait_for
 
 
 @pytest.fixture

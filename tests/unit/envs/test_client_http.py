@@ -12,9 +12,9 @@ import pytest
 from agentgym_rl.envs.client import http
 from agentgym_rl.envs.client.http import HttpEnvSource
 from agentgym_rl.envs.server.backend import ServerLimits
-from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
+from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import Task
-from env_servers import server_process, server_thread
+from env_servers import see_it_waited_for, server_process, server_thread
 
 TASK = Task("trouble", "train", 4)
 
@@ -149,18 +149,7 @@ async def test_a_server_that_comes_up_late_is_waited_for():
 async def test_a_full_server_is_waited_for_and_then_busy(monkeypatch: pytest.MonkeyPatch):
     with server_thread("fakes:TroubleEnv", limits=ServerLimits(capacity=1)) as url:
         async with HttpEnvSource(url, timeout_s=60.0) as source:
-            monkeypatch.setattr(http, "_BUSY_PAUSE_S", 0.1)
-            first = await source.open()
-            second = asyncio.create_task(source.open())
-            await asyncio.sleep(0.2)
-            assert not second.done()
-            await first.close()
-            await (await second).close()
-            monkeypatch.setattr(http, "_BUSY_PAUSE_S", 60.0)  # no time for a second try
-            first = await source.open()
-            with pytest.raises(EnvBusyError, match="all 1 places are taken"):
-                await source.open()
-            await first.close()
+            await see_it_waited_for(http, source, monkeypatch, told="all 1 places are taken")
 
 
 async def test_a_reaped_episode_is_gone(skip_time: Callable[[float], None]):

@@ -24,12 +24,13 @@ from agentgym_rl.envs.client.openenv.mapping import (
     step_result,
 )
 from agentgym_rl.envs.protocol import ProtocolError
-from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
+from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import StepResult, Task
-from env_servers import server_process
+from env_servers import see_it_waited_for, server_process
 from env_services import PlainService
 from fakes import BrokenStartEnv, CountingEnv, TroubleEnv, end_hangs, fake_spec
-from openenv_services import openenv_server, wait_for
+from openenv_services import openenv_server
+from waiting import wait_for
 
 TASK = Task("trouble", "train", 4)
 
@@ -171,18 +172,7 @@ async def test_a_connection_to_something_mute_ends_at_the_deadline():
 async def test_a_full_server_is_waited_for_and_then_busy(monkeypatch: pytest.MonkeyPatch):
     with openenv_server(PlainService(CountingEnv, capacity=1)) as url:
         async with OpenEnvSource(url, timeout_s=60.0) as source:
-            monkeypatch.setattr(transport, "_BUSY_PAUSE_S", 0.1)
-            first = await source.open()
-            second = asyncio.create_task(source.open())
-            await asyncio.sleep(0.2)
-            assert not second.done()
-            await first.close()
-            await (await second).close()
-            monkeypatch.setattr(transport, "_BUSY_PAUSE_S", 60.0)  # no time for a second try
-            first = await source.open()
-            with pytest.raises(EnvBusyError, match="all places are taken"):
-                await source.open()
-            await first.close()
+            await see_it_waited_for(transport, source, monkeypatch, told="all places are taken")
 
 
 async def test_an_environment_that_cannot_start_is_an_error():

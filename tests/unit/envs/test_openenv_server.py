@@ -16,7 +16,8 @@ import pytest
 from agentgym_rl.envs.base import Environment
 from env_services import PlainService
 from fakes import HANGING, BrokenStartEnv, CountingEnv, TroubleEnv, end_hangs
-from openenv_services import openenv_server, raw_socket, wait_for
+from openenv_services import openenv_server, raw_socket
+from waiting import wait_for
 
 SERVICE = PlainService(TroubleEnv)
 

@@ -29,7 +29,7 @@ from agentgym_rl.envs.searchqa.retrieval.remote import RemoteAddress, RemoteRetr
 from agentgym_rl.envs.searchqa.retrieval.service import RetrieverServer
 from agentgym_rl.envs.server.bound import Address
 from agentgym_rl.errors import EnvError
-from openenv_services import wait_for
+from waiting import wait_for
 
 PASSAGES = [
     Passage(f"p/{n}", f"Film {n}", f"The film number{n} was shot in 19{n:02}.") for n in range(150)

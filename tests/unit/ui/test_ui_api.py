@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from agentgym_rl.runs.episodes import write_episodes
-from ui_servers import UiClient, ask_until, episode, make_run, read_whole, ui_process
+from ui_servers import UiClient, episode, make_run, read_whole, ui_process
+from waiting import ask_until
 
 HOSTILE = "<script>alert(1)</script>\x1b[31m'\"; DROP TABLE episodes; \u202e\u0000 </textarea>"
 

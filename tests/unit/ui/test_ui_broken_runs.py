@@ -20,12 +20,12 @@ from agentgym_rl.runs.folder import RunFolder
 from ui_servers import (
     CONFIG,
     UiClient,
-    ask_until,
     episode,
     make_run,
     read_whole,
     ui_process,
 )
+from waiting import ask_until
 
 ROUTES = ("config", "metric_names", "metrics", "reports", "facets", "episodes", "diagnosis", "time")
 

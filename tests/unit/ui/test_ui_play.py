@@ -12,7 +12,8 @@ from agentgym_rl.envs import registry
 from agentgym_rl.models.loading import Policy, load_policy
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.types import Episode, Round, Task
-from ui_servers import UiClient, ask_until, episode, make_run, ui_process
+from ui_servers import UiClient, episode, make_run, ui_process
+from waiting import ask_until
 
 ENV = "babyai"
 CONFIG = """

@@ -13,13 +13,13 @@ import pytest
 from agentgym_rl.runs.episodes import write_episodes
 from ui_servers import (
     UiClient,
-    ask_until,
     episode,
     groups_of,
     make_run,
     read_whole,
     ui_process,
 )
+from waiting import ask_until
 
 
 @pytest.fixture(scope="module")
