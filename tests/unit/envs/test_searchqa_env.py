@@ -18,8 +18,8 @@ from agentgym_rl.envs.searchqa.env import SearchQA
 from agentgym_rl.envs.searchqa.passages import Passage
 from agentgym_rl.envs.searchqa.reading import count_words, cut, information, show_all
 from agentgym_rl.envs.searchqa.retrieval.base import Hit
-from agentgym_rl.envs.searchqa.sandbox import interpreter
 from agentgym_rl.errors import ConfigError, EnvError
+from agentgym_rl.sandbox import interpreter
 from agentgym_rl.types import StepResult, Task
 from small_search import SmallEngine, SmallSearchQA
 

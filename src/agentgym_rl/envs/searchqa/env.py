@@ -217,7 +217,7 @@ class SearchQA(Environment):
 
     def _run_python(self, code: str) -> StepResult:
         # Late: it runs on Linux only, and few use it.
-        from agentgym_rl.envs.searchqa.sandbox.interpreter import SandboxLimits, run_code
+        from agentgym_rl.sandbox.interpreter import SandboxLimits, run_code
 
         result = run_code(code, SandboxLimits())
         self._running().events.append(Event("python", code))
@@ -300,7 +300,7 @@ def _level(question: Question) -> str:
 
 
 def _require_sandbox() -> None:
-    from agentgym_rl.envs.searchqa.sandbox.interpreter import why_unavailable  # Linux only
+    from agentgym_rl.sandbox.interpreter import why_unavailable  # Linux only
 
     if reason := why_unavailable():
         raise EnvError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the interpreter runs on Linux only
-    from agentgym_rl.envs.searchqa.sandbox.interpreter import SandboxResult
+    from agentgym_rl.sandbox.interpreter import SandboxResult
 
 CORRECT = "Correct."
 WRONG = "Wrong. The task is over."

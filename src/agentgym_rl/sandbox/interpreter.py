@@ -20,14 +20,14 @@ from functools import cache
 from pathlib import Path
 
 import agentgym_rl
-from agentgym_rl.envs.searchqa.sandbox.inside import LOCKED
-from agentgym_rl.envs.searchqa.sandbox.locks import ProcessLimits
 from agentgym_rl.errors import EnvError
+from agentgym_rl.sandbox.inside import LOCKED
+from agentgym_rl.sandbox.locks import ProcessLimits
 
 MAX_CODE_CHARS = 16_000
 """Whatever its characters, such a text fits into a pipe before anyone reads it."""
 
-_COMMAND = "from agentgym_rl.envs.searchqa.sandbox.inside import main; main()"
+_COMMAND = "from agentgym_rl.sandbox.inside import main; main()"
 _FLAGS = ("-s", "-S", "-B", "-u", "-c")
 """No packages of the user or the site, nothing written beside modules, no output kept back."""
 _LOOK_S = 0.02

@@ -17,7 +17,7 @@ import sys
 import types
 from pathlib import Path
 
-from agentgym_rl.envs.searchqa.sandbox.locks import LockError, ProcessLimits, lock_in
+from agentgym_rl.sandbox.locks import LockError, ProcessLimits, lock_in
 
 LOCKED = b"locked"
 _FILE = "<code>"

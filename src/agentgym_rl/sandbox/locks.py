@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentgym_rl.envs.searchqa.sandbox.syscalls import MACHINES, FilterProgram, make_filter
+from agentgym_rl.sandbox.syscalls import MACHINES, FilterProgram, make_filter
 
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
 _ASK_VERSION = 1

@@ -17,15 +17,15 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from agentgym_rl.envs.searchqa.sandbox import interpreter
-from agentgym_rl.envs.searchqa.sandbox.interpreter import (
+from agentgym_rl.errors import EnvError
+from agentgym_rl.sandbox import interpreter
+from agentgym_rl.sandbox.interpreter import (
     MAX_CODE_CHARS,
     SandboxLimits,
     run_code,
     why_unavailable,
 )
-from agentgym_rl.envs.searchqa.sandbox.syscalls import MACHINES, make_filter
-from agentgym_rl.errors import EnvError
+from agentgym_rl.sandbox.syscalls import MACHINES, make_filter
 
 pytestmark = pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
 
@@ -292,10 +292,7 @@ def test_calls_run_side_by_side():
 
 
 def test_where_the_locks_fail_no_code_is_run(monkeypatch: pytest.MonkeyPatch):
-    broken = (
-        "from agentgym_rl.envs.searchqa.sandbox import inside, locks\n"
-        "locks.MACHINES = {}\ninside.main()"
-    )
+    broken = "from agentgym_rl.sandbox import inside, locks\nlocks.MACHINES = {}\ninside.main()"
     monkeypatch.setattr(interpreter, "_COMMAND", broken)
     with pytest.raises(EnvError, match="it knows the system calls of"):
         run_code("print('ESCAPED')", LIMITS)
