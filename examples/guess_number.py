@@ -36,6 +36,7 @@ class GuessNumber(Environment):
 
     @classmethod
     def tasks(cls, split: str) -> Sequence[Task]:
+        cls.require_split(split)
         is_test = split == "test"
         numbers = [n for n in range(_HIGHEST + 1) if (n % _TEST_EVERY == 0) == is_test]
         return [
@@ -44,6 +45,9 @@ class GuessNumber(Environment):
         ]
 
     def reset(self, task: Task) -> str:
+        self.require_split(task.split)
+        if not 0 <= task.index <= _HIGHEST:
+            raise ValueError(f"the number is between 0 and {_HIGHEST}, not {task.index}")
         self._number = task.index
         self._lowest, self._highest = 0, _HIGHEST
         return f"Your goal: guess the number between 0 and {_HIGHEST}."

@@ -84,9 +84,19 @@ class Environment(ABC):
         return True
 
     @classmethod
+    def require_split(cls, split: str) -> None:
+        """Raise ValueError for a split that `spec` does not name; for `tasks` and `reset`."""
+        if split not in cls.spec.splits:
+            known = ", ".join(cls.spec.splits)
+            raise ValueError(f"{cls.spec.name} has no split {split!r}; it has {known}")
+
+    @classmethod
     @abstractmethod
     def tasks(cls, split: str) -> Sequence[Task]:
-        """Return every task of a split, in a canonical order that never depends on the machine."""
+        """Return every task of a split, in a canonical order that never depends on the machine.
+
+        Raises ValueError for a split that there is not.
+        """
 
     @abstractmethod
     def reset(self, task: Task) -> str:

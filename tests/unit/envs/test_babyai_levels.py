@@ -24,7 +24,14 @@ def test_levels_are_numbered_as_in_agentgym():
 def test_every_level_exists_in_minigrid():
     for level in LEVELS:
         assert gymnasium.spec(level.gym_id).id == level.gym_id
-    assert LEVELS[3].gym_id == "BabyAI-GoToObjS6-v1"
+
+
+def test_level_4_has_the_rooms_of_agentgym():
+    # Its GoToObjS6-v0 (minigrid 2.3) is 4 x 4 cells, walls included, with 16 steps.
+    level = level_of(3)
+    simulator = make_simulator(level, seed_of(3))
+    assert level.name == "GoToObjS6"
+    assert (simulator.width, simulator.height, simulator.max_steps) == (4, 4, 16)
 
 
 def test_index_gives_level_and_seed():
@@ -44,6 +51,20 @@ def test_splits_have_separate_seeds():
 def test_unknown_split_is_refused():
     with pytest.raises(ValueError, match="no split 'dev'"):
         tasks_of("dev")
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (Task("babyai", "dev", 44), "no split 'dev'; it has train, test"),
+        (Task("babyai", "test", -1), "tasks 0 to 9007199254740991, not -1"),
+        (Task("babyai", "test", 2**53), "not 9007199254740992"),
+        (Task("babyai", "test", 44, level="BossLevel"), "'GoToLocalS8N7', not 'BossLevel'"),
+    ],
+)
+def test_a_task_that_there_is_not_is_refused(task: Task, words: str):
+    with pytest.raises(ValueError, match=words):
+        BabyAI().reset(task)
 
 
 def test_categories_are_the_groups_of_the_paper():

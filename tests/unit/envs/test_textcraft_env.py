@@ -190,7 +190,7 @@ def test_tasks_are_numbered_by_depth_and_item():
 
 
 def test_wrong_tasks_and_options_are_refused():
-    with pytest.raises(ValueError, match="splits"):
+    with pytest.raises(ValueError, match="no split"):
         TextCraft.tasks("dev")
     with pytest.raises(ValueError, match="0 to 651"):
         TextCraft().reset(Task("textcraft", "train", 652))

@@ -104,7 +104,7 @@ def test_wrong_tasks_are_refused():
         GeneratedTextCraft().reset(Task("textcraft_generated", "train", -1))
     with pytest.raises(ValueError, match="of book 1, not of 'book 2'"):
         GeneratedTextCraft().reset(Task("textcraft_generated", "train", 40, level="book 2"))
-    with pytest.raises(ValueError, match="splits"):
+    with pytest.raises(ValueError, match="no split"):
         GeneratedTextCraft.tasks("dev")
 
 

@@ -53,8 +53,7 @@ class LightsOut(Environment):
     @classmethod
     def tasks(cls, split: str) -> Sequence[Task]:
         """Return the boards of a split, by number."""
-        if split not in cls.spec.splits:
-            raise ValueError(f"lights_out has the splits {cls.spec.splits}, not {split!r}")
+        cls.require_split(split)
         return [
             Task(cls.spec.name, split, number, category=_category(number))
             for number in range(1, NUM_BOARDS)
@@ -63,6 +62,7 @@ class LightsOut(Environment):
 
     def reset(self, task: Task) -> str:
         """Show the board; it has nothing random, so the task's seed changes nothing."""
+        self.require_split(task.split)
         if not 0 < task.index < NUM_BOARDS:
             raise ValueError(f"lights_out has tasks 1 to {NUM_BOARDS - 1}, not {task.index}")
         self._to_press = task.index

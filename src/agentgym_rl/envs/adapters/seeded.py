@@ -55,13 +55,13 @@ class SeededEnvironment(Environment):
     @classmethod
     def tasks(cls, split: str) -> Sequence[Task]:
         """Return one task a seed."""
-        if split not in SPLITS:
-            raise ValueError(f"{cls.spec.name} has the splits {SPLITS}, not {split!r}")
+        cls.require_split(split)
         first = 0 if split == "test" else cls.outline.num_test
         number = cls.outline.num_test if split == "test" else cls.outline.num_train
         return _tasks(cls.spec.name, split, cls.spec.categories[0], first, number)
 
     def _check_task(self, task: Task) -> None:
+        self.require_split(task.split)
         total = self.outline.num_test + self.outline.num_train
         if not 0 <= task.index < total:
             raise ValueError(f"{self.spec.name} has tasks 0 to {total - 1}, not {task.index}")

@@ -89,10 +89,12 @@ class BabyAI(Environment):
         return tasks_of(split)
 
     def reset(self, task: Task) -> str:
-        if task.index < 0:
-            raise ValueError(f"the index of a babyai task starts at 0, got {task.index}")
+        self.require_split(task.split)
+        level = level_of(task.index)
+        if task.level not in ("", level.name):
+            raise ValueError(f"babyai task {task.index} is {level.name!r}, not {task.level!r}")
         self._index = task.index
-        self._simulator = make_simulator(level_of(task.index), seed_of(task.index))
+        self._simulator = make_simulator(level, seed_of(task.index))
         self._seen = set()
         self._expert = Expert()
         scene = self._look(self._simulator)

@@ -74,6 +74,9 @@ CATEGORIES = (
     "Other",
 )
 
+MAX_INDEX = 2**53
+"""Above it numbers in JSON are not exact."""
+
 SPLIT_SEEDS = {"train": range(100, 1100), "test": range(100)}
 
 
@@ -92,7 +95,12 @@ class Level:
 
 
 def level_of(index: int) -> Level:
-    """Return the level of the task with this index."""
+    """Return the level of the task with this index. Raises ValueError where there is none.
+
+    Seeds go on beyond the splits, as they do in AgentGym.
+    """
+    if not 0 <= index < MAX_INDEX:
+        raise ValueError(f"babyai has tasks 0 to {MAX_INDEX - 1}, not {index}")
     return LEVELS[index % len(LEVELS)]
 
 
@@ -131,9 +139,10 @@ def _category(number: int, name: str) -> str:
 
 
 def _level(number: int, name: str) -> Level:
-    # minigrid withdrew v0 of this one level: it was registered with a wrong room size.
-    version = "v1" if name == "GoToObjS6" else "v0"
-    return Level(number, name, f"BabyAI-{name}-{version}", _category(number, name))
+    # AgentGym's minigrid (2.3) has rooms of 4 x 4 cells under this name. Later ones withdrew it as
+    # wrong and have the same level as S4.
+    id_name = "GoToObjS4" if name == "GoToObjS6" else name
+    return Level(number, name, f"BabyAI-{id_name}-v0", _category(number, name))
 
 
 LEVELS = tuple(_level(number, name) for number, name in enumerate(_NAMES, start=1))

@@ -129,6 +129,7 @@ class SciWorld(Environment):
         return tasks_of(split)
 
     def reset(self, task: Task) -> str:
+        self.require_split(task.split)
         variation = variation_of(task.index)
         name = variation.topic.name
         if task.level not in ("", name):

@@ -108,8 +108,7 @@ class SearchQA(Environment):
     @classmethod
     def tasks(cls, split: str) -> Sequence[Task]:
         """Return the questions of a split; `Task.level` says how many hops it takes."""
-        if split not in cls.spec.splits:
-            raise ValueError(f"searchqa has the splits {cls.spec.splits}, not {split!r}")
+        cls.require_split(split)
         return _tasks(cls.catalog(), split, cls.max_per_level)
 
     @classmethod
@@ -122,10 +121,14 @@ class SearchQA(Environment):
         return open_engine(options)
 
     def reset(self, task: Task) -> str:
+        self.require_split(task.split)
         found = self.catalog().by_index.get(task.index)
         if found is None:
             raise ValueError(f"searchqa has no question {task.index}")
         question = found[1]
+        level = _level(question)
+        if task.level not in ("", level):
+            raise ValueError(f"searchqa question {task.index} is {level!r}, not {task.level!r}")
         self._trace = Trace(question)
         self._expert = Expert(question, Library(self._shown_by, self._title_of))
         self._is_over = False

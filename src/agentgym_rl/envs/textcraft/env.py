@@ -63,12 +63,12 @@ class TextCraft(CraftingEnvironment):
     @classmethod
     def tasks(cls, split: str) -> Sequence[Task]:
         """Return the goals of a split, shallow first; `Task.level` is the item to craft."""
-        if split not in cls.spec.splits:
-            raise ValueError(f"TextCraft has the splits {cls.spec.splits}, not {split!r}")
+        cls.require_split(split)
         return _tasks(split)
 
     def reset(self, task: Task) -> str:
         """Start with empty hands. The task's seed decides the distractors and the order."""
+        self.require_split(task.split)
         world = load_world()
         goals = world.book.goals
         if not 0 <= task.index < len(goals):

@@ -64,12 +64,12 @@ class GeneratedTextCraft(CraftingEnvironment):
     @classmethod
     def tasks(cls, split: str) -> Sequence[Task]:
         """Return the goals of a split, book by book and shallow first; `Task.level` is the book."""
-        if split not in cls.spec.splits:
-            raise ValueError(f"{cls.spec.name} has the splits {cls.spec.splits}, not {split!r}")
+        cls.require_split(split)
         return _tasks(split)
 
     def reset(self, task: Task) -> str:
         """Start with empty hands. The task's seed decides the distractors and the order."""
+        self.require_split(task.split)
         number, place = divmod(task.index, GOALS_PER_BOOK)
         if task.level not in ("", f"book {number}"):
             raise ValueError(f"task {task.index} is of book {number}, not of {task.level!r}")
