@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -183,6 +185,23 @@ async def test_a_large_body_without_a_length_is_refused(api: RawClient, url: str
 
     async with api._session.post(f"{url}/episodes", data=chunks()) as response:
         assert response.status == 413
+
+
+@pytest.mark.parametrize("path", ["/episodes", "/create", "/openenv/reset"])
+async def test_a_client_that_leaves_in_a_request_is_noted_in_one_line(
+    path: str, url: str, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.WARNING)
+    _, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+    writer.write(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{{".encode())
+    await writer.drain()
+    writer.transport.abort()
+    async with asyncio.timeout(60):
+        while not caplog.records:
+            await asyncio.sleep(0.01)
+    (record,) = caplog.records
+    assert record.getMessage() == f"a client left in the middle of its request: POST {path}"
+    assert record.exc_info is None
 
 
 @pytest.mark.parametrize(

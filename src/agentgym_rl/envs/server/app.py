@@ -11,6 +11,7 @@ becomes a status in one place. No handler calls an environment itself.
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -19,7 +20,7 @@ from functools import partial
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -36,6 +37,8 @@ from agentgym_rl.envs.server.openapi import describe
 from agentgym_rl.envs.server.pool import WorkerPool
 from agentgym_rl.envs.server.sessions import SessionStore
 from agentgym_rl.errors import EnvError
+
+logger = logging.getLogger(__name__)
 
 _RETRY_AFTER_S = "1"
 _STEP_PATH = re.compile("/episodes/([^/]+)/step")
@@ -88,6 +91,7 @@ class EnvApp:
             exception_handlers={
                 ProtocolError: _refuse,
                 HTTPException: _refuse,
+                ClientDisconnect: _take_leave,
                 Exception: _apologise,
             },
         )
@@ -300,6 +304,13 @@ async def _refuse(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.status_code == ErrorKind.WRONG_METHOD.status:
         return _error(ErrorKind.WRONG_METHOD, f"no such method: {route}")
     return _error(ErrorKind.UNKNOWN_ROUTE, f"no such route: {route}")
+
+
+async def _take_leave(request: Request, error: Exception) -> Response:
+    """Note that a client left before its request was whole; nobody reads the answer."""
+    route = f"{request.method} {request.url.path}"
+    logger.warning("a client left in the middle of its request: %s", route)
+    return _error(ErrorKind.MALFORMED, f"the body of {route} broke off")
 
 
 async def _apologise(request: Request, error: Exception) -> Response:

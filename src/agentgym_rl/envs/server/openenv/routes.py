@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from importlib import metadata
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -244,6 +244,8 @@ def _answering(
     async def endpoint(request: Request) -> Response:
         try:
             status, content = 200, await handler(request)
+        except ClientDisconnect:
+            raise  # not a failure of the call; the application notes it
         except Exception as error:  # noqa: BLE001 - failure_of logs what is not a known failure
             kind, message = failure_of(error)
             status, content = kind.status, {"detail": message}
