@@ -12,6 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from agentgym_rl.envs.base import Environment, EnvSpec
@@ -178,3 +179,51 @@ class BrokenStartEnv(CountingEnv):
 
     def __init__(self) -> None:
         raise RuntimeError("no display")
+
+
+class ReportingEnv(CountingEnv):
+    """Counts, and reports numbers of its own; its tasks carry a payload, which `reset` reads.
+
+    "report WORD" reports something that breaks the contract.
+    """
+
+    spec: ClassVar[EnvSpec] = fake_spec("reporting", reward_range=(-1.0, 2.0))
+
+    def __init__(self, *, largest: int = 3) -> None:
+        super().__init__(largest=largest)
+        self._num_steps = 0
+
+    @classmethod
+    def tasks(cls, split: str) -> Sequence[Task]:
+        return [
+            replace(task, payload={"goal": task.index + 1, "hints": [{"text": "zähle ☃"}, None]})
+            for task in super().tasks(split)
+        ]
+
+    def reset(self, task: Task) -> str:
+        self._num_steps = 0
+        goal = task.payload["goal"]
+        return f"{super().reset(task)} The payload says {goal}."
+
+    def step(self, action: str) -> StepResult:
+        word, _, rest = action.partition(" ")
+        if word == "report":
+            return _BROKEN_REPORTS[rest]
+        self._num_steps += 1
+        result = super().step(action)
+        parts = {"goal": result.reward, "length": -0.25} if result.is_last else {}
+        return replace(
+            result,
+            reward=sum(parts.values()),
+            metrics={"count": self._count, "num_steps": self._num_steps},
+            reward_parts=parts,
+        )
+
+
+_BROKEN_REPORTS = {
+    "nan": StepResult("", metrics={"loss": float("nan")}),
+    "many": StepResult("", metrics={f"n{number}": 1.0 for number in range(1000)}),
+    "name": StepResult("", metrics={"a/b": 1.0}),
+    "text": StepResult("", metrics={"count": "3"}),  # type: ignore[dict-item]  # what it is for
+    "parts": StepResult("", reward=1.0, reward_parts={"goal": 0.5}),
+}

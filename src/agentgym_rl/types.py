@@ -10,8 +10,11 @@ Everything here is frozen: a value that crosses a module border is never changed
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+
+from agentgym_rl.frozen import NOTHING, FrozenDict, JsonValue, frozen_payload
 
 
 class StopReason(StrEnum):
@@ -88,6 +91,13 @@ class Task:
     """A finer name than the category, where the environment has one."""
     seed: int = 0
     """Seeds whatever the environment draws beyond the problem itself (e.g. distractors)."""
+    payload: Mapping[str, JsonValue] = field(default=NOTHING, hash=False)
+    """JSON data of the environment's own, such as a question and its answers. It is copied and
+    cannot be changed; lists become tuples. Never shown to the agent by itself."""
+
+    def __post_init__(self) -> None:
+        if type(self.payload) is not FrozenDict:
+            object.__setattr__(self, "payload", frozen_payload(self.payload))
 
     @property
     def id(self) -> str:
@@ -110,6 +120,9 @@ class StepResult:
     `terminated` comes from the environment (solved, or beyond rescue), `truncated` from a limit of
     the environment's own. `success` implies `terminated`. A bad action is not an error: it is an
     observation that says so, with `valid_action` false.
+
+    Example: StepResult("Crafted 4 oak planks.", 0.3, metrics={"items_crafted": 1},
+                        reward_parts={"progress": 0.2, "format": 0.1})
     """
 
     observation: str
@@ -118,6 +131,12 @@ class StepResult:
     truncated: bool = False
     success: bool = False
     valid_action: bool = True
+    metrics: Mapping[str, float] = NOTHING
+    """Finite numbers of the environment's own, by names like identifiers; at most 64. An episode's
+    value is the one reported last, so report a running figure, and report it in every round."""
+    reward_parts: Mapping[str, float] = NOTHING
+    """What `reward` is made of, by name: the parts sum to it. `reward.weights` of a recipe weighs
+    them anew. Empty where the reward is in one part."""
 
     @property
     def is_last(self) -> bool:

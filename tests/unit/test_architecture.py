@@ -40,6 +40,7 @@ LAYERS = (
     ("sandbox", "runs"),
     ("config",),
     ("types", "errors", "heap"),
+    ("frozen",),
     ("__init__",),
 )
 """Top to bottom. A part imports parts of lower layers only, and itself."""

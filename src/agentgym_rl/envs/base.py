@@ -9,6 +9,7 @@ Laws, which `envs/checker.py` tests:
 - Any text is a legal argument of `step`; a bad action is an observation with `valid_action` false.
 - `success` implies `terminated`; after `terminated` or `truncated` no step follows.
 - The rewards of an episode sum to a value in `spec.reward_range`.
+- `reward_parts`, where there are any, sum to the reward of their round; metrics are finite numbers.
 - Two objects never share mutable state.
 """
 
@@ -19,9 +20,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from agentgym_rl.frozen import JsonValue
 from agentgym_rl.types import StepResult, Task
 
-JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 ToolSchema = Mapping[str, JsonValue]
 """A tool as chat templates and APIs take it: {"type": "function", "function": {"name": ...}}."""
 

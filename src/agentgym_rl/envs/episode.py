@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from agentgym_rl.envs.base import Environment, JsonValue
+from agentgym_rl.frozen import named_numbers, parts_sum_to
 from agentgym_rl.types import StepResult, Task
 
 
@@ -137,7 +138,8 @@ def _checked_result(result: object) -> StepResult:
     reward = float(result.reward)
     if not math.isfinite(reward):
         raise ValueError(f"StepResult.reward must be finite, not {reward}")
-    if observation is result.observation and type(result.reward) is float:
+    is_plain = observation is result.observation and type(result.reward) is float
+    if is_plain and not result.metrics and not result.reward_parts:
         return result
     return StepResult(
         observation=observation,
@@ -146,4 +148,17 @@ def _checked_result(result: object) -> StepResult:
         truncated=result.truncated,
         success=result.success,
         valid_action=result.valid_action,
+        metrics=named_numbers(result.metrics, "StepResult.metrics"),
+        reward_parts=checked_parts(result.reward_parts, reward),
     )
+
+
+def checked_parts(parts: Mapping[str, float], reward: float) -> Mapping[str, float]:
+    """Return the parts of a round's reward, or raise TypeError or ValueError."""
+    checked = named_numbers(parts, "StepResult.reward_parts")
+    if checked and not parts_sum_to(checked, reward):
+        raise ValueError(
+            f"StepResult.reward_parts must sum to the reward {reward:g}, not to "
+            f"{math.fsum(checked.values()):g}: {dict(checked)}"
+        )
+    return checked

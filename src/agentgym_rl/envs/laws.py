@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from agentgym_rl.envs.base import EnvSpec
+from agentgym_rl.frozen import named_numbers, parts_sum_to
 from agentgym_rl.types import StepResult
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -96,3 +97,16 @@ def result_problems(result: StepResult) -> Iterator[str]:
         yield "StepResult.reward must be finite."
     if result.success and not result.terminated:
         yield "success implies terminated: set both."
+    yield from _report_problems(result)
+
+
+def _report_problems(result: StepResult) -> Iterator[str]:
+    """Yield the laws that an environment's own numbers break."""
+    try:
+        named_numbers(result.metrics, "metrics")
+        parts = named_numbers(result.reward_parts, "reward_parts")
+    except (TypeError, ValueError) as error:
+        yield f"StepResult.metrics and reward_parts must be named, finite numbers: {error}."
+        return
+    if parts and isinstance(result.reward, float | int) and not parts_sum_to(parts, result.reward):
+        yield "StepResult.reward_parts must sum to StepResult.reward: give the sum as the reward."

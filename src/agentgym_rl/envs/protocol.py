@@ -22,13 +22,15 @@ A batch holds calls of many episodes, each with a number of the client's choice:
     {"call": 7, "op": "step", "episode": "1.kX3...", "round": 0, "action": "look"}
     {"call": 7, "status": 200, "body": {"observation": ...}}
 
+Three fields are left out where they are empty: `metrics` and `reward_parts` of a StepResult (names
+to finite numbers), and `payload` of a Task (any JSON object, at most 1 MiB).
+
 The other ops are create, reset (with a task), observation, actions, details, image and close. The
 answers come in the order in which they are ready; calls of one episode are done in their order,
 but a close waits for none: those that are not done by then are refused.
 
-Bodies are decoded with orjson and checked by hand, because a step is the hot path and a validating
-framework costs several times the step itself. Routes and leases are in envs/server, retries in
-envs/client/http.py.
+Bodies are decoded with orjson and checked by hand (envs/fields.py). Routes and leases are in
+envs/server, retries in envs/client/http.py.
 """
 
 from __future__ import annotations
@@ -36,45 +38,27 @@ from __future__ import annotations
 from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
 from agentgym_rl.envs.base import EnvSpec, JsonValue
+from agentgym_rl.envs.episode import checked_parts
+from agentgym_rl.envs.fields import (
+    ErrorKind,
+    Fields,
+    FieldTypes,
+    Object,
+    ProtocolError,
+    checked,
+    first_types,
+    is_like,
+    texts_of,
+)
+from agentgym_rl.frozen import named_numbers
 from agentgym_rl.types import StepResult, Task
-
-
-class ErrorKind(Enum):
-    """Every way a request can fail: the `type` in the body, and the status."""
-
-    MALFORMED = ("malformed", 400)
-    UNAUTHORIZED = ("unauthorized", 401)
-    FORBIDDEN = ("forbidden", 403)
-    UNKNOWN_ROUTE = ("unknown_route", 404)
-    WRONG_METHOD = ("wrong_method", 405)
-    WRONG_STATE = ("wrong_state", 409)
-    WRONG_ROUND = ("wrong_round", 409)
-    GONE = ("gone", 410)
-    TOO_LARGE = ("too_large", 413)
-    WRONG_TYPE = ("wrong_type", 422)
-    BUSY = ("busy", 429)
-    ENV_FAILED = ("env_failed", 500)
-    INTERNAL = ("internal", 500)
-    TIMEOUT = ("timeout", 504)
-
-    def __init__(self, type_: str, status: int) -> None:
-        self.type = type_
-        self.status = status
-
-
-class ProtocolError(Exception):
-    """A message that breaks the protocol: a request to refuse, or an answer not to be trusted."""
-
-    def __init__(self, kind: ErrorKind, message: str) -> None:
-        super().__init__(message)
-        self.kind = kind
 
 
 class Op(StrEnum):
@@ -91,6 +75,9 @@ class Op(StrEnum):
 
 
 _STEP = Op.STEP
+
+MAX_PAYLOAD_BYTES = 2**20
+"""Of a task, as JSON: it travels with every reset."""
 
 SUCCESS_STATUS: Mapping[Op, int] = MappingProxyType(
     dict.fromkeys(Op, 200) | {Op.CREATE: 201, Op.CLOSE: 204}
@@ -147,9 +134,6 @@ class Health:
     uptime_s: float
 
 
-Object = dict[str, Any]  # what JSON holds has no static type; `_checked` looks at the real one
-
-
 def load(body: bytes) -> Object:
     """Return the JSON object that a body holds. Raises ProtocolError where it holds none."""
     try:
@@ -175,7 +159,7 @@ def encode_answer(number: int, status: int, body: object) -> bytes:
 
 def step_fields(result: StepResult) -> Object:
     """Return the body of the answer to a step; a dict, which orjson writes in half the time."""
-    return {
+    fields: Object = {
         "observation": result.observation,
         "reward": result.reward,
         "terminated": result.terminated,
@@ -183,6 +167,26 @@ def step_fields(result: StepResult) -> Object:
         "success": result.success,
         "valid_action": result.valid_action,
     }
+    if result.metrics:
+        fields["metrics"] = result.metrics
+    if result.reward_parts:
+        fields["reward_parts"] = result.reward_parts
+    return fields
+
+
+def task_fields(task: Task) -> Object:
+    """Return a task as it travels."""
+    fields: Object = {
+        "env": task.env,
+        "split": task.split,
+        "index": task.index,
+        "category": task.category,
+        "level": task.level,
+        "seed": task.seed,
+    }
+    if task.payload:
+        fields["payload"] = task.payload
+    return fields
 
 
 def error_body(kind: ErrorKind, message: str) -> Object:
@@ -204,7 +208,8 @@ def call_fields(call: Call, number: int | None = None) -> Object:
     if call.op is not Op.CREATE:
         fields["episode"] = call.episode
     if call.op is Op.RESET:
-        fields["task"] = call.task
+        assert call.task is not None, "a reset has its task"
+        fields["task"] = task_fields(call.task)
     return fields
 
 
@@ -219,13 +224,13 @@ def decode_call(fields: Object) -> Call:
     if types is None:
         known = ", ".join(_CALLS)
         raise ProtocolError(ErrorKind.WRONG_TYPE, f"call: 'op' must be one of {known}, not {op!r}")
-    _checked(fields, types, types.name)
+    checked(fields, types, types.name)
     task = decode_task(fields["task"]) if op == Op.RESET else None
     return Call(fields["call"], Op(op), fields.get("episode", ""), task)
 
 
 def _is_plain_step(fields: Object) -> bool:
-    """Whether this is a step as it should be; `_checked` says what is wrong with another."""
+    """Whether this is a step as it should be; `checked` says what is wrong with another."""
     return (
         len(fields) == 5
         and type(fields.get("call")) is int
@@ -237,7 +242,7 @@ def _is_plain_step(fields: Object) -> bool:
 
 def decode_batch(body: bytes) -> list[Object]:
     """Return the calls of a batch, each with a number and otherwise unchecked."""
-    calls = _checked(load(body), {"calls": (list,)}, "batch")["calls"]
+    calls = checked(load(body), {"calls": (list,)}, "batch")["calls"]
     numbers = [call.get("call") if isinstance(call, dict) else None for call in calls]
     if not all(type(number) is int for number in numbers):
         message = "batch: every one of 'calls' must be an object with an int 'call'"
@@ -251,61 +256,66 @@ def decode_batch(body: bytes) -> list[Object]:
 def decode_answer(line: bytes) -> Answer:
     """Return the answer that a line of a batch's answer holds."""
     fields = load(line)
-    if _is_like(fields, _ANSWER_NAMES, _ANSWER_TYPES):
+    if is_like(fields, _ANSWER_NAMES, _ANSWER_TYPES):
         return Answer(*fields.values())
-    _checked(fields, _ANSWER, "answer")
+    checked(fields, _ANSWER, "answer")
     return Answer(fields["call"], fields["status"], fields["body"] or {})
 
 
 def decode_step_result(fields: Object) -> StepResult:
-    if _is_like(fields, _STEP_NAMES, _STEP_TYPES):
+    if is_like(fields, _STEP_NAMES, _STEP_TYPES):
         return StepResult(*fields.values())
-    _checked(fields, _STEP_RESULT, "step result")
-    fields["reward"] = float(fields["reward"])
-    return StepResult(**fields)
+    fields = checked({**_STEP_DEFAULTS, **fields}, _FULL_STEP_RESULT, "step result")
+    reward = float(fields["reward"])
+    try:
+        metrics = named_numbers(fields["metrics"], "metrics")
+        parts = checked_parts(fields["reward_parts"], reward)
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(ErrorKind.WRONG_TYPE, f"step result: {error}") from error
+    return StepResult(**fields | {"reward": reward, "metrics": metrics, "reward_parts": parts})
 
 
 def decode_observation(fields: Object) -> str:
-    return _checked(fields, {"observation": (str,)}, "answer")["observation"]
+    return checked(fields, {"observation": (str,)}, "answer")["observation"]
 
 
 def decode_episode(fields: Object) -> str:
     """Return the id that a create answers with."""
-    return _checked(fields, {"episode": (str,)}, "answer")["episode"]
+    return checked(fields, {"episode": (str,)}, "answer")["episode"]
 
 
 def decode_actions(fields: Object) -> tuple[str, ...]:
-    return _texts(_checked(fields, {"actions": (list,)}, "answer")["actions"], "actions")
+    return texts_of(checked(fields, {"actions": (list,)}, "answer")["actions"], "actions")
 
 
 def decode_details(fields: Object) -> Mapping[str, JsonValue]:
-    return _checked(fields, {"details": (dict,)}, "answer")["details"]
+    return checked(fields, {"details": (dict,)}, "answer")["details"]
 
 
 def decode_image(fields: Object) -> bytes | None:
-    image = _checked(fields, {"image": (str, type(None))}, "answer")["image"]
+    image = checked(fields, {"image": (str, type(None))}, "answer")["image"]
     return None if image is None else b64decode(image)
 
 
 def decode_tasks(fields: Object) -> tuple[Task, ...]:
-    tasks = _checked(fields, {"tasks": (list,)}, "answer")["tasks"]
+    tasks = checked(fields, {"tasks": (list,)}, "answer")["tasks"]
     return tuple(decode_task(task) for task in tasks)
 
 
 def decode_spec(fields: Object) -> EnvSpec:
-    fields = dict(_checked({**_SPEC_DEFAULTS, **fields}, _SPEC, "spec"))
+    fields = dict(checked({**_SPEC_DEFAULTS, **fields}, _SPEC, "spec"))
     bounds = fields["reward_range"]
     if len(bounds) != 2 or not all(type(bound) in (int, float) for bound in bounds):
         raise ProtocolError(ErrorKind.WRONG_TYPE, "spec: 'reward_range' must be two numbers")
-    fields["splits"] = _texts(fields["splits"], "splits")
-    fields["categories"] = _texts(fields["categories"], "categories")
-    fields["action_tags"] = _texts(fields["action_tags"], "action_tags")
+    fields["splits"] = texts_of(fields["splits"], "splits")
+    fields["categories"] = texts_of(fields["categories"], "categories")
+    fields["action_tags"] = texts_of(fields["action_tags"], "action_tags")
     fields["reward_range"] = (float(bounds[0]), float(bounds[1]))
     return EnvSpec(**fields)
 
 
 def decode_health(fields: Object) -> Health:
-    return Health(**_checked(fields, _HEALTH, "health"))
+    return Health(**checked(fields, _HEALTH, "health"))
 
 
 def decode_error(body: Object) -> str:
@@ -319,40 +329,23 @@ def decode_error(body: Object) -> str:
 def decode_task(value: object) -> Task:
     if not isinstance(value, dict):
         raise ProtocolError(ErrorKind.WRONG_TYPE, "a task must be an object")
-    if _is_like(value, _TASK_NAMES, _TASK_TYPES):
+    if is_like(value, _TASK_NAMES, _TASK_TYPES):
         return Task(*value.values())
-    return Task(**_checked({**_TASK_DEFAULTS, **value}, _TASK, "task"))
+    fields = checked({**_TASK_DEFAULTS, **value}, _FULL_TASK, "task")
+    if len(orjson.dumps(fields["payload"])) > MAX_PAYLOAD_BYTES:
+        message = f"task: 'payload' is larger than {MAX_PAYLOAD_BYTES} bytes"
+        raise ProtocolError(ErrorKind.WRONG_TYPE, message)
+    try:
+        return Task(**fields)
+    except (TypeError, ValueError) as error:
+        raise ProtocolError(ErrorKind.WRONG_TYPE, f"task: {error}") from error
 
 
-_Types = tuple[type, ...]
+def _call(name: str, **types: FieldTypes) -> Fields:
+    return Fields(name, call=(int,), op=(str,), **types)
 
 
-class _Fields(dict[str, _Types]):
-    """The names and types of an object's fields, and what the object is called in messages."""
-
-    def __init__(self, name: str, **types: _Types) -> None:
-        super().__init__(types)
-        self.name = name
-
-
-def _first_types(types: Mapping[str, _Types]) -> tuple[tuple[str, ...], _Types]:
-    """Return the names in order, and the type that each has in what we write ourselves."""
-    return tuple(types), tuple(allowed[0] for allowed in types.values())
-
-
-def _is_like(fields: Object, names: tuple[str, ...], types: _Types) -> bool:
-    """Whether an object has just these fields in this order, as we write it ourselves.
-
-    A quick look before `_checked`, which allows another order and says what is wrong.
-    """
-    return tuple(fields) == names and tuple(map(type, fields.values())) == types
-
-
-def _call(name: str, **types: _Types) -> _Fields:
-    return _Fields(name, call=(int,), op=(str,), **types)
-
-
-_CALLS: Mapping[str, _Fields] = MappingProxyType(
+_CALLS: Mapping[str, Fields] = MappingProxyType(
     {
         Op.CREATE: _call("create"),
         Op.RESET: _call("reset", episode=(str,), task=(dict,)),
@@ -363,10 +356,10 @@ _CALLS: Mapping[str, _Fields] = MappingProxyType(
         },
     }
 )
-_ANSWER: Mapping[str, _Types] = MappingProxyType(
+_ANSWER: Mapping[str, FieldTypes] = MappingProxyType(
     {"call": (int,), "status": (int,), "body": (dict, type(None))}
 )
-_STEP_RESULT: Mapping[str, _Types] = MappingProxyType(
+_STEP_RESULT: Mapping[str, FieldTypes] = MappingProxyType(
     {
         "observation": (str,),
         "reward": (float, int),
@@ -376,9 +369,13 @@ _STEP_RESULT: Mapping[str, _Types] = MappingProxyType(
         "valid_action": (bool,),
     }
 )
-_ANSWER_NAMES, _ANSWER_TYPES = _first_types(_ANSWER)
-_STEP_NAMES, _STEP_TYPES = _first_types(_STEP_RESULT)
-_TASK: Mapping[str, _Types] = MappingProxyType(
+_STEP_DEFAULTS: Mapping[str, object] = MappingProxyType({"metrics": {}, "reward_parts": {}})
+_FULL_STEP_RESULT: Mapping[str, FieldTypes] = MappingProxyType(
+    {**_STEP_RESULT, "metrics": (dict,), "reward_parts": (dict,)}
+)
+_ANSWER_NAMES, _ANSWER_TYPES = first_types(_ANSWER)
+_STEP_NAMES, _STEP_TYPES = first_types(_STEP_RESULT)
+_TASK: Mapping[str, FieldTypes] = MappingProxyType(
     {
         "env": (str,),
         "split": (str,),
@@ -388,9 +385,12 @@ _TASK: Mapping[str, _Types] = MappingProxyType(
         "seed": (int,),
     }
 )
-_TASK_NAMES, _TASK_TYPES = _first_types(_TASK)
-_TASK_DEFAULTS: Mapping[str, object] = MappingProxyType({"category": "", "level": "", "seed": 0})
-_SPEC: Mapping[str, _Types] = MappingProxyType(
+_TASK_NAMES, _TASK_TYPES = first_types(_TASK)
+_FULL_TASK: Mapping[str, FieldTypes] = MappingProxyType({**_TASK, "payload": (dict,)})
+_TASK_DEFAULTS: Mapping[str, object] = MappingProxyType(
+    {"category": "", "level": "", "seed": 0, "payload": {}}
+)
+_SPEC: Mapping[str, FieldTypes] = MappingProxyType(
     {
         "name": (str,),
         "summary": (str,),
@@ -406,7 +406,7 @@ _SPEC: Mapping[str, _Types] = MappingProxyType(
     }
 )
 _SPEC_DEFAULTS: Mapping[str, object] = MappingProxyType({"action_tags": [], "has_answer": False})
-_HEALTH: Mapping[str, _Types] = MappingProxyType(
+_HEALTH: Mapping[str, FieldTypes] = MappingProxyType(
     {
         "status": (str,),
         "env": (str,),
@@ -422,30 +422,3 @@ _HEALTH: Mapping[str, _Types] = MappingProxyType(
         "uptime_s": (float, int),
     }
 )
-
-
-def _checked(fields: Object, types: Mapping[str, _Types], what: str) -> Object:
-    """Return `fields` when it has exactly the names of `types` with values of these types.
-
-    Types are compared exactly: JSON has no subclasses, and a bool must not pass for an int.
-    """
-    for name, allowed in types.items():
-        if name not in fields:
-            raise ProtocolError(ErrorKind.WRONG_TYPE, f"{what}: {name!r} is missing")
-        if type(fields[name]) not in allowed:
-            raise ProtocolError(
-                ErrorKind.WRONG_TYPE,
-                f"{what}: {name!r} must be {allowed[0].__name__}, "
-                f"not {type(fields[name]).__name__}",
-            )
-    if len(fields) != len(types):
-        unknown = ", ".join(repr(name) for name in fields if name not in types)
-        raise ProtocolError(ErrorKind.WRONG_TYPE, f"{what}: unknown fields: {unknown}")
-    return fields
-
-
-def _texts(values: list[object], name: str) -> tuple[str, ...]:
-    texts = tuple(value for value in values if isinstance(value, str))
-    if len(texts) != len(values):
-        raise ProtocolError(ErrorKind.WRONG_TYPE, f"every one of {name!r} must be a string")
-    return texts

@@ -59,7 +59,8 @@ class RouteSender(Sender):
             case Op.CLOSE:
                 return await request(self._connections, "DELETE", path)
             case Op.RESET:
-                body = protocol.encode({"task": call.task})
+                assert call.task is not None, "a reset has its task"
+                body = protocol.encode({"task": protocol.task_fields(call.task)})
                 return await request(self._connections, "POST", f"{path}/reset", body)
             case Op.STEP:
                 body = protocol.encode({"round": call.round_index, "action": call.action})

@@ -240,7 +240,8 @@ class EnvApp:
     async def _tasks(self, request: Request) -> Response:
         split = request.query_params.get("split", "")
         try:
-            return _json({"tasks": await self._source.tasks(split)})
+            tasks = await self._source.tasks(split)
+            return _json({"tasks": [protocol.task_fields(task) for task in tasks]})
         except ValueError as error:
             raise ProtocolError(ErrorKind.WRONG_TYPE, str(error)) from None
 

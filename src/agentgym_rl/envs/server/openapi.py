@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from agentgym_rl.envs.base import EnvSpec, JsonValue
 from agentgym_rl.envs.protocol import ErrorKind, Op
+from agentgym_rl.frozen import MAX_NAME_CHARS, MAX_NUMBERS
 
 _Schema = dict[str, JsonValue]
 
@@ -142,6 +143,12 @@ _EPISODE: _Schema = {"name": "episode", "in": "path", "required": True, "schema"
 
 _FLAG: _Schema = {"type": "boolean"}
 _NUMBER: _Schema = {"type": "number"}
+_NUMBERS: _Schema = {
+    "type": "object",
+    "propertyNames": {"pattern": "^[A-Za-z_][A-Za-z0-9_]*$", "maxLength": MAX_NAME_CHARS},
+    "additionalProperties": _NUMBER,
+    "maxProperties": MAX_NUMBERS,
+}
 _COUNTS = (
     *("num_episodes", "num_abandoned", "capacity", "num_opened", "num_failed", "num_reaped"),
     *("num_steps", "num_workers", "num_restarts"),
@@ -160,7 +167,10 @@ def _schemas(spec: EnvSpec) -> _Schema:
                 "truncated": _FLAG,
                 "success": _FLAG,
                 "valid_action": _FLAG,
-            }
+                "metrics": _NUMBERS,
+                "reward_parts": _NUMBERS,
+            },
+            optional=("metrics", "reward_parts"),
         ),
         "Observation": _object({"observation": _TEXT}),
         "Actions": _object({"actions": {"type": "array", "items": _TEXT}}),
@@ -202,8 +212,9 @@ def _requests(spec: EnvSpec) -> _Schema:
             "category": _TEXT,
             "level": _TEXT,
             "seed": _INDEX,
+            "payload": {"type": "object"},
         },
-        optional=("category", "level", "seed"),
+        optional=("category", "level", "seed", "payload"),
     )
     return {
         "Task": task,

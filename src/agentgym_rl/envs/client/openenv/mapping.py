@@ -10,6 +10,7 @@ import orjson
 
 from agentgym_rl.envs.openenv_protocol import TEXT_FIELD
 from agentgym_rl.envs.protocol import ErrorKind, Object, ProtocolError
+from agentgym_rl.frozen import named_numbers, parts_sum_to
 from agentgym_rl.types import StepResult
 
 _TEXT_FIELDS = (TEXT_FIELD, "observation", "prompt", "message", "content", "output")
@@ -124,13 +125,17 @@ def step_result(outcome: Object, options: OpenEnvOptions, *, reward_before: floa
     truncated = metadata.get("truncated") is True and is_done
     terminated = _flag(metadata, "terminated", is_done and not truncated)
     success = _flag(metadata, "success", reward >= options.success_reward)
+    earned = reward - reward_before if options.has_total_rewards else reward
+    parts = _numbers(metadata, "reward_parts")
     return StepResult(
         observation=observation_text(outcome, options.observation_field),
-        reward=reward - reward_before if options.has_total_rewards else reward,
+        reward=earned,
         terminated=terminated,
         truncated=truncated,
         success=success and terminated,
         valid_action=_flag(metadata, "valid_action", True),
+        metrics=_numbers(metadata, "metrics"),
+        reward_parts=parts if parts_sum_to(parts, earned) else {},
     )
 
 
@@ -170,6 +175,17 @@ def _metadata(outcome: Object) -> Mapping[str, object]:
 def _flag(metadata: Mapping[str, object], name: str, default: bool) -> bool:
     value = metadata.get(name)
     return value if isinstance(value, bool) else default
+
+
+def _numbers(metadata: Mapping[str, object], name: str) -> Mapping[str, float]:
+    """Return named numbers of the metadata; none where a server means something else by it."""
+    values = metadata.get(name)
+    if not isinstance(values, dict):
+        return {}
+    try:
+        return named_numbers(values, name)
+    except (TypeError, ValueError):
+        return {}
 
 
 def _is_text(schema: Object) -> bool:

@@ -48,7 +48,7 @@ class ServerProfile:
     def reset_data(self, task: Task) -> Object:
         """Return the data of the reset that starts `task`."""
         if self.selector is _Selector.TASK:
-            return {"task": task}
+            return {"task": protocol.task_fields(task)}
         if self.selector is _Selector.SEED:
             return {"seed": task.index}
         position = task.index // len(self.spec.splits)

@@ -118,7 +118,7 @@ class Session:
                 "episode_id": self._episode_id,
                 "step_count": self._num_rounds,
                 "is_over": self._is_over,
-                "task": self._task,
+                "task": protocol.task_fields(self._task),
                 "details": await self._service.details(await self._started("state")),
             }
         return {"type": "state", "data": state}
@@ -166,17 +166,14 @@ def action_text(data: Mapping[str, object]) -> str:
 
 def reset_outcome(observation: str, task: Task) -> _Fields:
     """Return the data of the answer to a reset."""
-    return _outcome(observation, {"task": task}, reward=None, is_done=False)
+    return _outcome(observation, {"task": protocol.task_fields(task)}, reward=None, is_done=False)
 
 
 def _step_outcome(result: StepResult) -> _Fields:
-    flags: _Fields = {
-        "terminated": result.terminated,
-        "truncated": result.truncated,
-        "success": result.success,
-        "valid_action": result.valid_action,
-    }
-    return _outcome(result.observation, flags, reward=result.reward, is_done=result.is_last)
+    # All that our own protocol tells beside the observation and the reward.
+    metadata = protocol.step_fields(result)
+    del metadata["observation"], metadata["reward"]
+    return _outcome(result.observation, metadata, reward=result.reward, is_done=result.is_last)
 
 
 def _outcome(text: str, metadata: _Fields, *, reward: float | None, is_done: bool) -> _Fields:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 
-from agentgym_rl.envs.protocol import ErrorKind, ProtocolError, decode_task
+from agentgym_rl.envs.protocol import ErrorKind, ProtocolError, decode_task, task_fields
 from agentgym_rl.envs.server.service import EpisodeService
 from agentgym_rl.types import Task
 
@@ -96,7 +96,7 @@ def describe(task: Task, position: int) -> dict[str, object]:
         "split": task.split,
         "index": position,
         "category": task.category,
-        "task": task,
+        "task": task_fields(task),
     }
 
 
