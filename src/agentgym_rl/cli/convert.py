@@ -20,4 +20,4 @@ def convert_model(model: str, folder: Path, *, dtype: str) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     policy.save(folder)
     num_weights = sum(weight.numel() for weight in policy.model.parameters())
-    print(f"{folder}: {type(policy.model).__name__}, {num_weights / 1e6:.1f} million weights")
+    print(f"{folder}: {type(policy.model).__name__}, {num_weights:,} weights")

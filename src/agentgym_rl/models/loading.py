@@ -24,7 +24,7 @@ from agentgym_rl.models.attention import ATTENTION
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.device import choose_device
 from agentgym_rl.models.float32_logits import keep_float32_logits
-from agentgym_rl.models.gguf import SMOLLM2, find_gguf, load_gguf
+from agentgym_rl.models.gguf import SMOLLM2, find_gguf, load_gguf, load_gguf_tokenizer
 from agentgym_rl.models.lora import has_lora, save_adapter, save_merged
 from agentgym_rl.models.tiny import build_tiny_model, train_tokenizer
 
@@ -81,6 +81,9 @@ class Policy:
         else:
             self.model.save_pretrained(writing, state_dict=_weights_on_host(self.model))
         self.tokenizer.save_pretrained(writing)
+        for weights in writing.rglob("*.safetensors"):
+            # safetensors lets the owner alone read its files; the others follow the umask.
+            shutil.copymode(writing / "config.json", weights)
         shutil.rmtree(folder, ignore_errors=True)
         writing.rename(folder)
 
@@ -167,11 +170,13 @@ def _check_directory(text: str) -> None:
 
 
 def load_renderer(path: str) -> ChatRenderer:
-    """Return the renderer of a model that `load_pretrained` takes, where it can without weights."""
-    if find_gguf(path) is not None:
-        return load_pretrained(path, device="cpu").renderer
+    """Return the renderer of a model that `load_pretrained` takes, without its weights."""
+    gguf = find_gguf(path)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        if gguf is not None:
+            tokenizer = load_gguf_tokenizer(gguf)
+        else:
+            tokenizer = AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"cannot load a tokenizer from {path!r}: {reason}") from error

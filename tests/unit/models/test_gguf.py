@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from agentgym_rl.cli.convert import convert_model
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.models import gguf as gguf_files
 from agentgym_rl.models.forward import action_logprobs
-from agentgym_rl.models.loading import load_pretrained
+from agentgym_rl.models.loading import load_pretrained, load_renderer
 from agentgym_rl.types import Sample
 from chat_families import family, small_model
 
 WORDS = "go to the red ball"
 
 
-def write_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """Write a small Llama with SmolLM2's kind of tokenizer; return what was written."""
+EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
+
+
+def write_gguf(
+    file: Path, quality: Mapping[str, str] | None = None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    """Write a small Llama with SmolLM2's kind of tokenizer; return what was written.
+
+    With `quality` the model ties its embeddings, and the file has one copy per name, quantised.
+    """
     gguf = pytest.importorskip("gguf")
     tokenizer = family("smollm2").tokenizer
     model = small_model("llama", vocab_size=len(tokenizer))
@@ -53,7 +65,14 @@ def write_gguf(file: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     writer.add_bos_token_id(tokenizer.bos_token_id)
     writer.add_eos_token_id(tokenizer.eos_token_id)
     writer.add_chat_template(tokenizer.chat_template)
-    for name, weight in gguf_weights(model).items():
+    weights = gguf_weights(model)
+    if quality is not None:
+        del weights[OUTPUT]
+        matrix = weights.pop(EMBEDDINGS).detach().numpy()
+        for name, kind in quality.items():
+            kind = gguf.GGMLQuantizationType[kind]
+            writer.add_tensor(name, gguf.quantize(matrix, kind), raw_dtype=kind)
+    for name, weight in weights.items():
         writer.add_tensor(name, weight.detach().float().contiguous().numpy())
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -110,6 +129,73 @@ def test_a_file_is_the_model_that_was_written_and_saves_as_one(tmp_path: Path):
     policy.save(tmp_path / "saved")
     saved = load_pretrained(tmp_path / "saved", device="cpu")
     assert torch.equal(logprobs(saved.model), logprobs(policy.model))
+
+
+def quantised(weight: torch.Tensor, kind: str) -> torch.Tensor:
+    gguf = pytest.importorskip("gguf")
+    kind = gguf.GGMLQuantizationType[kind]
+    return torch.from_numpy(gguf.dequantize(gguf.quantize(weight.detach().numpy(), kind), kind))
+
+
+@pytest.mark.parametrize(
+    "quality",
+    [
+        {EMBEDDINGS: "Q8_0"},
+        {EMBEDDINGS: "Q4_0", OUTPUT: "Q8_0"},
+        {EMBEDDINGS: "Q8_0", OUTPUT: "Q4_0"},
+        {EMBEDDINGS: "Q8_0", OUTPUT: "Q8_0"},
+    ],
+)
+def test_a_matrix_that_a_file_holds_in_two_qualities_is_one_matrix_in_the_better(
+    tmp_path: Path, quality: dict[str, str]
+):
+    model, _ = write_gguf(tmp_path / "small.gguf", quality)
+    policy = load_pretrained(tmp_path / "small.gguf", device="cpu")
+    matrix = policy.model.get_parameter("model.embed_tokens.weight")
+    assert policy.model.get_parameter("lm_head.weight") is matrix
+    assert policy.model.config.tie_word_embeddings
+    written = model.get_parameter("model.embed_tokens.weight")
+    assert torch.equal(matrix, quantised(written, "Q8_0"))
+    assert matrix.requires_grad
+    policy.save(tmp_path / "saved")
+    with safe_open(tmp_path / "saved" / "model.safetensors", "pt") as file:
+        assert "lm_head.weight" not in file.keys()  # noqa: SIM118 - it is not a dict
+    saved = load_pretrained(tmp_path / "saved", device="cpu")
+    assert saved.model.get_parameter("lm_head.weight") is saved.model.get_input_embeddings().weight
+    assert torch.equal(logprobs(saved.model), logprobs(policy.model))
+
+
+def test_matrices_that_differ_stay_two(tmp_path: Path):
+    model, _ = write_gguf(tmp_path / "small.gguf")
+    policy = load_pretrained(tmp_path / "small.gguf", device="cpu")
+    assert not policy.model.config.tie_word_embeddings
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        assert torch.equal(policy.model.get_parameter(name), model.get_parameter(name))
+
+
+def test_a_renderer_needs_no_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write_gguf(tmp_path / "small.gguf")
+    monkeypatch.setattr(gguf_files, "AutoModelForCausalLM", None)
+    renderer = load_renderer(str(tmp_path / "small.gguf"))
+    assert renderer.prompt(WORDS) == family("smollm2").renderer.prompt(WORDS)
+
+
+def test_convert_counts_a_tied_matrix_once_and_follows_the_umask(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    model, _ = write_gguf(tmp_path / "small.gguf", {EMBEDDINGS: "Q4_0", OUTPUT: "Q8_0"})
+    before = os.umask(0o027)
+    try:
+        convert_model(str(tmp_path / "small.gguf"), tmp_path / "model", dtype="float32")
+    finally:
+        os.umask(before)
+    num_weights = sum(weight.numel() for weight in model.parameters())
+    num_weights -= model.get_parameter("lm_head.weight").numel()
+    assert f" {num_weights:,} weights" in capsys.readouterr().out
+    modes = {
+        file.name: stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "model").iterdir()
+    }
+    assert set(modes.values()) == {0o640}, modes
 
 
 def test_convert_writes_a_directory_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
