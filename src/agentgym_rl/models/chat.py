@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -80,6 +81,7 @@ class ChatRenderer:
         self._before_first, self._after_first = _split_once(first, _OBSERVATION)
         self._close_reply, self._before_next, self._after_next = self._split_turn()
         self.stop_token_ids = self._find_stop_tokens()
+        """What ends a reply: the end of turn first, then whatever else was declared."""
         self._warn_unless_faithful()
 
     def with_tools(self, tools: Sequence[ToolSchema]) -> ChatRenderer:
@@ -96,7 +98,13 @@ class ChatRenderer:
             return self
         if text == self._template(messages) or _OBSERVATION not in text:
             return self
-        return ChatRenderer(self._tokenizer, tools=tools)
+        return ChatRenderer(self._tokenizer, tools=tools).with_stops(self.stop_token_ids)
+
+    def with_stops(self, token_ids: Iterable[int]) -> ChatRenderer:
+        """Return a renderer for replies that these tokens end as well."""
+        renderer = copy(self)
+        renderer.stop_token_ids = list(dict.fromkeys([*self.stop_token_ids, *sorted(token_ids)]))
+        return renderer
 
     @property
     def shows_tools(self) -> bool:

@@ -51,6 +51,9 @@ class Policy:
 
     def __post_init__(self) -> None:
         keep_float32_logits(self.model)
+        # The engine stops at the tokens that the renderer takes off a reply, and at no others.
+        renderer = self.renderer.with_stops(_declared_stops(self.model))
+        object.__setattr__(self, "renderer", renderer)
 
     @property
     def max_context(self) -> int:
@@ -60,9 +63,7 @@ class Policy:
     @property
     def stop_token_ids(self) -> frozenset[int]:
         """Tokens that end a reply: the chat template's, and those that the model declares."""
-        declared = getattr(self.model.generation_config, "eos_token_id", None)  # may be missing
-        ids = declared if isinstance(declared, list) else [declared]
-        return frozenset(self.renderer.stop_token_ids) | {id_ for id_ in ids if id_ is not None}
+        return frozenset(self.renderer.stop_token_ids)
 
     def with_tools(self, tools: Sequence[ToolSchema]) -> Policy:
         """Return the policy with prompts that show tools, if its chat template shows any."""
@@ -94,6 +95,13 @@ class Policy:
             shutil.rmtree(writing, ignore_errors=True)
             self.tokenizer.save_pretrained(writing)
             writing.rename(folder)
+
+
+def _declared_stops(model: PreTrainedModel) -> list[int]:
+    """Return the stop tokens of the model's `generation_config`; Qwen and Llama have several."""
+    declared = getattr(model.generation_config, "eos_token_id", None)  # may be missing
+    ids = declared if isinstance(declared, list) else [declared]
+    return [id_ for id_ in ids if id_ is not None]
 
 
 def _weights_on_host(model: PreTrainedModel) -> dict[str, Tensor]:
