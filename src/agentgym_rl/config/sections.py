@@ -218,7 +218,7 @@ class RolloutConfig(BaseConfig):
     ends the attempt."""
 
     max_seconds: float = Field(default=600.0, gt=0)
-    """Wall-clock limit on one episode, after which it counts as failed."""
+    """Wall-clock limit on one episode, all its starts together, after which it counts as failed."""
 
     max_invalid_actions: int = Field(default=0, ge=0)
     """End an episode after so many invalid actions in a row; 0 never does."""
@@ -227,7 +227,7 @@ class RolloutConfig(BaseConfig):
     """Most episodes under way at once."""
 
     max_attempts: int = Field(default=3, ge=1)
-    """How often an episode is started when the infrastructure fails."""
+    """How often an episode is started when the infrastructure fails, within `max_seconds`."""
 
     min_group_size: int = Field(default=2, ge=1)
     """A group with fewer completed episodes than this is dropped whole."""

@@ -1,7 +1,9 @@
 """One episode: the agent acts, the environment answers, until one of them or a limit ends it.
 
 A failure of the infrastructure is recorded as such and the episode is started anew, with a fresh
-environment and the same sampling noise. It never becomes a reward.
+environment and the same sampling noise, so that it is the episode it would have been. It never
+becomes a reward. All starts share the episode's time: one that has run out of it would, with the
+same noise, only run out of it again.
 """
 
 from __future__ import annotations
@@ -100,12 +102,16 @@ class TextActors:
 
 
 async def run_episode(request: EpisodeRequest, actors: Cast, limits: Limits) -> Episode:
-    """Run one episode to its end; a failed one is started up to `limits.max_attempts` times."""
-    attempt = 0
+    """Run one episode to its end; a failed one is started up to `limits.max_attempts` times.
+
+    Within `limits.max_seconds`, which all starts share (the short pauses in between are on top).
+    """
+    attempt, seconds_left = 0, limits.max_seconds
     while True:
         attempt += 1
         run = _EpisodeRun(request, actors, limits)
-        await run.to_end()
+        await run.to_end(seconds_left)
+        seconds_left = max(0.0, seconds_left - run.seconds)
         episode = run.record(num_attempts=attempt)
         if not episode.is_failed or run.is_final or attempt == limits.max_attempts:
             return episode
@@ -129,10 +135,14 @@ class _EpisodeRun:
         self.is_final = False
         """Whether another start would fail in the same way."""
 
-    async def to_end(self) -> None:
+    @property
+    def seconds(self) -> float:
+        return self._clock.seconds if self._clock is not None else 0.0
+
+    async def to_end(self, max_seconds: float) -> None:
         """Run until the episode has a stop reason; only cancellation and AgentError escape."""
         try:
-            async with running_clock(self._limits.max_seconds) as self._clock:
+            async with running_clock(max_seconds) as self._clock:
                 client = await self._actors.source.open()
                 try:
                     self._desk.connect(client)
@@ -141,7 +151,8 @@ class _EpisodeRun:
                     await client.close()
         except TimeoutError:
             self._failure = StopReason.TIMEOUT
-            self._error = f"no end within {self._limits.max_seconds} s"
+            self._error = f"no end within rollout.max_seconds={self._limits.max_seconds:g}"
+            self.is_final = True
         except EnvError as error:
             self._failure, self._error = StopReason.ENV_ERROR, str(error)
             self.is_final = isinstance(error, PromptTooLongError)
@@ -161,7 +172,7 @@ class _EpisodeRun:
             rounds=tuple(desk.rounds),
             messages=tuple(desk.messages),
             samples=() if failure else desk.samples(),
-            seconds=self._clock.seconds if self._clock is not None else 0.0,
+            seconds=self.seconds,
             num_attempts=num_attempts,
             error=self._error,
             usage=desk.usage,

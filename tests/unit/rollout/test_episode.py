@@ -12,6 +12,7 @@ import pytest
 from agentgym_rl.envs.client.http import HttpEnvSource
 from agentgym_rl.envs.client.local import LocalEnvClient, LocalEnvSource
 from agentgym_rl.errors import EngineError
+from agentgym_rl.rollout.clock import running_clock
 from agentgym_rl.rollout.episode import EpisodeRequest, run_episode
 from agentgym_rl.rollout.limits import Limits
 from agentgym_rl.types import Episode, SegmentKind, StepResult, StopReason, Task
@@ -308,11 +309,28 @@ async def test_an_environment_that_hangs_past_its_deadline_is_an_error():
 
 @pytest.mark.parametrize("script", [["add 1", 60.0, "add 1"], ["add 1", "hang"]])
 async def test_an_episode_past_its_seconds_has_failed(script: Script):
-    episode = await play(ScriptedEngine(script), make_limits(max_seconds=0.15, max_attempts=2))
+    engine = ScriptedEngine(script)
+    episode = await play(engine, make_limits(max_seconds=0.15, max_attempts=3))
     assert is_a_failure(episode, StopReason.TIMEOUT)
-    assert episode.error == "no end within 0.15 s"
-    assert episode.num_attempts == 2
-    assert 0.1 < episode.seconds < 15.0, "each attempt has its own time"
+    assert episode.error == "no end within rollout.max_seconds=0.15"
+    assert 0.1 < episode.seconds < 15.0
+    # Another start has the same noise and would only run out of its time again.
+    assert episode.num_attempts == len(engine.sessions) == 1
+
+
+async def test_all_starts_of_an_episode_share_its_seconds(monkeypatch: pytest.MonkeyPatch):
+    given = list[float]()
+
+    def noting(max_seconds: float):
+        given.append(max_seconds)
+        return running_clock(max_seconds)
+
+    monkeypatch.setattr("agentgym_rl.rollout.episode.running_clock", noting)
+    engine = ScriptedEngine([0.2, EngineError("lost")], [0.1, EngineError("lost")], ["add 3"])
+    episode = await play(engine, make_limits(max_seconds=20.0, max_attempts=3), goal=3)
+    assert (episode.stop_reason, episode.num_attempts) == (StopReason.SUCCESS, 3)
+    assert given[0] == 20.0
+    assert given[1] < 20.0 - 0.19 and given[2] < given[1] - 0.09
 
 
 async def test_a_failure_of_the_engine_is_an_engine_error():
