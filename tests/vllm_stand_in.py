@@ -62,7 +62,8 @@ class StandIn:
 
     def behave(self, **behaviour: object) -> None:
         """`status` {path: [code, body]}, `hang` [path], `die_at` path, `start` "exit" or "slow",
-        `logprob` for every token; at the start, `keep_alive` seconds of an idle connection."""
+        `logprob` for every token, `max_model_len` of contexts; at the start, `keep_alive` seconds
+        of an idle connection."""
         writing = self.folder / "writing"
         writing.write_text(json.dumps(behaviour), "utf-8")
         writing.rename(self.folder / "behaviour.json")
@@ -112,7 +113,8 @@ class _App:
             code, text = behaviour["status"][path]
             return web.json_response(text, status=code)
         if request.path == "/v1/models":
-            cards = [{"id": min(self._names), "max_model_len": MAX_CONTEXT}]
+            longest = behaviour.get("max_model_len", MAX_CONTEXT)
+            cards = [{"id": min(self._names), "max_model_len": longest}]
             return web.json_response({"object": "list", "data": cards})
         if request.path == "/v1/completions":
             return self.complete(body, behaviour)
@@ -126,6 +128,11 @@ class _App:
         if body["model"] not in self._names:
             text = f"The model `{body['model']}` does not exist."
             return web.json_response(_message(text, "NotFoundError", 404), status=404)
+        length, longest = len(body["prompt"]), behaviour.get("max_model_len", MAX_CONTEXT)
+        if length + body["max_tokens"] > longest:
+            text = f"This model's maximum context length is {longest} tokens. However, you "
+            text += f"requested {body['max_tokens']} output tokens and your prompt has {length}."
+            return web.json_response(_message(text, "BadRequestError", 400), status=400)
         first = sum(body["prompt"]) % 100 + 100
         ids = [first + place for place in range(body["max_tokens"])]
         logprob = behaviour.get("logprob", 0.0 if body.get("top_k") == 1 else -1.5)

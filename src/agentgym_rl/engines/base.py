@@ -6,12 +6,29 @@ nothing can be learned from it.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentgym_rl.errors import EngineError
 from agentgym_rl.types import Completion, Message, SamplingParams
+
+_CONTEXT_FULL = re.compile(
+    r"context_length_exceeded|context (?:length|window|size)|maximum context|too many tokens|"
+    r"prompt is too long|max_model_len",
+    re.IGNORECASE,
+)
+"""How servers say that a context is too long; they agree on the status 400 and on little else."""
+
+
+class ContextFullError(EngineError):
+    """The context is longer than the model accepts: a limit of the policy, not a failure."""
+
+
+def says_context_full(status: int, text: str) -> bool:
+    """Return whether a server's error means that the context is too long."""
+    return status in (400, 413, 422) and _CONTEXT_FULL.search(text) is not None
 
 
 class EngineSession(ABC):
@@ -21,7 +38,8 @@ class EngineSession(ABC):
     async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
         """Append `new_ids` to the context, sample a reply, append it too, and return it.
 
-        Raises EngineError when generation fails or passes its deadline; the session is then spent.
+        Raises ContextFullError for a context without room for a reply, EngineError when generation
+        fails or passes its deadline; the session is then spent.
         """
 
     @abstractmethod
@@ -35,6 +53,11 @@ class Engine(ABC):
     @abstractmethod
     def session(self, key: int) -> EngineSession:
         """Return a new session; `key` (64 bits) decides its sampling noise."""
+
+    @property
+    def max_context(self) -> int | None:
+        """The longest context that the engine accepts; None where only the model limits it."""
+        return None
 
     @abstractmethod
     def publish(self, version: int) -> None:
@@ -61,10 +84,6 @@ class TextCompletion:
     num_tokens: int | None = None
     logprobs: tuple[float, ...] = ()
     """Of the reply's tokens, where the engine tells them."""
-
-
-class ContextFullError(EngineError):
-    """The context is longer than the model accepts: a limit of the policy, not a failure."""
 
 
 class TextEngine(ABC):

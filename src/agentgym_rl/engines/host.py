@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Self, TypeVar
 
 from agentgym_rl.config import NativeEngineConfig
-from agentgym_rl.engines.base import Engine, EngineSession
+from agentgym_rl.engines.base import ContextFullError, Engine, EngineSession
 from agentgym_rl.errors import EngineError
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.types import Completion, SamplingParams
@@ -219,9 +219,11 @@ class HostEngine(Engine, Generic[SessionT]):
         self._active = [request for request in self._active if request not in dropped]
 
 
-def context_is_full(length: int, max_context: int) -> EngineError:
+def context_is_full(length: int, max_context: int) -> ContextFullError:
     """Return the error of a context that cannot grow by another token."""
-    return EngineError(f"a context of {length} tokens leaves no room in the model's {max_context}")
+    return ContextFullError(
+        f"a context of {length} tokens leaves no room in the model's {max_context}"
+    )
 
 
 def generation_failed(error: Exception) -> EngineError:

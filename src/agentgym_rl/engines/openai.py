@@ -20,7 +20,12 @@ import aiohttp
 from pydantic import BaseModel, ValidationError
 
 from agentgym_rl.config import OpenAIEngineConfig
-from agentgym_rl.engines.base import ContextFullError, TextCompletion, TextEngine
+from agentgym_rl.engines.base import (
+    ContextFullError,
+    TextCompletion,
+    TextEngine,
+    says_context_full,
+)
 from agentgym_rl.errors import ConfigError, EngineError
 from agentgym_rl.types import Message, SamplingParams
 
@@ -31,12 +36,6 @@ _URL, _KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 _FIRST_PAUSE_S = 0.5
 _MAX_PAUSE_S = 60.0
 _HOPELESS = {401: "the key", 403: "the key", 404: "the address or the model's name"}
-_CONTEXT_FULL = re.compile(
-    r"context_length_exceeded|context (?:length|window|size)|maximum context|too many tokens|"
-    r"prompt is too long|max_model_len",
-    re.IGNORECASE,
-)
-"""How endpoints say that a context is too long; they agree on the status 400 and on little else."""
 _SUBSTITUTES = {"max_tokens": "max_completion_tokens", "logprobs": "", "seed": ""}
 """Parameters that some models do not take, and what takes their place; nothing for most. None of
 them changes what is measured."""
@@ -143,7 +142,7 @@ class OpenAIEngine(TextEngine):
                 f"{message} - check {_HOPELESS[answer.status]} (engine.url, the key in the "
                 f"variable {_KEY}, and the model, {self._model!r})"
             )
-        if answer.status in (400, 413, 422) and _CONTEXT_FULL.search(answer.text()):
+        if says_context_full(answer.status, answer.text()):
             return ContextFullError(message)
         return EngineError(message)
 

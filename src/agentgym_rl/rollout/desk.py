@@ -149,11 +149,11 @@ class EpisodeDesk(ABC):
 
     def _refuse(self, num_tokens: int) -> None:
         """End the attempt for want of room; a task whose first prompt has none is an error."""
-        if not self.messages:
+        if not self.has_replies:
             raise PromptTooLongError(
                 f"the prompt of {self._task.id} has {num_tokens} tokens, which leaves no "
                 f"room for a reply within {self._limits.max_tokens}; raise rollout.max_tokens, or "
-                "use a model with a longer context"
+                "use a model (or a server of it) with a longer context"
             )
         self.stop_reason = self.stop_reason or StopReason.MAX_TOKENS
         raise AttemptOver

@@ -77,6 +77,10 @@ class GatedEngine(Engine):
     def session(self, key: int) -> GatedSession:
         return GatedSession(self._engine.session(key), self._gate)
 
+    @property
+    def max_context(self) -> int | None:
+        return self._engine.max_context
+
     def publish(self, version: int) -> None:
         self._engine.publish(version)
 

@@ -7,9 +7,10 @@ do, each token that the policy samples is in exactly one sample with a loss.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agentgym_rl.agents.desk import Credit, Piece, Reply
-from agentgym_rl.engines.base import Engine, EngineSession
+from agentgym_rl.engines.base import ContextFullError, Engine, EngineSession
 from agentgym_rl.engines.sampling import session_key
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.rollout.clock import episode_time
@@ -32,7 +33,8 @@ class TokenDesk(EpisodeDesk):
         key: int,
         temperature: float,
     ) -> None:
-        super().__init__(task, limits=limits)
+        longest = min(limits.max_tokens, engine.max_context or limits.max_tokens)
+        super().__init__(task, limits=replace(limits, max_tokens=longest))
         self._engine, self._renderer = engine, renderer
         self._key, self._temperature = key, temperature
         self._contexts = list[RolloutHandler]()
@@ -109,10 +111,12 @@ class TokenDesk(EpisodeDesk):
         self._texts = []
         started = episode_time()
         max_tokens = min(self._limits.max_tokens_per_round, room)
-        completion = await self._open_session().generate(
-            [*self._unseen, *new_ids],
-            SamplingParams(self._temperature, max_tokens, stop=stop),
-        )
+        params = SamplingParams(self._temperature, max_tokens, stop=stop)
+        try:
+            completion = await self._open_session().generate([*self._unseen, *new_ids], params)
+        except ContextFullError:
+            self._note_full(len(context))
+            raise
         self._generation_s += episode_time() - started
         self._unseen = []
         reply = Reply(
@@ -134,6 +138,12 @@ class TokenDesk(EpisodeDesk):
     def _context(self) -> RolloutHandler:
         assert self._contexts, "`begin` comes first"
         return self._contexts[-1]
+
+    def _note_full(self, num_tokens: int) -> None:
+        """End the attempt at a limit of the engine's that was not known, and keep to it."""
+        self.close()  # the session is spent
+        self._limits = replace(self._limits, max_tokens=num_tokens)
+        self._refuse(num_tokens)
 
     def _open_session(self) -> EngineSession:
         """Return the session of the present context; each has sampling noise of its own."""

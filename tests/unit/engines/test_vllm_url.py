@@ -11,12 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_rl.config import VllmEngineConfig, parse_config
+from agentgym_rl.agents.agent import Agent
+from agentgym_rl.config import AgentConfig, VllmEngineConfig, parse_config
 from agentgym_rl.engines.create import check_engine
 from agentgym_rl.engines.vllm.engine import VllmEngine
+from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError, EngineError
-from agentgym_rl.types import SamplingParams
+from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
+from agentgym_rl.types import Episode, SamplingParams, StopReason, Task
 from engine_plays import endless_policy
+from fake_engines import make_limits
+from fakes import CountingEnv
 from vllm_stand_in import StandIn
 
 pytestmark = pytest.mark.slow  # every test starts a process or two
@@ -82,7 +87,8 @@ async def test_it_is_given_the_weights_again_when_it_comes_back(stand_in: StandI
             reply = await asked
     assert reply.version == 3
     after = stand_in.calls()[[call["path"] for call in stand_in.calls()].index("start", 1) :]
-    assert [call["path"] for call in after] == ["start", "/collective_rpc", "/v1/completions"]
+    paths = ["start", "/v1/models", "/collective_rpc", "/v1/completions"]
+    assert [call["path"] for call in after] == paths, "its limit may be another"
 
 
 def test_one_that_does_not_let_weights_be_updated_says_how_it_would(
@@ -153,3 +159,38 @@ def test_settings_of_our_own_server_are_not_of_a_users(keys: list[str], words: s
     settings = ["engine.type=vllm", "engine.url=http://a"]
     with pytest.raises(ConfigError, match=words):
         parse_config({}, settings + [f"engine.{key}={values[key]}" for key in keys], source="test")
+
+
+async def play(engine: VllmEngine) -> Episode:
+    policy = endless_policy()
+    async with LocalEnvSource(CountingEnv, timeout_s=30.0) as source:
+        agent = Agent(AgentConfig(format="direct", include_instructions=False), CountingEnv.spec)
+        actors = Actors(source, engine, agent, policy.renderer)
+        limits = make_limits(max_rounds=100, max_tokens_per_round=8, max_tokens=500, max_attempts=3)
+        return await run_episode(
+            EpisodeRequest(Task("counting", "train", 5), 0, ()), actors, limits
+        )
+
+
+async def test_an_episode_that_fills_a_shorter_context_is_truncated_and_has_not_failed(
+    stand_in: StandIn, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    stand_in.behave(max_model_len=150)
+    with served(stand_in) as url, asking(url, tmp_path) as engine:
+        assert engine.max_context == 150
+        assert "accepts contexts of 150 tokens, the model 512" in caplog.text
+        episode = await play(engine)
+    assert (episode.stop_reason, episode.num_attempts) == (StopReason.MAX_TOKENS, 1)
+    assert episode.reward == 0.0 and len(episode.rounds) > 1
+    assert 130 < len(episode.samples[0].token_ids) <= 150
+
+
+async def test_a_limit_that_only_the_servers_answer_tells_truncates_too(
+    stand_in: StandIn, tmp_path: Path
+):
+    with served(stand_in) as url, asking(url, tmp_path) as engine:
+        stand_in.behave(max_model_len=150)  # after it was asked
+        assert engine.max_context == 2048
+        episode = await play(engine)
+    assert (episode.stop_reason, episode.num_attempts) == (StopReason.MAX_TOKENS, 1)
+    assert episode.reward == 0.0 and len(episode.samples[0].token_ids) <= 150

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from agentgym_rl.engines.base import ContextFullError
 from agentgym_rl.envs.client.http import HttpEnvSource
 from agentgym_rl.envs.client.local import LocalEnvClient, LocalEnvSource
 from agentgym_rl.errors import EngineError
@@ -241,6 +242,34 @@ async def test_a_prompt_without_room_for_a_reply_is_an_error_with_the_remedy():
     episode = await play_script("add 1", max_tokens=4)
     assert is_a_failure(episode, StopReason.ENV_ERROR)
     assert "no room for a reply within 4; raise rollout.max_tokens" in (episode.error or "")
+
+
+class ShortEngine(ScriptedEngine):
+    """An engine with a limit of its own on contexts."""
+
+    @property
+    def max_context(self) -> int:
+        return 40
+
+
+async def test_the_engines_own_limit_on_contexts_truncates():
+    episode = await play(ShortEngine(["add 1"]), make_limits(max_attempts=3), goal=5)
+    assert (episode.stop_reason, episode.num_attempts) == (StopReason.MAX_TOKENS, 1)
+    assert len(episode.samples[0].token_ids) <= 40 and episode.reward == 0.0
+
+
+async def test_a_context_that_the_engine_refuses_truncates_and_keeps_what_was_sampled():
+    engine = ScriptedEngine(["add 1", "add 1", ContextFullError("too long")])
+    episode = await play(engine, make_limits(max_attempts=3), goal=5)
+    assert (episode.stop_reason, episode.num_attempts) == (StopReason.MAX_TOKENS, 1)
+    assert len(episode.rounds) == 2 and episode.error is None
+    assert episode.samples[0].num_action_tokens == 2 * len(fake_renderer().reply("add 1"))
+
+
+async def test_a_first_prompt_that_the_engine_refuses_is_an_error_with_the_remedy():
+    episode = await play_script(ContextFullError("too long"), max_attempts=3)
+    assert is_a_failure(episode, StopReason.ENV_ERROR)
+    assert episode.num_attempts == 1 and "longer context" in (episode.error or "")
 
 
 async def test_invalid_actions_in_a_row_end_an_episode():

@@ -23,7 +23,7 @@ from typing import TypeVar
 import torch
 
 from agentgym_rl.config import VllmEngineConfig
-from agentgym_rl.engines.base import Engine, EngineSession
+from agentgym_rl.engines.base import ContextFullError, Engine, EngineSession, says_context_full
 from agentgym_rl.engines.host import context_is_full
 from agentgym_rl.engines.sampling import session_key, signed
 from agentgym_rl.engines.vllm.client import AnswerError, ServerLostError
@@ -138,6 +138,11 @@ class VllmEngine(Engine):
     def server(self) -> Server:
         return self._server
 
+    @property
+    def max_context(self) -> int:
+        """As the server said when it was opened; `--max-model-len` limits it."""
+        return self._server.max_context
+
     def submit(self, session: VllmSession, params: SamplingParams) -> Future[Completion]:
         """Ask for a reply to the session's context."""
         if self._is_closed:
@@ -158,6 +163,7 @@ class VllmEngine(Engine):
         server = self._make_server()
         try:
             await server.open()
+            self._warn_of_short_context(server)
             if self._has_lora and not self._config.url:
                 self._adapter = await self._load_adapter(server)
         except BaseException:
@@ -165,6 +171,16 @@ class VllmEngine(Engine):
             self._store.clear()
             raise
         return server
+
+    def _warn_of_short_context(self, server: Server) -> None:
+        if server.max_context < self._policy.max_context:
+            logger.warning(
+                "the vLLM server accepts contexts of %d tokens, the model %d: an episode that "
+                "needs more ends there (max_tokens). --max-model-len and the server's memory "
+                "decide it",
+                server.max_context,
+                self._policy.max_context,
+            )
 
     def _make_server(self) -> Server:
         if self._config.url:
@@ -209,9 +225,9 @@ class VllmEngine(Engine):
         if room < 1:
             raise context_is_full(length, self._server.max_context)
         if params.max_tokens > room:
-            raise EngineError(
+            raise ContextFullError(
                 f"{params.max_tokens} tokens do not fit behind a context of {length} in the "
-                f"server's {self._server.max_context}; lower rollout.max_tokens"
+                f"server's {self._server.max_context}"
             )
         seed = signed(session_key(session.key, length))
         question = Question(session.context, params, seed, self._stop_ids)
@@ -222,6 +238,8 @@ class VllmEngine(Engine):
         except AnswerError as error:
             if error.status >= 500 and not await client.is_healthy():
                 raise ServerLostError(str(error)) from error
+            if says_context_full(error.status, str(error)):
+                raise ContextFullError(str(error)) from error
             raise
         return read_answer(text, question, version=version)
 

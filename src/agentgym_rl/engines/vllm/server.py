@@ -168,6 +168,7 @@ class UserServer(Server):
             if time.monotonic() > deadline:
                 raise EngineError(f"the vLLM server at {self._config.url} did not come back")
             await asyncio.sleep(_POLL_S)
+        await self._introduce()  # it may have come back with another limit
 
     def stop(self) -> None:
         """It is not ours to end."""
