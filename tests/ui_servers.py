@@ -44,8 +44,8 @@ steps = 3
 class UiClient:
     """Asks a server; a path is that of a route below /api/."""
 
-    def __init__(self, url: str) -> None:
-        self.url = url
+    def __init__(self, url: str, pid: int) -> None:
+        self.url, self.pid = url, pid
         self.session = requests.Session()
 
     def ask(self, path: str, **parameters: object) -> requests.Response:
@@ -62,10 +62,10 @@ class UiClient:
 
 
 @contextmanager
-def ui_process(runs: Path) -> Iterator[UiClient]:
+def ui_process(runs: Path, *options: str) -> Iterator[UiClient]:
     """Run `agentgym ui` over a folder; give a client of it."""
     process = subprocess.Popen(
-        [sys.executable, "-c", _PROGRAM, "ui", str(runs), "--port", "0", "--no-open"],
+        [sys.executable, "-c", _PROGRAM, "ui", str(runs), "--port", "0", "--no-open", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -76,7 +76,7 @@ def ui_process(runs: Path) -> Iterator[UiClient]:
         if " at http" not in line:
             process.terminate()
             raise AssertionError(line + process.communicate()[1])
-        yield UiClient(line.split(" at ")[1].split()[0])
+        yield UiClient(line.split(" at ")[1].split()[0], process.pid)
     finally:
         process.terminate()
         process.wait(30)

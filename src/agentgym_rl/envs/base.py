@@ -54,6 +54,11 @@ class EnvSpec:
     has_answer: bool = False
     """Whether the last action of an episode is an answer, the same in words when it is the same in
     meaning, so that several attempts at a task can be put to a vote."""
+    replay_is_safe: bool = False
+    """Whether stored actions may be played again by somebody who does not know who wrote them.
+    It promises that `reset`, `step`, `details` and `render` only compute: they run nothing that an
+    action says, read no file that a task or an action names, and call no address. The web UI shows
+    the state of a stored episode only where this is true."""
 
 
 class Environment(ABC):

@@ -403,9 +403,12 @@ _SPEC: Mapping[str, FieldTypes] = MappingProxyType(
         "success": (str,),
         "action_tags": (list,),
         "has_answer": (bool,),
+        "replay_is_safe": (bool,),
     }
 )
-_SPEC_DEFAULTS: Mapping[str, object] = MappingProxyType({"action_tags": [], "has_answer": False})
+_SPEC_DEFAULTS: Mapping[str, object] = MappingProxyType(
+    {"action_tags": [], "has_answer": False, "replay_is_safe": False}
+)
 _HEALTH: Mapping[str, FieldTypes] = MappingProxyType(
     {
         "status": (str,),

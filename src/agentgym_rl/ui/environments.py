@@ -1,14 +1,16 @@
 """Environments that the UI may open: the registered ones, ids of adapters, and those it was given.
 
-Run folders and requests name environments, and a name like "module:Class" would import whatever it
-says, so only such classes are taken that whoever started the UI named.
+Requests name environments, and a name like "module:Class" would import whatever it says, so only
+such classes are taken that whoever started the UI named. What run folders name is opened by the
+narrower rules of replay_rules.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 
 from agentgym_rl.envs import registry
@@ -18,6 +20,7 @@ from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.errors import AgentGymError
 from agentgym_rl.types import Task
 from agentgym_rl.ui.answers import ApiError
+from agentgym_rl.ui.replay_rules import name_problem, replayable_class
 
 CALL_TIMEOUT_S = 60.0
 MAX_PICTURE_BYTES = 4_000_000
@@ -32,16 +35,36 @@ class Environments:
 
     async def describe(self) -> list[dict[str, object]]:
         """Return every environment by name, with what keeps it from running here."""
-        names = [*registry.names(), *self._extra]
-        return [await asyncio.to_thread(_description, name) for name in names]
+        return [await asyncio.to_thread(_description, name) for name in self._listed]
 
-    def source(self, name: str, options: Mapping[str, object] | None = None) -> LocalEnvSource:
-        """Return where episodes of an environment come from; imports it, so on a thread."""
+    def source(self, name: str) -> LocalEnvSource:
+        """Return where episodes to play come from; imports the environment, so on a thread."""
         self.check(name)
-        try:
-            return LocalEnvSource(name, options=options or {}, timeout_s=CALL_TIMEOUT_S)
-        except (AgentGymError, ValueError) as error:
-            raise ApiError(409, str(error)) from error
+        return _source(name, {})
+
+    def replay_source(self, name: str, options: Mapping[str, object]) -> LocalEnvSource:
+        """Return what plays stored episodes again, under the options of their run; on a thread."""
+        replayable_class(name, options, self._extra)
+        return _source(name, options)
+
+    def replay_problem(self, name: str) -> str | None:
+        """Return why the state of an environment's episodes is not shown; imports nothing."""
+        return name_problem(name, self._extra)
+
+    def tasks(self, name: str, split: str) -> Sequence[Task]:
+        """Return the tasks of a listed environment, whose data must be there (see `prepare`)."""
+        self._check_listed(name)
+        with _refusing():
+            if not env_class(name).is_prepared():
+                raise ApiError(409, f"the data of {name!r} are not made yet: make them first")
+            return tasks_of(name, split)
+
+    def prepare(self, name: str) -> None:
+        """Make the data of an environment, which may take minutes; on a thread."""
+        self._check_listed(name)
+        with _refusing():
+            cls = env_class(name)
+            cls.tasks(cls.spec.splits[0])
 
     def check(self, name: str) -> None:
         """Refuse a name that would import something nobody allowed."""
@@ -54,18 +77,32 @@ class Environments:
                 "with --env module:Class to allow it",
             )
 
-    def has_pictures(self, name: str) -> bool:
-        """Return whether an environment draws its states; False where it cannot be opened."""
-        try:
-            self.check(name)
-            return env_class(name).render is not Environment.render
-        except (ApiError, AgentGymError, ValueError):
-            return False
+    def _check_listed(self, name: str) -> None:
+        if name not in self._listed:
+            raise ApiError(409, f"environment {name!r} is not among those that the UI lists")
+
+    @property
+    def _listed(self) -> tuple[str, ...]:
+        return (*registry.names(), *self._extra)
 
 
 @cache
 def env_class(name: str) -> type[Environment]:
     return registry.env_class(name)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Turn what keeps an environment from running into a refusal."""
+    try:
+        yield
+    except (AgentGymError, ValueError) as error:
+        raise ApiError(409, str(error)) from error
+
+
+def _source(name: str, options: Mapping[str, object]) -> LocalEnvSource:
+    with _refusing():
+        return LocalEnvSource(name, options=options, timeout_s=CALL_TIMEOUT_S)
 
 
 @cache
@@ -92,7 +129,7 @@ async def state_of(client: EnvClient) -> dict[str, object]:
 
 def _description(name: str) -> dict[str, object]:
     try:
-        spec = env_class(name).spec
+        spec, is_prepared = env_class(name).spec, env_class(name).is_prepared()
     except (AgentGymError, ValueError) as error:
         return {"name": name, "splits": [], "description": "", "problem": str(error)}
     return {
@@ -102,5 +139,6 @@ def _description(name: str) -> dict[str, object]:
         "categories": list(spec.categories),
         "max_rounds": spec.max_rounds,
         "success": spec.success,
+        "is_prepared": is_prepared,
         "problem": None,
     }

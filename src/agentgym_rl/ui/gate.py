@@ -1,8 +1,10 @@
 """What every request to the UI passes first: who asks, and with what headers answers leave.
 
 The server listens on this machine, and any page in a browser here can send it requests. So it
-answers to its own pages alone: a foreign `Origin` is refused, and so is a `Host` that is a name
-(of somebody else's domain, made to point here) instead of an address.
+answers only its own pages: a foreign `Origin` is refused, and so is a `Host` that is a name (of
+somebody else's domain, made to point here) instead of an address. A link on another site may lead
+to the page, never into its API, and what does more than read is asked for with JSON, which another
+site cannot send unasked.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class Gate:
             await send(message)
 
         headers = dict(scope["headers"])
-        reason = self._reason_against(headers)
+        reason = self._reason_against(headers, scope["method"], scope["path"])
         if reason:
             await refusal(403, reason)(scope, receive, guarded)
             return
@@ -73,17 +75,26 @@ class Gate:
             return
         await self._app(scope, receive, guarded)
 
-    def _reason_against(self, headers: dict[bytes, bytes]) -> str:
+    def _reason_against(self, headers: dict[bytes, bytes], method: str, path: str) -> str:
         host = headers.get(b"host", b"").decode("latin-1")
         if not self._is_own(_without_port(host)):
             return f"the UI is not at {host!r}: use its address, such as http://127.0.0.1:PORT"
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").rpartition("//")[2] != host:
             return "pages of other origins are refused"
-        if headers.get(b"sec-fetch-site") == b"cross-site" and (
-            headers.get(b"sec-fetch-mode") != b"navigate"
-        ):
-            return "pages of other sites are refused"
+        is_reading = method in ("GET", "HEAD")
+        # "same-site" is another port of this machine: somebody else's page as well. Browsers that
+        # do not send the header send `Origin` with whatever is no GET.
+        if headers.get(b"sec-fetch-site", b"same-origin") not in (b"same-origin", b"none"):
+            is_link = (
+                headers.get(b"sec-fetch-mode") == b"navigate"
+                and headers.get(b"sec-fetch-dest") == b"document"
+            )
+            if not (is_reading and is_link and not path.startswith("/api")):
+                return "pages of other sites are refused"
+        kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+        if not is_reading and kind != b"application/json":
+            return "send application/json: what does more than read takes nothing else"
         return ""
 
     def _is_own(self, name: str) -> bool:

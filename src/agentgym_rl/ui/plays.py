@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agentgym_rl.envs.base import EnvSpec
@@ -70,14 +69,12 @@ class Plays:
         self._environments = environments
         self._open: dict[str, Play] = {}
 
-    async def begin(
-        self, env: str, split: str, task_index: int, options: Mapping[str, object]
-    ) -> dict[str, object]:
+    async def begin(self, env: str, split: str, task_index: int) -> dict[str, object]:
         """Begin an episode; return its first state and its name."""
         await self.reap()
         if len(self._open) >= MAX_PLAYS:
             raise ApiError(409, f"{MAX_PLAYS} plays are open already: close one")
-        source = await asyncio.to_thread(self._environments.source, env, options)
+        source = await asyncio.to_thread(self._environments.source, env)
         spec = await source.spec()
         try:
             tasks = await asyncio.to_thread(tasks_of, env, split)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from agentgym_rl.ui.answers import ApiError
@@ -19,9 +18,6 @@ from agentgym_rl.ui.token_texts import TokenTexts, bare_ids, texts_of, tokenizer
 _MAX_INDEXES = 8
 """Of runs whose episodes were asked for; the one asked for longest ago is forgotten."""
 
-_IMPORT_S = 0.2
-"""How long an answer waits for an environment to be imported."""
-
 
 class RunReader:
     """Reads runs. Thread-safe; each method is one request."""
@@ -32,8 +28,6 @@ class RunReader:
         self.overview = Overview(self.catalog)
         self._tokenizers = TokenTexts()
         self._lock = threading.Lock()
-        self._pictures: dict[str, Future[bool]] = {}
-        self._importer = ThreadPoolExecutor(1, thread_name_prefix="import")
         self._indexes: OrderedDict[str, EpisodeIndex] = OrderedDict()
 
     def index(self, run: str) -> EpisodeIndex:
@@ -67,17 +61,8 @@ class RunReader:
         """Return an episode with its rounds."""
         with reading(episode):
             found = {"episode": episode} | view(self.record(run, episode))
-        return found | {"has_pictures": self._has_pictures(str(found.get("env")))}
-
-    def _has_pictures(self, env: str) -> bool | None:
-        """Whether the environment draws states; None while a thread is still importing it."""
-        with self._lock:
-            if env not in self._pictures:
-                self._pictures[env] = self._importer.submit(self._environments.has_pictures, env)
-        try:
-            return self._pictures[env].result(timeout=_IMPORT_S)
-        except TimeoutError:
-            return None
+        problem = self._environments.replay_problem(str(found.get("env")))
+        return found | {"replay_problem": problem}
 
     def tokens(self, run: str, episode: str, sample: int) -> dict[str, object]:
         """Return the tokens of one sample, with their texts where the run has its tokenizer."""

@@ -1,8 +1,9 @@
 """States of stored episodes: the environment plays the stored actions again.
 
-Environments are deterministic, so the state after N rounds is what the agent stood in. A replay is
-kept between requests and goes on from where it is, so stepping through an episode costs one step
-a round; what was shown once is remembered, so stepping back costs nothing.
+Which episodes may be played again is in replay_rules.py. Environments are deterministic, so the
+state after N rounds is what the agent stood in. A replay is kept between requests and goes on from
+where it is, so stepping through an episode costs one step a round; what was shown once is
+remembered, so stepping back costs nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from agentgym_rl.errors import AgentGymError
 from agentgym_rl.types import Task
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.environments import Environments, state_of
+from agentgym_rl.ui.replay_rules import check_actions
 
 _MAX_REPLAYS = 4
 _MAX_REMEMBERED = 256
@@ -140,5 +142,7 @@ class Replays:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ApiError(409, f"the episode does not name its task: {error}") from None
-        source = await asyncio.to_thread(self._environments.source, task.env, options)
-        return Replay(source, task, record.get("rounds") or [])
+        rounds = record.get("rounds") or []
+        check_actions(rounds)
+        source = await asyncio.to_thread(self._environments.replay_source, task.env, options)
+        return Replay(source, task, rounds)

@@ -9,9 +9,8 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
-from agentgym_rl.errors import AgentGymError
 from agentgym_rl.ui.answers import ApiError, answer
-from agentgym_rl.ui.environments import Environments, tasks_of
+from agentgym_rl.ui.environments import Environments
 from agentgym_rl.ui.models import Models
 from agentgym_rl.ui.plays import Plays, shown
 from agentgym_rl.ui.reader import RunReader
@@ -27,13 +26,26 @@ class _Body(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class StateBody(_Body):
+    """Which state of which stored episode."""
+
+    run: str = Field(max_length=1000)
+    episode: str = Field(max_length=1000)
+    round: int = Field(ge=0, lt=2**31)
+
+
+class PrepareBody(_Body):
+    """Whose data to make."""
+
+    env: str = Field(max_length=300)
+
+
 class BeginBody(_Body):
     """Which task to play."""
 
     env: str = Field(max_length=300)
     split: str = Field("test", max_length=300)
     task_index: int = Field(ge=-(2**63), lt=2**63)
-    options: dict[str, object] = Field(default_factory=dict)
 
 
 class StepBody(_Body):
@@ -92,12 +104,14 @@ def play_routes(reader: RunReader, playground: Playground) -> APIRouter:
 
 
 def _add_reading(router: APIRouter, reader: RunReader, playground: Playground) -> None:
-    @router.get("/state")
-    async def state(run: Name, episode: Name, round: Place = 0) -> Response:
-        record = await asyncio.to_thread(reader.record, run, episode)
-        options = reader.catalog.config(run).get("env", "options")
+    # It runs an environment, so it is no GET: only what a person does on our page leads here.
+    @router.post("/state")
+    async def state(body: StateBody) -> Response:
+        record = await asyncio.to_thread(reader.record, body.run, body.episode)
+        options = reader.catalog.config(body.run).get("env", "options")
         table = options if isinstance(options, dict) else {}
-        return answer(await playground.replays.state((run, episode), record, table, round))
+        key = (body.run, body.episode)
+        return answer(await playground.replays.state(key, record, table, body.round))
 
     @router.get("/envs")
     async def envs() -> Response:
@@ -105,16 +119,17 @@ def _add_reading(router: APIRouter, reader: RunReader, playground: Playground) -
 
     @router.get("/tasks")
     def tasks(env: Name, split: Name = "test", limit: Place = 50, offset: Place = 0) -> Response:
-        playground.environments.check(env)
-        try:
-            found = tasks_of(env, split)
-        except (AgentGymError, ValueError) as error:
-            raise ApiError(409, str(error)) from error
+        found = playground.environments.tasks(env, split)
         page = [
             {"index": task.index, "category": task.category, "level": task.level}
             for task in found[offset : offset + min(limit, 1000)]
         ]
         return answer({"total": len(found), "tasks": page})
+
+    @router.post("/prepare")
+    def prepare(body: PrepareBody) -> Response:
+        playground.environments.prepare(body.env)
+        return answer({"env": body.env})
 
     @router.get("/models")
     def models() -> Response:
@@ -126,7 +141,7 @@ def _add_playing(router: APIRouter, playground: Playground) -> None:
 
     @router.post("/play")
     async def begin(body: BeginBody) -> Response:
-        return answer(await plays.begin(body.env, body.split, body.task_index, body.options))
+        return answer(await plays.begin(body.env, body.split, body.task_index))
 
     @router.post("/play/step")
     async def step(body: StepBody) -> Response:

@@ -12,15 +12,17 @@ from agentgym_rl.envs.laws import spec_problems
 from fakes import fake_spec
 
 
-def test_tags_and_answers_travel():
-    spec = fake_spec("search", action_tags=("search", "answer"), has_answer=True)
+def test_tags_answers_and_safe_replay_travel():
+    spec = fake_spec(
+        "search", action_tags=("search", "answer"), has_answer=True, replay_is_safe=True
+    )
     assert protocol.decode_spec(protocol.load(protocol.encode(spec))) == spec
 
 
 def test_a_server_that_does_not_know_of_them_has_none():
     spec = fake_spec("counting")
     fields = json.loads(json.dumps(asdict(spec)))
-    del fields["action_tags"], fields["has_answer"]
+    del fields["action_tags"], fields["has_answer"], fields["replay_is_safe"]
     assert protocol.decode_spec(fields) == spec
 
 

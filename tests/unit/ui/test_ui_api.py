@@ -170,6 +170,10 @@ def test_other_pages_are_refused(ui: UiClient):
     assert status(Origin="http://evil.example") == 403
     assert status(Host=f"evil.example:{port}") == 403
     assert status(Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="no-cors") == 403
+    assert status(Sec_Fetch_Site="same-site", Sec_Fetch_Mode="cors") == 403
+    link = {"Sec_Fetch_Mode": "navigate", "Sec_Fetch_Dest": "document"}
+    assert status(Sec_Fetch_Site="cross-site", **link) == 403  # a link leads to the page alone
+    assert status(Sec_Fetch_Site="none", **link) == 200
     assert status(Origin=ui.url) == 200
     assert status(Host=f"localhost:{port}") == 200
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+import requests
 
 from agentgym_rl.config import ModelConfig
 from agentgym_rl.envs import registry
@@ -13,7 +14,6 @@ from agentgym_rl.models.loading import Policy, load_policy
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.types import Episode, Round, Task
 from ui_servers import UiClient, episode, make_run, ui_process
-from waiting import ask_until
 
 ENV = "babyai"
 CONFIG = """
@@ -70,8 +70,14 @@ def ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiClient]:
         yield client
 
 
+def ask_state(ui: UiClient, row: int, number: int) -> requests.Response:
+    return ui.post("state", run="run", episode=f"train-000001:{row}", round=number)
+
+
 def state(ui: UiClient, row: int, number: int) -> dict[str, object]:
-    return ui.get("state", run="run", episode=f"train-000001:{row}", round=number)
+    response = ask_state(ui, row, number)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 def test_the_state_after_each_round_is_what_the_agent_saw(ui: UiClient):
@@ -94,26 +100,18 @@ def test_a_replay_that_differs_from_the_record_says_so(ui: UiClient):
 
 def test_what_cannot_be_played_again_is_told(ui: UiClient):
     def refusal(row: int, number: int = 0) -> tuple[int, str]:
-        response = ui.ask("state", run="run", episode=f"train-000001:{row}", round=number)
+        response = ask_state(ui, row, number)
         return response.status_code, response.json()["error"]["message"]
 
     assert refusal(0, 9) == (404, "the episode has 4 rounds, not 9")
     status, message = refusal(2)
-    assert status == 409 and "not registered" in message and "--env" in message
+    assert status == 409 and "cannot be recomputed" in message and "--env" in message
 
 
-def has_pictures(ui: UiClient, row: int) -> object:
-    found = ask_until(  # it is None as long as the environment is being imported
-        lambda: ui.get("episode", run="run", episode=f"train-000001:{row}"),
-        lambda found: found["has_pictures"] is not None,
-    )
-    return found["has_pictures"]
-
-
-def test_episodes_tell_whether_there_are_pictures(ui: UiClient):
-    state(ui, 0, 0)  # the environment is imported now
-    assert has_pictures(ui, 0) is True
-    assert has_pictures(ui, 2) is False
+def test_an_episode_tells_whether_its_state_can_be_recomputed(ui: UiClient):
+    assert ui.get("episode", run="run", episode="train-000001:0")["replay_problem"] is None
+    foreign = ui.get("episode", run="run", episode="train-000001:2")["replay_problem"]
+    assert "'my.module:Env'" in foreign and "built-in" in foreign
 
 
 def test_environments_and_tasks_are_listed(ui: UiClient):
@@ -140,9 +138,9 @@ def test_plays_are_limited_and_refuse_nonsense(ui: UiClient):
     assert ui.post("play", env=ENV, split="test", task_index=10**9).status_code == 404
     assert ui.post("play", env="os:system", split="test", task_index=0).status_code == 409
     assert ui.post("play", env=ENV).status_code == 400
-    options = {"no_such_option": 1}
-    response = ui.post("play", env=ENV, split="test", task_index=0, options=options)
-    assert response.status_code == 409 and "no_such_option" in response.text
+    options = {"corpus": "/etc/passwd"}
+    response = ui.post("play", env="searchqa", split="test", task_index=0, options=options)
+    assert response.status_code == 400 and "options" in response.text
     answers = [ui.post("play", env=ENV, split="test", task_index=0) for _ in range(17)]
     assert [answer.status_code for answer in answers].count(200) == 16
     for answer in answers[:16]:

@@ -65,6 +65,7 @@ class BabyAI(Environment):
         # For the mazes of several rooms; the paper's horizon is 20, enough for the other levels.
         max_rounds=60,
         success="the simulator confirms that the mission is fulfilled",
+        replay_is_safe=True,
     )
 
     shares_thread: ClassVar[bool] = True

@@ -82,6 +82,7 @@ class SciWorld(Environment):
         # than 50; the paper trains with 20 and 30.
         max_rounds=400,
         success="the simulator's score is 100",
+        replay_is_safe=True,
     )
 
     shares_thread: ClassVar[bool] = True

@@ -61,6 +61,7 @@ def make_spec(options: SearchOptions) -> EnvSpec:
         success="the answer equals an accepted one after normalisation (exact match)",
         action_tags=tools,
         has_answer=True,
+        replay_is_safe=options.only_computes,
     )
 
 

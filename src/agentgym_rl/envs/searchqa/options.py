@@ -75,6 +75,12 @@ class SearchOptions:
         if self.data != EMBEDDED:
             self._check_data_sets()
 
+    @property
+    def only_computes(self) -> bool:
+        """Whether an episode runs no code of the agent's, and asks only what is built in."""
+        is_built_in = self.data == EMBEDDED and not (self.index or self.corpus or self.url)
+        return is_built_in and self.retriever == "bm25" and not self.python
+
     def _check_shares(self) -> None:
         for name in ("format_reward", "gold_reward"):
             share = getattr(self, name)  # one rule for all

@@ -51,6 +51,7 @@ class TextCraft(CraftingEnvironment):
         categories=("depth 1", "depth 2", "depth 3", "depth 4"),
         max_rounds=30,
         success="the goal item is crafted",
+        replay_is_safe=True,
     )
 
     examples: ClassVar[Examples] = MINECRAFT_EXAMPLES

@@ -55,6 +55,7 @@ class GeneratedTextCraft(CraftingEnvironment):
         categories=tuple(f"depth {depth}" for depth in range(1, MAX_DEPTH + 1)),
         max_rounds=30,
         success="the goal item is crafted",
+        replay_is_safe=True,
     )
 
     examples: ClassVar[Examples] = Examples(

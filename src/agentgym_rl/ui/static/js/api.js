@@ -52,12 +52,21 @@ async function request(address, options) {
 const KEPT_ANSWERS = 64;
 const answers = new Map();
 
-/** GET what does not change once it is written (an episode, its states), remembering the latest. */
+/** GET what does not change once it is written (an episode), remembering the latest. */
 export function getOnce(path, params) {
+  return once(path, params, get);
+}
+
+/** POST what is always answered the same (a state of an episode), remembering the latest. */
+export function postOnce(path, params) {
+  return once(path, params, post);
+}
+
+function once(path, params, ask) {
   const key = `${path}?${new URLSearchParams(params)}`;
   const known = answers.get(key);
   if (known) return known;
-  const answer = get(path, params);
+  const answer = ask(path, params);
   answers.set(key, answer);
   answer.catch(() => answers.delete(key));
   if (answers.size > KEPT_ANSWERS) answers.delete(answers.keys().next().value);

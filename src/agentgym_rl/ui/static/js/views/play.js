@@ -54,7 +54,7 @@ class PlayView {
       this.tasksError = this.env.problem ? { message: this.env.problem } : null;
       this.drawSetup();
       try {
-        if (!this.env.problem) this.tasks = await get("tasks", { env: this.env.name, split: this.split, limit: 500 }, { signal: this.context.signal });
+        if (!this.env.problem && this.env.is_prepared) this.tasks = await get("tasks", { env: this.env.name, split: this.split, limit: 500 }, { signal: this.context.signal });
       } catch (error) {
         if (error.name === "AbortError") return;
         this.tasksError = error;
@@ -79,9 +79,27 @@ class PlayView {
       field("Split", select("Split", this.splits, this.split, (split) => this.context.set({ split, task: "" }))),
       field(this.tasks ? `Task (${number(this.tasks.total)})` : "Task", select("Task", this.tasks ? options : [["", "…"]], this.task, (task) => this.context.set({ task }), { className: "play-task" })),
       h("button", { type: "button", class: "button", disabled: !tasks.length, onclick: () => this.random() }, "Any task"),
+      this.env.is_prepared === false ? h("button", { type: "button", class: "button", disabled: this.isPreparing, onclick: () => this.prepare() }, this.isPreparing ? "Making its data…" : "Make its data") : null,
       h("button", { type: "submit", class: "button primary", disabled: !this.tasks, title: "Start the task (Enter)" }, icon("play", 13), this.play ? "Start again" : "Start"),
       this.tasksError ? h("span", { class: "play-problem text" }, this.tasksError.message) : h("span", { class: "muted clip grow" }, this.env.description ?? this.env.summary ?? ""));
     if (hadFocus) this.setup.querySelector(`[aria-label="${CSS.escape(hadFocus)}"]`)?.focus();
+  }
+
+  /** Make the data of the environment, which takes a while, so nobody's but the user's to ask for. */
+  async prepare() {
+    const { env } = this;
+    this.isPreparing = true;
+    this.drawSetup();
+    try {
+      await post("prepare", { env: env.name }, { signal: this.context.signal });
+      env.is_prepared = true;
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      env.problem = error.message;
+    }
+    this.isPreparing = false;
+    this.tasksKey = null;
+    this.choose();
   }
 
   drawIdle() {
@@ -107,7 +125,7 @@ class PlayView {
     const name = Symbol("start");
     this.starting = name;
     try {
-      const answer = await post("play", { env: env.name, split, task_index: task, options: {} }, { signal: this.context.signal });
+      const answer = await post("play", { env: env.name, split, task_index: task }, { signal: this.context.signal });
       if (this.starting !== name) return;
       this.play = answer.play;
       this.round = 0;

@@ -1,14 +1,17 @@
 // Trajectory replay: the conversation round by round, with the environment's own state beside it.
 
-import { getOnce } from "../api.js";
+import { getOnce, postOnce } from "../api.js";
 import { details, empty, iconButton, present, problemLine, select, stackedBar } from "../components.js";
-import { conversation } from "../conversation.js";
+import { conversation, part } from "../conversation.js";
 import { fill, h, icon, setText } from "../dom.js";
 import { episodeHead } from "../episode_head.js";
 import { duration, signed } from "../format.js";
 import { neighbour } from "../neighbours.js";
 import { go, integerOf, leave } from "../route.js";
 import { seriesColor } from "../theme.js";
+
+/** Episodes whose actions somebody asked to have played again; their other rounds follow unasked. */
+const recomputed = new Set();
 
 const ROUND_MS = 1200;
 const SPEEDS = [["0.5", "½×"], ["1", "1×"], ["2", "2×"], ["4", "4×"]];
@@ -33,10 +36,11 @@ class ReplayView {
     this.cards = [...this.talk.querySelectorAll("[data-position]")];
     this.stateTitle = h("h2", {});
     this.state = h("div", { class: "state-body" });
+    this.stored = h("div", { class: "state-stored" });
     this.timing = h("div", { class: "state-timing" });
     return [this.controls(), h("div", { class: "replay-panes" }, this.talk,
       h("aside", { class: "state-pane panel", "aria-label": "State of the environment" },
-        h("div", { class: "panel-head" }, this.stateTitle, h("span", { class: "grow" }), this.rewardText = h("span", { class: "muted number" })), this.timing, this.state))];
+        h("div", { class: "panel-head" }, this.stateTitle, h("span", { class: "grow" }), this.rewardText = h("span", { class: "muted number" })), this.timing, this.state, this.stored))];
   }
 
   controls() {
@@ -138,10 +142,37 @@ class ReplayView {
     setText(this.rewardText, position ? `reward ${signed(round.reward)} · so far ${signed(earned)}` : "");
     const parts = Object.entries(round?.seconds ?? {}).map(([name, value], index) => ({ name, value: value ?? 0, color: seriesColor(index) }));
     fill(this.timing, stackedBar("Time of this round", parts, duration));
+    fill(this.stored, round ? part("observation", round.observation) : null);
+    if (this.isRecomputed) this.recompute(position);
+    else fill(this.state, this.offer());
+  }
+
+  get isRecomputed() {
+    return recomputed.has(`${this.params.run}|${this.params.episode}`);
+  }
+
+  /** The way to the environment's own state, which takes running the environment: nobody's but the user's to ask for. */
+  offer() {
+    const { replay_problem: problem } = this.episode;
+    if (problem) return h("p", { class: "state-offer muted text" }, problem);
+    return h("div", { class: "state-offer" },
+      h("button", { type: "button", class: "button", onclick: () => this.consent() }, icon("eye", 14), "Show the environment's state"),
+      h("p", { class: "muted" }, "Plays the stored actions again, here and in the other rounds of this episode."));
+  }
+
+  consent() {
+    if (!this.episode || this.episode.replay_problem) return;
+    recomputed.add(`${this.params.run}|${this.params.episode}`);
+    fill(this.state);
+    this.recompute(this.position);
+  }
+
+  recompute(position) {
     const { run, episode } = this.params;
-    const load = (at) => getOnce("state", { run, episode, round: at });
-    present(this.state, () => load(position), (answer) => stateOf(answer), { signal: this.context.signal, label: "Playing the actions again" })
-      .then(() => position === this.position && position < this.last && load(position + 1).catch(() => null));
+    const load = () => postOnce("state", { run, episode, round: position });
+    // What is stored of the round stands below; only a start has no other text.
+    const show = (answer) => stateOf(position ? { ...answer, observation: null } : answer, { isAlone: !position });
+    present(this.state, load, show, { signal: this.context.signal, label: "Playing the actions again" });
   }
 
   open(change) {
@@ -151,14 +182,14 @@ class ReplayView {
 }
 
 /** The environment's picture, its state as values, and the observation as it was given. */
-export function stateOf(answer) {
+export function stateOf(answer, { isAlone = true } = {}) {
   const hasDetails = answer.details && Object.keys(answer.details).length;
   return [
     problemLine(answer),
     answer.picture ? h("img", { class: "state-picture", src: answer.picture, alt: "Picture of the environment" }) : null,
     hasDetails ? h("div", { class: "state-details" }, details(answer.details)) : null,
     answer.observation ? h("div", { class: "part kind-observation" }, h("span", { class: "part-label" }, "observation"), h("div", { class: "part-text text" }, answer.observation)) : null,
-    !answer.picture && !hasDetails && !answer.observation ? empty("Nothing to see", "The environment shows no state here.") : null,
+    isAlone && !answer.picture && !hasDetails && !answer.observation ? empty("Nothing to see", "The environment shows no state here.") : null,
   ];
 }
 
@@ -189,6 +220,7 @@ export default {
         { keys: "End", label: "To the end", run: () => view.go(view.last) },
         { keys: "]", label: "Next episode of the list", run: () => view.open(1) },
         { keys: "[", label: "Previous episode of the list", run: () => view.open(-1) },
+        { keys: "s", label: "Show the environment's state", run: () => view.consent() },
         { keys: "v", label: "Token view", run: () => go("tokens", { run: context.params.run, episode: context.params.episode }) },
         { keys: "c", label: "Compare the group", run: () => view.episode && go("group", { run: context.params.run, phase: view.episode.phase, step: view.episode.step, group: view.episode.group }) },
         { keys: "Escape", label: "Back to the list", run: () => leave("episodes", { run: context.params.run }) },
