@@ -195,6 +195,11 @@ class _Experiment:
                 f"eval/{report.env}/success_rate": report.overall.success_rate,
                 f"eval/{report.env}/reward_mean": report.overall.reward_mean,
                 f"eval/{report.env}/rounds_mean": report.overall.rounds_mean,
+                **{f"eval/{report.env}/env/{k}": item.mean for k, item in report.metrics.items()},
+                **{
+                    f"eval/{report.env}/reward/{k}": item.mean
+                    for k, item in report.reward_parts.items()
+                },
             }
 
         return evaluate

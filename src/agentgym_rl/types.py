@@ -256,6 +256,10 @@ class Round:
     """Seconds that the policy took to reply, in this round's plans and summaries too."""
     environment_s: float | None = field(default=None, compare=False)
     """Seconds that the environment took; the first round of an attempt has its reset's."""
+    metrics: Mapping[str, float] = NOTHING
+    """What the environment reported of its own."""
+    reward_parts: Mapping[str, float] = NOTHING
+    """What the reward is made of, before `reward.weights`; empty where it is in one part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +309,28 @@ class Episode:
     @property
     def num_invalid_actions(self) -> int:
         return sum(not round_.valid_action for round_ in self.rounds)
+
+    @property
+    def last_attempt(self) -> tuple[Round, ...]:
+        """The rounds of the attempt that counts."""
+        last = self.rounds[-1].attempt if self.rounds else 0
+        return tuple(round_ for round_ in self.rounds if round_.attempt == last)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The environment's own numbers: of each name, what the last attempt reported last."""
+        return {
+            name: value for round_ in self.last_attempt for name, value in round_.metrics.items()
+        }
+
+    @property
+    def reward_parts(self) -> dict[str, float]:
+        """The sum of each part of the reward over the last attempt, before `reward.weights`."""
+        sums: dict[str, float] = {}
+        for round_ in self.last_attempt:
+            for name, value in round_.reward_parts.items():
+                sums[name] = sums.get(name, 0.0) + value
+        return sums
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from agentgym_rl.config import RunConfig
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.evaluation.attempts import score_attempts, score_reflection
+from agentgym_rl.evaluation.own_figures import metric_figures, reward_part_figures
 from agentgym_rl.evaluation.report import EvalReport, score_groups
 from agentgym_rl.rollout.collect import EpisodeName, collect
 from agentgym_rl.rollout.episode import Cast
@@ -112,6 +113,8 @@ class Evaluator:
             reflection=score_reflection(groups, tries=num_tries) if num_tries > 1 else None,
             model=self._model,
             success=self._spec.success,
+            metrics=metric_figures(groups),
+            reward_parts=reward_part_figures(groups),
         )
 
 

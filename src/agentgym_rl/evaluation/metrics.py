@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 _NUM_DRAWS = 1000
 
@@ -51,6 +52,23 @@ def bootstrap_interval(
     mean = float(totals.sum() / weights.sum())
     if mean in (0.0, 1.0):
         return wilson_interval(round(mean * len(totals)), len(totals))
+    return _percentiles(totals, weights, mean)
+
+
+def mean_interval(sums: Sequence[float], counts: Sequence[float]) -> tuple[float, float] | None:
+    """Return the 95% interval of sum(sums) / sum(counts) of any numbers, by drawing tasks anew.
+
+    None with fewer than two tasks, which tell nothing of others.
+    """
+    if len(sums) < 2:
+        return None
+    totals, weights = np.asarray(sums, dtype=np.float64), np.asarray(counts, dtype=np.float64)
+    return _percentiles(totals, weights, float(totals.sum() / weights.sum()))
+
+
+def _percentiles(
+    totals: npt.NDArray[np.float64], weights: npt.NDArray[np.float64], mean: float
+) -> tuple[float, float]:
     draws = np.random.default_rng(0).integers(len(totals), size=(_NUM_DRAWS, len(totals)))
     means = totals[draws].sum(axis=1) / weights[draws].sum(axis=1)
     low, high = np.percentile(means, [2.5, 97.5])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,6 +16,7 @@ from agentgym_rl.evaluation.attempts import (
     reflection_markdown,
 )
 from agentgym_rl.evaluation.metrics import bootstrap_interval, wilson_interval
+from agentgym_rl.evaluation.own_figures import Figure, figures_markdown
 from agentgym_rl.runs.folder import RunFolder, step_of, write_atomically
 from agentgym_rl.types import Episode, Group
 
@@ -62,6 +63,10 @@ class EvalReport:
     model: str = ""
     success: str = ""
     """What counts as success, in words (`EnvSpec.success`)."""
+    metrics: dict[str, Figure] = field(default_factory=dict)
+    """What the environment reported of its own, by name."""
+    reward_parts: dict[str, Figure] = field(default_factory=dict)
+    """What the reward is made of, by name."""
 
     def save(self, folder: Path, name: str) -> None:
         # JSON last: a run that goes on takes it as the sign that the report is whole.
@@ -95,6 +100,8 @@ class EvalReport:
             lines += [f"## {self.attempts} attempts a task", "", *self.several.to_markdown(), ""]
         if self.reflection is not None:
             lines += ["## With reflection", "", *reflection_markdown(self.reflection), ""]
+        lines += figures_markdown("Metrics of the environment", self.metrics)
+        lines += figures_markdown("Parts of the reward", self.reward_parts)
         return "\n".join(lines)
 
     @property
@@ -117,6 +124,8 @@ def report_from_json(data: dict[str, Any]) -> EvalReport:  # Any: JSON has no st
         data["several"] = load_attempt_scores(data["several"])
     if data.get("reflection") is not None:
         data["reflection"] = {k: Estimate(**item) for k, item in data["reflection"].items()}
+    for name in ("metrics", "reward_parts"):  # which older reports lack
+        data[name] = {key: Figure(**item) for key, item in data.get(name, {}).items()}
     return EvalReport(**data)
 
 

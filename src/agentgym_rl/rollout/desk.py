@@ -132,6 +132,8 @@ class EpisodeDesk(ABC):
                 self._attempt,
                 self._generation_s,
                 self._environment_s,
+                result.metrics,
+                result.reward_parts,
             )
         )
         self._generation_s, self._environment_s = 0.0, 0.0

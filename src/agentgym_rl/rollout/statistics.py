@@ -1,4 +1,8 @@
-"""What is reported of collected groups. Means are over completed episodes."""
+"""What is reported of collected groups. Means are over completed episodes.
+
+What environments and reward functions name themselves is under `rollout/env/` and `rollout/reward/`
+and can take no other name.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,10 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from agentgym_rl.types import Episode, Group, SegmentKind, StopReason
+
+MAX_OWN_NAMES = 256
+"""Of environments and reward functions in one step: one that makes up names as it goes would fill
+the metrics of a run with them."""
 
 
 def rollout_metrics(
@@ -39,6 +47,7 @@ def rollout_metrics(
             [len(s.token_ids) for e in completed for s in e.samples]
         ),
         **_metrics_of_kinds(completed),
+        **_own_metrics(completed),
     }
 
 
@@ -83,6 +92,27 @@ def _metrics_of_kinds(episodes: Sequence[Episode]) -> dict[str, float]:
     lengths = {f"rollout/tokens_{kind}": num / len(episodes) for kind, num in counts.items()}
     shares = {f"rollout/share_{kind}": num / total for kind, num in counts.items()}
     return lengths | shares
+
+
+def _own_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Return the means of what environments report, and of the parts of rewards.
+
+    A metric counts in the episodes that report it. A part of a reward is 0 where it is missing, so
+    that the parts' means, weighed, sum to that of the reward.
+    """
+    reported: dict[str, list[float]] = {}
+    sums: dict[str, float] = {}
+    for episode in episodes:
+        for name, value in episode.metrics.items():
+            reported.setdefault(name, []).append(value)
+        for name, value in episode.reward_parts.items():
+            sums[name] = sums.get(name, 0.0) + value
+    means = {f"rollout/env/{name}": fmean(values) for name, values in sorted(reported.items())}
+    means |= {f"rollout/reward/{name}": sums[name] / len(episodes) for name in sorted(sums)}
+    if len(means) <= MAX_OWN_NAMES:
+        return means
+    kept = dict(list(means.items())[:MAX_OWN_NAMES])
+    return kept | {"rollout/own_names_dropped": float(len(means) - MAX_OWN_NAMES)}
 
 
 def _num_action_tokens(episode: Episode) -> int:

@@ -5,6 +5,7 @@ Lists with an entry a token are most of a part, so they are put together flat, n
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -15,6 +16,8 @@ import pyarrow as pa
 
 from agentgym_rl.types import Episode, Round, Sample
 
+_NUMBERS = pa.map_(pa.string(), pa.float64())
+"""Named numbers; null where there are none."""
 _ROUND = pa.struct(
     [
         ("reply", pa.string()),
@@ -25,6 +28,8 @@ _ROUND = pa.struct(
         ("attempt", pa.int32()),
         ("generation_s", pa.float32()),
         ("environment_s", pa.float32()),
+        ("metrics", _NUMBERS),
+        ("reward_parts", _NUMBERS),
     ]
 )
 _SEGMENT = pa.struct(
@@ -61,6 +66,7 @@ SCHEMA = pa.schema(
         ("task_seed", pa.int64()),
         ("category", pa.string()),
         ("level", pa.string()),
+        ("payload", pa.string()),
         ("group", pa.int32()),
         ("sample_index", pa.int32()),
         ("stop_reason", pa.string()),
@@ -128,6 +134,7 @@ def _row(episode: Episode, *, group: int, phase: str, step: int) -> dict[str, ob
         "task_seed": task.seed,
         "category": task.category,
         "level": task.level,
+        "payload": json.dumps(task.payload, ensure_ascii=False) if task.payload else None,
         "group": group,
         "sample_index": episode.sample_index,
         "stop_reason": str(episode.stop_reason),
@@ -155,6 +162,8 @@ def _round(item: Round) -> dict[str, object]:
         "attempt": item.attempt,
         "generation_s": item.generation_s,
         "environment_s": item.environment_s,
+        "metrics": list(item.metrics.items()) or None,
+        "reward_parts": list(item.reward_parts.items()) or None,
     }
 
 

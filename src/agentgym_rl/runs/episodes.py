@@ -6,6 +6,7 @@ are read as well.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from agentgym_rl.errors import RunError
+from agentgym_rl.frozen import FrozenDict
 from agentgym_rl.runs.episode_columns import ScoresOf, episodes_table
 from agentgym_rl.types import (
     Episode,
@@ -37,6 +39,7 @@ _DICTIONARIES = [
     "split",
     "category",
     "level",
+    "payload",
     "stop_reason",
     "error",
     "messages.list.element.role",
@@ -44,6 +47,8 @@ _DICTIONARIES = [
     "rounds.list.element.reply",
     "rounds.list.element.action",
     "rounds.list.element.observation",
+    "rounds.list.element.metrics.key_value.key",
+    "rounds.list.element.reward_parts.key_value.key",
     "samples.list.element.token_ids.list.element",
     "samples.list.element.segments.list.element.kind",
 ]
@@ -106,12 +111,13 @@ def _episode(row: Mapping[str, Any]) -> Episode:  # Any: pyarrow does not know a
             category=row["category"],
             level=row["level"],
             seed=row["task_seed"],
+            payload=json.loads(row.get("payload") or "{}"),  # older parts lack it
         ),
         sample_index=row["sample_index"],
         stop_reason=StopReason(row["stop_reason"]),
         reward=row["reward"],
         success=row["success"],
-        rounds=tuple(Round(**item) for item in row["rounds"]),
+        rounds=tuple(_round(item) for item in row["rounds"]),
         messages=tuple(Message(**item) for item in row["messages"]),
         samples=tuple(_sample(item) for item in row["samples"]),
         seconds=row["seconds"],
@@ -119,6 +125,14 @@ def _episode(row: Mapping[str, Any]) -> Episode:  # Any: pyarrow does not know a
         error=row["error"],
         usage=_usage(row.get("usage")),  # parts written before there were endpoints lack it
     )
+
+
+def _round(item: Mapping[str, Any]) -> Round:  # Any: as above
+    # A map is a list of pairs, or null where it is empty; older parts lack both.
+    fields: dict[str, Any] = dict(item)
+    for name in ("metrics", "reward_parts"):
+        fields[name] = FrozenDict(fields.get(name) or ())
+    return Round(**fields)
 
 
 def _usage(item: Mapping[str, Any] | None) -> ReplyUsage | None:  # Any: as above

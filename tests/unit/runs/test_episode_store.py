@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -50,6 +51,19 @@ SOLVED = Episode(
     seconds=1.5,
     num_attempts=2,
 )
+PAYLOAD = {"goal": "gö", "doors": [{"at": [1, 2]}, None]}
+REPORTING = replace(
+    SOLVED,
+    task=replace(SOLVED.task, payload=PAYLOAD),
+    rounds=(
+        SOLVED.rounds[0],
+        replace(
+            SOLVED.rounds[1],
+            metrics={"distance": 0.0, "steps": 3.0},
+            reward_parts={"goal": 1.0, "length": -0.25},
+        ),
+    ),
+)
 FAILED = Episode(
     task=Task("babyai", "train", 45),
     sample_index=0,
@@ -65,8 +79,17 @@ FAILED = Episode(
 )
 
 
+def as_stored(round_: Round) -> dict[str, object]:
+    """Return a round as Parquet has it: named numbers are pairs, and null where there are none."""
+    own = {
+        "metrics": list(round_.metrics.items()) or None,
+        "reward_parts": list(round_.reward_parts.items()) or None,
+    }
+    return asdict(round_) | own
+
+
 def test_every_field_of_an_episode_comes_back(tmp_path: Path):
-    path = write_episodes(tmp_path, [[SOLVED]], phase="train", step=12)
+    path = write_episodes(tmp_path, [[REPORTING]], phase="train", step=12)
     assert path == tmp_path / "train-000012.parquet"
     (row,) = pq.read_table(path).to_pylist()
     assert row == {
@@ -78,6 +101,7 @@ def test_every_field_of_an_episode_comes_back(tmp_path: Path):
         "task_seed": 7,
         "category": "GoTo",
         "level": "GoToLocal",
+        "payload": '{"goal": "gö", "doors": [{"at": [1, 2]}, null]}',
         "group": 0,
         "sample_index": 1,
         "stop_reason": "success",
@@ -89,8 +113,8 @@ def test_every_field_of_an_episode_comes_back(tmp_path: Path):
         "num_attempts": 2,
         "seconds": 1.5,
         "error": None,
-        "messages": [asdict(message) for message in SOLVED.messages],
-        "rounds": [asdict(round_) for round_ in SOLVED.rounds],
+        "messages": [asdict(message) for message in REPORTING.messages],
+        "rounds": [as_stored(round_) for round_ in REPORTING.rounds],
         "samples": [as_lists(SAMPLE)],
         "usage": None,
     }
@@ -182,3 +206,33 @@ def test_parts_of_earlier_versions_are_read(tmp_path: Path):
     pq.write_table(pa.Table.from_pylist([row]), path)
     segments = tuple(replace(segment, version=None) for segment in SAMPLE.segments)
     assert read_episodes(path) == [replace(SOLVED, samples=(replace(SAMPLE, segments=segments),))]
+
+
+def test_own_numbers_and_payloads_come_back(tmp_path: Path):
+    part = write_episodes(tmp_path, [[REPORTING, FAILED]], phase="train", step=1)
+    assert read_episodes(part) == [REPORTING, FAILED]
+    (solved, failed) = read_episodes(part)
+    assert solved.task.payload == PAYLOAD | {"doors": ({"at": (1, 2)}, None)}
+    assert solved.metrics == {"distance": 0.0, "steps": 3.0}
+    assert (failed.task.payload, failed.metrics) == ({}, {})
+
+
+def test_parts_from_before_there_were_own_numbers_are_read(tmp_path: Path):
+    part = write_episodes(tmp_path, [[REPORTING]], phase="train", step=1)
+    table = pq.read_table(part).drop_columns(["payload"])
+    rounds = [
+        {name: item[name] for name in item if name not in ("metrics", "reward_parts")}
+        for item in table.column("rounds").to_pylist()[0]
+    ]
+    place = table.column_names.index("rounds")
+    pq.write_table(table.set_column(place, "rounds", [[rounds]]), part)
+    (episode,) = read_episodes(part)
+    assert episode.task == replace(REPORTING.task, payload={})
+    assert (episode.metrics, episode.reward_parts) == ({}, {})
+    assert episode.reward == 0.75
+
+
+def test_duckdb_finds_metrics_by_name(tmp_path: Path):
+    part = write_episodes(tmp_path, [[REPORTING]], phase="train", step=1)
+    query = f"SELECT rounds[-1].metrics['steps'], payload->>'goal' FROM '{part}'"
+    assert duckdb.sql(query).fetchall() == [(3.0, "gö")]
