@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from agentgym_rl.envs.babyai.env import BabyAI
 from agentgym_rl.envs.babyai.levels import LEVELS
 from agentgym_rl.types import StepResult, Task
+from worked_examples import assert_example_holds
 
 INDICES = st.integers(min_value=0, max_value=4399)
 CHOICES = st.lists(st.integers(min_value=0, max_value=50), max_size=5)
@@ -281,8 +282,10 @@ def test_refusals_say_what_is_wrong(action: str, reason: str):
 
 @pytest.mark.parametrize(
     "action",
-    ["go to red ball 1", "  Go To   THE red ball. ", "go to red ball", "`go to red ball 1`"],
-)
+    ["go to red ball 1", "  Go To   THE red ball. ", "go to red ball", "`go to red ball 1`",
+     "**go to red ball 1**", "[go to red ball 1]", "go to \u201cred ball 1\u201d",
+     "- go to red ball 1"],
+)  # fmt: skip
 def test_spelling_is_tolerated(action: str):
     assert start("GoToRedBallGrey").step(action).success
 
@@ -294,10 +297,17 @@ def test_pickup_may_be_written_as_one_word():
 
 def test_spec_is_short_and_says_every_action():
     spec = BabyAI.spec
-    assert len(spec.instructions.split()) < 120
+    assert len(spec.instructions.split()) < 200
     for verb in ("turn left", "go to", "pick up", "drop", "open", "toggle and go through"):
         assert verb in spec.instructions
     assert spec.splits == ("train", "test")
+
+
+def test_the_worked_example_is_a_whole_task_of_training():
+    env = BabyAI()
+    task = next(task for task in BabyAI.tasks("train") if task.index == 4224)
+    assert_example_holds(env, env.reset(task))
+    assert BabyAI.spec.example_action in BabyAI.spec.instructions
 
 
 def test_observations_are_compact():

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from agentgym_rl.envs.sciworld.env import SciWorld
 from agentgym_rl.envs.sciworld.tasks import TOPICS
+from agentgym_rl.envs.sciworld.texts import clean_action
 from agentgym_rl.types import StepResult, Task
+from worked_examples import assert_example_holds
 
 
 def task_of(name: str, variation: int = 0) -> Task:
@@ -55,6 +57,41 @@ def test_expert_solves_tasks_and_the_rewards_sum_to_one(tmp_path: Path):
         assert env.available_actions() == ()
         with pytest.raises(RuntimeError, match="reset"):
             env.step("look around")
+
+
+def test_the_worked_example_is_a_whole_task_of_training():
+    env = SciWorld()
+    task = next(task for task in SciWorld.tasks("train") if task.index == 3236)
+    assert_example_holds(env, env.reset(task))
+    assert SciWorld.spec.example_action in SciWorld.spec.instructions
+
+
+@pytest.mark.parametrize(
+    "action",
+    ["OPEN Door to kitchen", "open the door to the kitchen.", '"open door to kitchen"',
+     "`open door to kitchen`", "**open door to kitchen**", "[open door to kitchen]",
+     "- open door to kitchen", "open \u201cdoor to kitchen\u201d!"],
+)  # fmt: skip
+def test_decoration_is_tolerated(action: str):
+    result = start("boil").step(action)
+    assert (result.observation, result.valid_action) == ("The door is now open.", True)
+
+
+def test_decoration_is_in_no_action_of_the_simulator():
+    for action in start("boil").available_actions():
+        assert clean_action(action) == action
+
+
+def test_an_unknown_verb_is_told_the_actions_and_an_unknown_thing_what_is_here():
+    env, twin = start("boil"), start("boil")
+    told = env.step("dance")
+    assert not told.valid_action
+    assert "The actions are: activate X, close X, connect X to Y," in told.observation
+    told = env.step("pick up the unicorn")
+    assert not told.valid_action
+    assert 'The form is "pick up X". You can name: agent, air, art studio,' in told.observation
+    for action in ("open door to kitchen", "go to kitchen", "look around"):
+        assert env.step(action) == twin.step(action)  # being told changes nothing
 
 
 def test_expert_goes_on_after_words_without_meaning_but_not_off_its_path(tmp_path: Path):
@@ -172,7 +209,8 @@ def test_bad_input_is_an_observation():
     )
     for action in inputs:
         result = env.step(action)
-        assert result == StepResult("No known action matches that input.", valid_action=False)
+        assert result == StepResult(result.observation, valid_action=False)
+        assert result.observation.startswith("No known action matches that input. The actions are:")
     assert env.step("look\naround \x07").valid_action
 
 

@@ -26,12 +26,14 @@ from agentgym_rl.envs.searchqa.embedded.pool import Pool
 from agentgym_rl.envs.searchqa.embedded.screened import load_screened_out
 from agentgym_rl.envs.searchqa.embedded.splits import SPLITS, Split, split_of
 from agentgym_rl.envs.searchqa.embedded.world import World, load_world
+from agentgym_rl.envs.searchqa.env import SearchQA
 from agentgym_rl.envs.searchqa.file_lock import holding
 from agentgym_rl.envs.searchqa.passages import Passage
 from agentgym_rl.envs.searchqa.questions import Hop, Question
 from agentgym_rl.envs.searchqa.retrieval.base import Retriever
 from agentgym_rl.envs.searchqa.retrieval.open import RetrieverOptions, open_retriever
 from agentgym_rl.errors import ConfigError
+from worked_examples import assert_example_holds
 
 SAMPLE = 150
 
@@ -297,3 +299,14 @@ def test_a_first_use_does_not_wait_for_ever(tmp_path: Path, monkeypatch: pytest.
 def test_a_split_that_there_is_not():
     with pytest.raises(ConfigError, match="train, dev, test"):
         store.embedded_questions("validation")  # pyrefly: ignore[bad-argument-type]
+
+
+def test_the_worked_example_is_a_whole_task_of_training(retriever: Retriever):
+    env = SearchQA()
+    film = "Expedition to the End of the World"
+    task = next(
+        task
+        for task in SearchQA.tasks("train")
+        if film in (first := env.reset(task)) and "highest point" in first
+    )
+    assert_example_holds(env, env.reset(task))

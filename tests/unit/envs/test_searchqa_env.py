@@ -62,6 +62,13 @@ def play_expert(env: Environment) -> list[str]:
         ("search[a [b]]", Action("search", "a [b]")),
         ("Answer[ Volga ]", Action("answer", "Volga")),
         ("<open>2</open>", Action("open", "2")),
+        ("search: capital of Peru", Action("search", "capital of Peru")),
+        ("**Search:** capital of Peru", Action("search", "capital of Peru")),
+        ('`search: "capital of Peru"`', Action("search", "capital of Peru")),
+        ('search("capital of Peru")', Action("search", "capital of Peru")),
+        ("search capital of Peru", Action("search", "capital of Peru")),
+        ("open 2", Action("open", "2")),
+        ("Answer: Lima", Action("answer", "Lima")),
     ],
 )
 def test_an_action_is_found_in_its_text(text: str, action: Action):
@@ -70,7 +77,8 @@ def test_an_action_is_found_in_its_text(text: str, action: Action):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "Volga", "<search></search>", "<answer> </answer>", "<search>a", "a</search>", "search[]",
+    ["", "Volga", "searching", "search", "search:", "search\nfor it",
+     "<search></search>", "<answer> </answer>", "<search>a", "a</search>", "search[]",
      "<python>1</python>", "<think><search>a</search>", "<search>" + "x" * 2000 + "</search>",
      "<search>a</search>" + " " * 20_000],
 )  # fmt: skip
@@ -403,8 +411,8 @@ def test_python_is_there_only_where_it_is_asked_for():
     assert not start().step("<python>6 * 7</python>").valid_action
     cls = registry.configured(SmallSearchQA, {"python": True})
     assert cls.spec.action_tags == ("search", "open", "python", "answer")
-    assert "<python>" in cls.spec.instructions
-    assert "<python>" not in SmallSearchQA.spec.instructions
+    assert "python: code" in cls.spec.instructions
+    assert "python: code" not in SmallSearchQA.spec.instructions
     assert cls is registry.configured(SmallSearchQA, {"python": True, "topk": 1})
 
 

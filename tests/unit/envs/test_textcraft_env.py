@@ -12,6 +12,7 @@ from agentgym_rl.envs.textcraft.actions import Craft, Get, Inventory, Mistake, p
 from agentgym_rl.envs.textcraft.env import TextCraft
 from agentgym_rl.envs.textcraft.minecraft import load_book
 from agentgym_rl.types import StepResult, Task
+from worked_examples import assert_example_holds
 
 
 def task_for(item: str, seed: int = 0) -> Task:
@@ -103,10 +104,76 @@ def test_repeated_ingredient_is_added_up():
         "craft 4 minecraft:oak_planks using 1 minecraft:oak_log",
         "craft oak planks using 1 oak log...",
         "craft 04 oak planks using 01 oak log",
+        "`craft 4 oak planks using 1 oak log`",
+        "**craft 4 oak planks using 1 oak log**",
+        "[craft 4 oak planks using 1 oak log]",
+        "\"craft 4 \u201coak planks\u201d using 1 'oak log'.\"",
+        "craft 4x oak planks using 1x oak log!",
+        "craft 4 oak plank using 1 oak log",
+        "craft 4 oak planks using 1 oak logs",
+        "craft 4 oak planks using 1 logs",
     ],
 )
-def test_spelling_is_tolerated(action: str):
+def test_decoration_is_tolerated(action: str):
     assert play(start("chest"), "Get 1 Oak_Log.", action).observation == "Crafted 4 oak planks."
+
+
+@pytest.mark.parametrize(
+    ("action", "item"),
+    [
+        ("get 4 oak logs", "oak log"),
+        ("get 4 logs", "oak log"),
+        ("get 4 minecraft:oak_logs.", "oak log"),
+        ("get 4 coal or charcoal", "coal"),
+        ("get 4 lily of the valley or bone meal", "lily of the valley"),
+        ("get 4 diamonds", "diamond"),
+        ("get 4 poppies", "poppy"),
+        ("get 4 sugar canes", "sugar cane"),
+        ("get 4 bricks", None),
+        ("get 4 sticks", None),
+        ("get 4 planks", None),
+        ("get 4 wool", None),
+    ],
+)
+def test_general_and_plural_names_fetch_an_item_that_is_raw(action: str, item: str | None):
+    result = start("chest").step(action)
+    if item is None:
+        assert not result.valid_action and "has to be crafted" in result.observation
+    else:
+        assert result == StepResult(f"Got 4 {item}.")
+
+
+def test_a_general_ingredient_is_the_kind_that_is_held_in_the_number():
+    env = start("chest")
+    got = ("get 2 birch log", "craft 8 birch planks using 2 birch logs", "get 1 oak log")
+    play(env, *got, "craft 4 oak planks using 1 oak log")
+    assert play(env, "craft 1 chest using 8 planks").success  # of oak planks there are only 4
+
+
+def test_a_general_ingredient_that_two_kinds_fit_is_refused():
+    env = start("chest")
+    play(env, "get 1 oak log", "get 1 stripped oak log")
+    before = env.step("inventory").observation
+    assert env.step("craft 4 oak planks using 1 oak logs") == StepResult(
+        "Which oak logs? You have enough of: oak log, stripped oak log.", valid_action=False
+    )
+    assert env.step("inventory").observation == before
+
+
+def test_ingredients_may_be_joined_by_and():
+    env = start("torch")
+    play(env, "get 2 bamboo", "craft 1 stick using 2 bamboo", "get 1 coal")
+    assert play(env, "craft 4 torches using 1 coal and 1 stick").success
+    env.reset(task_for("flint_and_steel"))
+    play(env, "get 1 iron ingot", "get 1 flint")
+    assert play(env, "craft flint and steel using 1 iron ingot, and 1 flint").success
+
+
+def test_the_worked_example_is_a_whole_task_of_training():
+    env = TextCraft(num_distractors=0)
+    task = next(task for task in TextCraft.tasks("train") if task.level == "crafting_table")
+    assert_example_holds(env, env.reset(task))
+    assert TextCraft.spec.example_action in TextCraft.spec.instructions
 
 
 @pytest.mark.parametrize(
@@ -117,14 +184,21 @@ def test_spelling_is_tolerated(action: str):
         ("get 0 oak log", "A count must be at least 1."),
         ("get 1000 oak log", "A count can be at most 999."),
         ("get " + "9" * 1900 + " oak log", "A count can be at most 999."),
-        ("get oak log", 'Say how many of what to get, for example "get 2 oak log".'),
-        ("get -1 oak log", 'Say how many of what to get, for example "get 2 oak log".'),
-        ("get 1.5 oak log", 'Say how many of what to get, for example "get 2 oak log".'),
-        ("get \u0663 oak log", 'Say how many of what to get, for example "get 2 oak log".'),
+        ("get oak log", 'Say how many of what to get, for example "get 1 oak log".'),
+        ("get -1 oak log", 'Say how many of what to get, for example "get 1 oak log".'),
+        ("get 1.5 oak log", 'Say how many of what to get, for example "get 1 oak log".'),
+        ("get \u0663 oak log", 'Say how many of what to get, for example "get 1 oak log".'),
         (
-            "get 2 coal or charcoal",
-            '"coal or charcoal" is a general name. Use one of its kinds: coal, charcoal.',
+            "craft 4 planks using 1 oak log",
+            '"planks" is a general name. Craft one of its kinds: oak planks, spruce planks, '
+            "birch planks, jungle planks, acacia planks, dark oak planks, mangrove planks, "
+            "crimson planks, warped planks.",
         ),
+        (
+            "craft 4 torch using 1 coal or charcoal, 1 stick",
+            "Not enough coal or charcoal: you need 1 of one kind (coal, charcoal).",
+        ),
+        ("craft 4 torch using 1 unobtainiums", 'There is no item called "unobtainiums".'),
         ("craft 1 oak log using 1 stick", "There is no recipe for oak log: get it instead."),
         (
             "craft 1 chest using 8 dirt",

@@ -18,7 +18,10 @@ from agentgym_rl.envs.textcraft.generator import (
     split_of_book,
 )
 from agentgym_rl.envs.textcraft.minecraft import load_book
+from agentgym_rl.envs.textcraft.recipes import Recipe, Slot, build_book
+from agentgym_rl.envs.textcraft.world import build_world
 from agentgym_rl.types import Task
+from worked_examples import assert_example_holds
 
 ALL_BOOKS = range(sum(NUM_BOOKS.values()))
 SOME_BOOKS = ALL_BOOKS[::9]
@@ -67,7 +70,7 @@ def test_names_are_readable_and_not_the_games():
         items = load_generated_world(number).book.depths
         assert all(re.fullmatch(r"[a-z]{4,7}_[a-z]{3,6}", item) for item in items), number
         assert not set(items) & set(load_book().depths)
-        assert "pindle" not in words_of(number)
+        assert not {"pindle", "orvel"} & set(words_of(number))
 
 
 def test_books_differ():
@@ -95,6 +98,17 @@ def test_replies_speak_of_invented_items_only():
         assert not result.valid_action
         assert "oak planks" not in result.observation
     assert "oak" not in env.spec.instructions
+
+
+def test_the_worked_example_is_played_as_shown():
+    book = build_book(
+        [
+            Recipe("pindle_cord", 4, (Slot("pindle bark", ("pindle_bark",), 1),)),
+            Recipe("orvel_lamp", 1, (Slot("pindle cord", ("pindle_cord",), 2),)),
+        ]
+    )
+    env = GeneratedTextCraft(num_distractors=0)
+    assert_example_holds(env, env._begin(build_world(book), "orvel_lamp", "0"))
 
 
 def test_wrong_tasks_are_refused():

@@ -19,6 +19,7 @@ from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 from agentgym_rl.envs.babyai.routes import Routes
 from agentgym_rl.envs.babyai.simulator import has_key_of, pose_of
 from agentgym_rl.envs.babyai.view import KINDS, Thing, View, door_state, name_of
+from agentgym_rl.envs.decoration import undecorated
 
 _MAX_ACTION_CHARS = 200
 _THING_VERBS = ("toggle and go through", "go through", "go to", "pick up", "pickup", "open")
@@ -212,10 +213,10 @@ _OBJECT_VERBS = ("go to", "pick up", "open")
 
 
 def _normalise(action: str) -> str:
-    """Return the action in lower case with single spaces, without quotes and end punctuation."""
+    """Return the action in lower case with single spaces, without marks and end punctuation."""
     if len(action) > _MAX_ACTION_CHARS:
         return ""
-    return " ".join(action.lower().split()).strip(" .,;:!?\"'`")
+    return undecorated(action.lower()).strip(" ,'")
 
 
 def _unknown(action: str) -> str:

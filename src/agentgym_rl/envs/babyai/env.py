@@ -45,7 +45,23 @@ go through <door>
 toggle and go through <door>
 toggle
 You can carry one object; "drop" puts it into the free cell in front of you. A locked door opens \
-only while you carry the key of its colour. "toggle" opens or shuts what is directly in front."""
+only while you carry the key of its colour. "toggle" opens or shuts what is directly in front.
+
+An example of a whole task. You see:
+Your goal: open the door
+yellow key 1: 1 left
+purple ball 1: 2 ahead, 1 left
+yellow door 1: locked, 3 ahead, 2 left
+wall: 4 ahead
+carrying: nothing
+Your first action: pick up yellow key 1
+You see:
+purple ball 1: 1 ahead, 2 right
+yellow door 1: locked, 2 ahead, 3 right
+wall: 2 ahead
+carrying: yellow key
+Your next action: open yellow door 1
+You see: The task is completed."""
 
 
 class BabyAI(Environment):
@@ -59,7 +75,7 @@ class BabyAI(Environment):
         name=ENV_NAME,
         summary="Follow instructions in a grid world seen from inside (BabyAI, 40 levels)",
         instructions=_INSTRUCTIONS,
-        example_action="go to red ball 1",
+        example_action="pick up yellow key 1",
         splits=tuple(SPLIT_SEEDS),
         categories=CATEGORIES,
         # For the mazes of several rooms; the paper's horizon is 20, enough for the other levels.

@@ -60,7 +60,32 @@ focus on X: declare that X is what the task asks for
 wait, wait1: let ten steps of time pass, or one
 reset task: start the count of your progress anew
 "focus on" counts as an answer: on a wrong thing it can end the task at once. When a name fits \
-several things you are shown a numbered list; reply with the number alone."""
+several things you are shown a numbered list; your next action is the number alone.
+
+An example of a whole task. You see:
+Your task is to find a(n) non-living thing. First, focus on the thing. Then, move it to the red \
+box in the kitchen.
+This room is called the hallway. In it, you see:
+	the agent
+	a substance called air
+	a picture
+You also see:
+	A door to the art studio (that is closed)
+	A door to the bedroom (that is closed)
+	A door to the greenhouse (that is closed)
+	A door to the kitchen (that is closed)
+	A door to the living room (that is closed)
+	A door to the workshop (that is closed)
+Your first action: focus on picture
+You see: You focus on the picture.
+Your next action: pick up picture
+You see: You move the picture to the inventory.
+Your next action: open door to kitchen
+You see: The door is now open.
+Your next action: go to kitchen
+You see: You move to the kitchen.
+Your next action: move picture to red box
+You see: You move the picture to the red box."""
 
 
 class SciWorld(Environment):
@@ -161,11 +186,10 @@ class SciWorld(Environment):
         # To a question that it does not understand the answer to, the simulator says nothing.
         is_cancelled = self._is_asked and not reply.text
         self._is_asked = texts.is_menu(reply.text)
-        return self._result(
-            reply,
-            texts.show(reply.text, is_cancelled=is_cancelled),
-            is_valid=is_understood and not is_cancelled,
-        )
+        shown = texts.show(reply.text, is_cancelled=is_cancelled)
+        if not is_understood:
+            shown += texts.advise(line, simulation.action_templates(), simulation.visible_objects)
+        return self._result(reply, shown, is_valid=is_understood and not is_cancelled)
 
     def available_actions(self) -> tuple[str, ...]:
         """Return all that the simulator would carry out, several hundred (about 50 ms)."""

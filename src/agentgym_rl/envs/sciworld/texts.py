@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable, Sequence
+
+from agentgym_rl.envs.decoration import undecorated
 
 _MAX_ACTION_CHARS = 300
 _MAX_OBSERVATION_CHARS = 8000
@@ -11,14 +14,36 @@ _NOT_UNDERSTOOD = "No known action matches that input."
 _CANCELLED = "That is not one of the numbers offered: the request is dropped."
 _NOTHING_DONE = "Nothing happens."
 _MENU = "Ambiguous request:"
+_MAX_THINGS = 80
 
 
 def clean_action(action: str) -> str:
-    """Return the action as one short line that any protocol can carry."""
+    """Return the action as one short line without decoration that any protocol can carry.
+
+    No action has a character other than letters, digits and blanks, and the simulator understands
+    none that does: quotes, asterisks and brackets go, and so does punctuation at the ends.
+    """
     # Cut before the work, which an agent must not be able to make long.
     head = action[: 4 * _MAX_ACTION_CHARS]
     printable = "".join(" " if unicodedata.category(char)[0] in "CZ" else char for char in head)
-    return re.sub(" +", " ", printable).strip()[:_MAX_ACTION_CHARS].rstrip()
+    line = undecorated(printable)[:_MAX_ACTION_CHARS].rstrip()
+    return "wait1" if line.lower() == "wait 1" else line
+
+
+def advise(line: str, templates: Sequence[str], list_objects: Callable[[], Sequence[str]]) -> str:
+    """Return what to add to the reply that a line was not understood: forms, or what is here.
+
+    After a verb that exists, a thing that is not here is the likely mistake, so the agent reads
+    the form of the action and the names of things; else it reads the forms of all actions.
+    """
+    forms = [re.sub("OBJ$", "Y", form.replace("OBJ", "X", 1)) for form in templates]
+    verbs = {form.partition(" X")[0]: form for form in forms if "X" in form.split()}
+    words = f"{line.lower()} "
+    verb = max((verb for verb in verbs if words.startswith(f"{verb} ")), key=len, default=None)
+    if verb is None:
+        return f" The actions are: {', '.join(forms)}."
+    things = ", ".join(list_objects()[:_MAX_THINGS])
+    return f' The form is "{verbs[verb]}". You can name: {things}.'
 
 
 def is_understood(text: str) -> bool:

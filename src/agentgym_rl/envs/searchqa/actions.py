@@ -1,8 +1,9 @@
 """What an agent can say: one element, such as `<search> query </search>`, anywhere in its text.
 
 Other text around the element does not matter, nor what is in a `<think>` element before it, so
-whole replies of Search-R1's kind are actions too. Of several elements the first counts. An action
-in the words of ReAct, `search[query]`, means the same.
+whole replies of Search-R1's kind are actions too. Of several elements the first counts. Without an
+element, `search: query`, `search[query]`, `search(query)` and, on one line, `search query` mean the
+same, in quotes or not.
 """
 
 from __future__ import annotations
@@ -16,6 +17,15 @@ MAX_CHARS = 20_000
 MAX_QUERY_CHARS = 1_000
 
 _THOUGHT = "think"
+_CODE = "python"
+_MARKS = " \t\n\"'`*"
+_CALLS = (
+    r"({names})[ \t]*\[(.*)\]",
+    r"({names})[ \t]*\((.*)\)",
+    r"({names})[ \t]*:([^\n]*)",
+    r"({names})[ \t]+([^\n\[(:]+)",
+    rf"({_CODE})[ \t]*:(.*)",  # of all texts only code may have several lines
+)
 _FLAGS = re.IGNORECASE | re.ASCII
 
 
@@ -41,10 +51,10 @@ def parse(text: str, tags: Sequence[str]) -> Action | Mistake:
         return Mistake(f"The action is too long: at most {MAX_CHARS} characters.")
     found = _find_element(text, tags) or _find_call(text, tags)
     if found is None:
-        forms = ", ".join(f"<{tag}>...</{tag}>" for tag in tags)
-        return Mistake(f"No action found. Write exactly one of {forms}.")
+        known = ", ".join(tags)
+        return Mistake(f"No action found. Do one of {known}, such as search: a query.")
     if not found.text:
-        return Mistake(f"The action is empty. Write it between <{found.tag}> and </{found.tag}>.")
+        return Mistake(f"The action is empty: {found.tag} takes a text.")
     if found.tag == "search" and len(found.text) > MAX_QUERY_CHARS:
         return Mistake(f"The query is too long: at most {MAX_QUERY_CHARS} characters.")
     return found
@@ -66,9 +76,17 @@ def _find_element(text: str, tags: Sequence[str]) -> Action | None:
 
 
 def _find_call(text: str, tags: Sequence[str]) -> Action | None:
-    """Return the action of the form `search[query]`."""
-    call = re.fullmatch(rf"({'|'.join(tags)})\[(.*)\]", text.strip(), _FLAGS | re.DOTALL)
-    return None if call is None else Action(call[1].lower(), _content(call[2]))
+    """Return the action of a text that begins with its name."""
+    names = "|".join(tags)
+    plain = text.strip()
+    for form in _CALLS:
+        call = re.compile(form.format(names=names), _FLAGS | re.DOTALL)
+        match = call.fullmatch(plain) or call.fullmatch(plain.strip(_MARKS))
+        if match is None or match[1].lower() not in tags:
+            continue
+        tag = match[1].lower()
+        return Action(tag, _content(match[2]) if tag == _CODE else match[2].strip(_MARKS))
+    return None
 
 
 def _content(text: str) -> str:

@@ -7,6 +7,7 @@ the agent reads in reading.py, the expert in expert.py.
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -33,6 +34,7 @@ from agentgym_rl.types import StepResult, Task
 SPLITS = ("train", "dev", "test")
 CATEGORIES = ("single", "bridge", "comparison", "intersection")
 """Of the embedded questions; a data set's questions are a category."""
+_NUMBER = re.compile(r"(?:doc ?)?\[?([0-9]{1,3})\]?", re.IGNORECASE | re.ASCII)
 _TITLE_HITS = 100
 """How many passages are looked through for those of one title, which may be a common word."""
 
@@ -263,8 +265,9 @@ class SearchQA(Environment):
         """Return the passage of a number or an id, or all those that have the title."""
         trace = self._running()
         last = trace.last_found
-        if name.isascii() and name.isdecimal() and len(name) < 4 and 1 <= int(name) <= len(last):
-            return [last[int(name) - 1].passage]
+        number = _NUMBER.fullmatch(name)
+        if number is not None and 1 <= int(number[1]) <= len(last):
+            return [last[int(number[1]) - 1].passage]
         if (seen := trace.find(name)) is not None:
             return [seen.passage]
         if (passage := self._engine.get(name)) is not None:

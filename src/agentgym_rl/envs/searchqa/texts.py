@@ -11,24 +11,43 @@ CORRECT = "Correct."
 WRONG = "Wrong. The task is over."
 WRONG_RETRY = "Wrong. Search on, or answer again."
 
+# How an action is written is the format's affair: `EnvSpec.action_tags` lets it show tags or tools.
 _INTRODUCTION = """\
 You answer a question with the help of a search engine over a collection of short texts. Every \
 round you do one of these actions:
 """
 _SEARCH = """\
-<search> a query </search>
+search: a query
     Find passages. They come back between <information> tags, the best one first."""
 _OPEN = """\
-<open> a number </open>
+open: a number
     Read a passage of your last search in full, by the number of its Doc. A title works as well."""
 _PYTHON = """\
-<python> code </python>
+python: code
     Run Python code and see what it prints, for calculations. Every call starts anew."""
 _ANSWER = """\
-<answer> a few words </answer>
+answer: a few words
     Answer the question with a name, a date or a number and nothing else. {after}"""
 _CLOSING = """
-Most questions take several searches: find one fact, then search for the next with it."""
+Most questions take several searches: find one fact, then search for the next with it.
+
+An example of a whole task, with what you see cut short. You see:
+Question: What is the highest point of the country of origin of the 2013 film "Expedition to the \
+End of the World"?
+Your first action: search: Expedition to the End of the World 2013 film country
+You see:
+<information>
+Doc 1 (Title: Expedition to the End of the World (2013 film)) Expedition to the End of the World \
+is a documentary from Denmark, released in 2013. ...
+</information>
+Your next action: search: Denmark highest point
+You see:
+<information>
+Doc 1 (Title: Denmark: Elevation, Natural resources and Land use) The highest point of Denmark is \
+Store Mollehoj. ...
+</information>
+Your next action: answer: Store Mollehoj
+You see: Correct."""
 _AFTER = {
     "end": "This ends the task.",
     "retry": "You are told whether it is right, and can answer again if not.",

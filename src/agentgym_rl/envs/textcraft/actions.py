@@ -6,8 +6,9 @@
     craft      := "craft" [INT] NAME "using" INT NAME { "," INT NAME }
     inventory  := "inventory"
 
-Case and extra blanks do not matter; a final period, underscores for blanks and the prefix
-"minecraft:" of the game's ids are tolerated.
+Decoration does not matter: case, extra blanks, quotes, backticks, asterisks and brackets, a final
+period, "2x" for "2", "and" before a count, underscores for blanks, and the prefix "minecraft:" of
+the game's ids.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from agentgym_rl.envs.decoration import undecorated
 from agentgym_rl.envs.textcraft.recipes import shown
 
 MAX_COUNT = 999
@@ -23,9 +25,10 @@ MAX_COUNT = 999
 
 _MAX_CHARS = 2000
 _MAX_ECHO_CHARS = 60
-_GET = re.compile(r"get ([0-9]+) (.+)")
-_CRAFT = re.compile(r"craft (?:([0-9]+) )?(.+?) using (.+)")
-_INGREDIENT = re.compile(r"([0-9]+) (.+)")
+_GET = re.compile(r"get ([0-9]+)x? (.+)")
+_CRAFT = re.compile(r"craft (?:([0-9]+)x? )?(.+?) using (.+)")
+_INGREDIENT = re.compile(r"([0-9]+)x? (.+)")
+_NEXT_INGREDIENT = re.compile(r" ?, ?(?:and )?| and (?=[0-9])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,7 @@ class Get:
     """Fetch `count` pieces of a base item."""
 
     item: str
+    """An item, or a set of which any will do ("oak_logs")."""
     count: int
 
     @property
@@ -76,8 +80,8 @@ class Mistake:
 class Examples:
     """One action of each kind, for replies to an agent that got the form wrong."""
 
-    get: str = "get 2 oak log"
-    craft: str = "craft 8 oak planks using 2 oak log"
+    get: str = "get 1 oak log"
+    craft: str = "craft 4 oak planks using 1 oak log"
 
 
 MINECRAFT_EXAMPLES = Examples()
@@ -86,16 +90,16 @@ Action: TypeAlias = Get | Craft | Inventory
 
 
 def parse(text: str, examples: Examples = MINECRAFT_EXAMPLES) -> Action | Mistake:
-    """Read any text; items come back as ids, but need not exist."""
+    """Read any text; names come back as ids of items or sets, but need not exist."""
     if len(text) > _MAX_CHARS:
         return Mistake(f"The action is too long: at most {_MAX_CHARS} characters.")
-    plain = " ".join(text.lower().split()).rstrip(" .")
+    plain = undecorated(text.lower().replace("'", " "))
     verb = plain.partition(" ")[0]
     if verb == "get":
         return _parse_get(plain, examples)
     if verb == "craft":
         return _parse_craft(plain, examples)
-    if plain == "inventory":
+    if verb == "inventory":
         return Inventory()
     return Mistake(f'"{echo(plain)}" is not an action. Use get, craft or inventory.')
 
@@ -122,10 +126,10 @@ def _parse_craft(plain: str, examples: Examples) -> Craft | Mistake:
     if isinstance(makes, Mistake):
         return makes
     ingredients: dict[str, int] = {}
-    for part in match[3].split(","):
-        found = _INGREDIENT.fullmatch(part.strip())
+    for part in _NEXT_INGREDIENT.split(match[3]):
+        found = _INGREDIENT.fullmatch(part)
         if found is None:
-            return Mistake(f'The ingredient "{echo(part.strip())}" needs a count and a name.')
+            return Mistake(f'The ingredient "{echo(part)}" needs a count and a name.')
         count = _read_count(found[1])
         if isinstance(count, Mistake):
             return count

@@ -7,17 +7,21 @@ Rules:
 - `get` fetches base items, whose supply is unlimited; everything else must be crafted.
 - `craft` takes any recipe of the book, shown or not. The ingredients must be the recipe's or one
   multiple of all its counts, and a number before the item, if any, must be what that makes.
-- A generic slot is filled by one kind alone: 8 planks are 8 oak planks, never 5 oak and 3 birch.
+- A generic slot is filled by one kind only: 8 planks are 8 oak planks, never 5 oak and 3 birch.
+- A general name will do where it leaves nothing open. `get 2 oak logs` fetches the first kind that
+  can be fetched, whose supply is as unlimited as the others'. `craft ... using 2 oak logs` uses the
+  kind that is held in this number, and is refused where there are two of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from agentgym_rl.envs.base import Environment, JsonValue
 from agentgym_rl.envs.textcraft.actions import Craft, Examples, Get, Inventory, echo, parse
 from agentgym_rl.envs.textcraft.draws import Draws
+from agentgym_rl.envs.textcraft.names import find_name
 from agentgym_rl.envs.textcraft.recipes import Recipe, RecipeBook, shown
 from agentgym_rl.envs.textcraft.world import World
 from agentgym_rl.types import StepResult
@@ -103,37 +107,63 @@ class CraftingEnvironment(Environment):
         }
 
     def _get(self, command: Get) -> StepResult:
-        if problem := self._find_item_problem(command.item):
-            return _refuse(problem)
-        name = shown(command.item)
-        if not self._book.is_base(command.item):
-            return _refuse(f"You cannot get {name}: it has to be crafted.")
-        self._add(command.item, command.count)
-        return StepResult(f"Got {command.count} {name}.")
+        name = find_name(self._book, command.item)
+        if name is None:
+            return _refuse(_no_item(command.item))
+        kinds = self._book.generics.get(name, (name,))
+        item = next((kind for kind in kinds if self._book.is_base(kind)), None)
+        if item is None:
+            return _refuse(f"You cannot get {shown(name)}: it has to be crafted.")
+        self._add(item, command.count)
+        return StepResult(f"Got {command.count} {shown(item)}.")
 
     def _craft(self, command: Craft) -> StepResult:
-        ingredients = dict(command.ingredients)
-        for item in (command.item, *ingredients):
-            if problem := self._find_item_problem(item):
-                return _refuse(problem)
-        name = shown(command.item)
-        if self._book.is_base(command.item):
+        item = find_name(self._book, command.item)
+        if item is None:
+            return _refuse(_no_item(command.item))
+        if item in self._book.generics:
+            told = self._kinds_of(item)
+            return _refuse(f'"{shown(item)}" is a general name. Craft one of its kinds: {told}.')
+        ingredients = self._fill(command.ingredients)
+        if isinstance(ingredients, StepResult):
+            return ingredients
+        name = shown(item)
+        if self._book.is_base(item):
             return _refuse(f"There is no recipe for {name}: get it instead.")
-        match = self._book.match(command.item, ingredients)
+        match = self._book.match(item, ingredients)
         if match is None:
             return _refuse(f"No recipe for {name} uses exactly these ingredients and counts.")
         recipe, times = match
         makes = recipe.makes * times
         if command.count not in (None, makes):
             return _refuse(f"These ingredients make {makes} {name}, not {command.count}.")
-        for item, count in ingredients.items():
-            held = self._held.get(item, 0)
+        for kind, count in ingredients.items():
+            held = self._held.get(kind, 0)
             if held < count:
-                return _refuse(f"Not enough {shown(item)}: you need {count} and have {held}.")
-        for item, count in ingredients.items():
-            self._add(item, -count)
-        self._add(command.item, makes)
-        return self._crafted(command.item, makes)
+                return _refuse(f"Not enough {shown(kind)}: you need {count} and have {held}.")
+        for kind, count in ingredients.items():
+            self._add(kind, -count)
+        self._add(item, makes)
+        return self._crafted(item, makes)
+
+    def _fill(self, named: Sequence[tuple[str, int]]) -> dict[str, int] | StepResult:
+        """Return how many of which items the names of ingredients mean, or the refusal."""
+        items: dict[str, int] = {}
+        for given, count in named:
+            name = find_name(self._book, given)
+            if name is None:
+                return _refuse(_no_item(given))
+            kinds = self._book.generics.get(name, (name,))
+            if len(kinds) > 1:
+                kinds = tuple(kind for kind in kinds if self._held.get(kind, 0) >= count)
+            if not kinds:
+                told = self._kinds_of(name)
+                return _refuse(f"Not enough {shown(name)}: you need {count} of one kind ({told}).")
+            if len(kinds) > 1:
+                held = ", ".join(map(shown, kinds))
+                return _refuse(f"Which {shown(name)}? You have enough of: {held}.")
+            items[kinds[0]] = items.get(kinds[0], 0) + count
+        return items
 
     def _crafted(self, item: str, count: int) -> StepResult:
         reply = f"Crafted {count} {shown(item)}."
@@ -141,16 +171,11 @@ class CraftingEnvironment(Environment):
             return StepResult(reply)
         return StepResult(f"{reply} The goal is reached.", 1.0, terminated=True, success=True)
 
-    def _find_item_problem(self, item: str) -> str | None:
-        """Return why the name is no item of the book, None when it is one."""
-        if item in self._book.depths:
-            return None
-        kinds = self._book.generics.get(item)
-        if kinds is None:
-            return f'There is no item called "{echo(shown(item))}".'
+    def _kinds_of(self, name: str) -> str:
+        """Return the kinds of a set as one text."""
+        kinds = self._book.generics[name]
         told = ", ".join(shown(kind) for kind in kinds[:_MAX_KINDS_TOLD])
-        rest = ", and others" if len(kinds) > _MAX_KINDS_TOLD else ""
-        return f'"{shown(item)}" is a general name. Use one of its kinds: {told}{rest}.'
+        return told + ", and others" * (len(kinds) > _MAX_KINDS_TOLD)
 
     def _ready(self, recipe: Recipe) -> Craft | None:
         """Return the recipe done once with what is held, None where something is missing."""
@@ -175,3 +200,7 @@ class CraftingEnvironment(Environment):
 
 def _refuse(reply: str) -> StepResult:
     return StepResult(reply, valid_action=False)
+
+
+def _no_item(name: str) -> str:
+    return f'There is no item called "{echo(shown(name))}".'

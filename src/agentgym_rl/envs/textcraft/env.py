@@ -24,19 +24,29 @@ item. First you see a list of crafting commands, not all of which you need, and 
 Every round you do one of these actions:
 
 get N ITEM
-    Fetch N pieces of a raw item, one that cannot be crafted. Example: get 2 oak log
+    Fetch N pieces of a raw item, one that cannot be crafted.
 craft N ITEM using N INGREDIENT, N INGREDIENT
-    Turn items that you hold into N pieces of a new item, by a crafting command with its exact \
-numbers. Example: craft 8 oak planks using 2 oak log
+    Turn items that you hold into N pieces of a new item, by a crafting command with its numbers.
 inventory
     See what you hold.
 
 Always give quantities. To craft more at once, multiply every number of a command by the same \
-factor, as in the example, whose command reads: craft 4 oak planks using 1 oak logs.
-Anything that can be crafted cannot be fetched: gather what it is made of and craft it.
+factor. Anything that can be crafted cannot be fetched: gather what it is made of and craft it. \
 Some ingredients in the commands are general, such as planks, oak logs, or coal or charcoal. Fill \
-each with one kind that fits, under its own name (oak planks, oak log, coal), and do not mix kinds \
-in one ingredient."""
+each with one kind that fits, such as oak planks, and do not mix kinds in one ingredient.
+
+An example of a whole task. You see:
+Crafting commands:
+craft 1 crafting table using 4 planks
+craft 4 oak planks using 1 oak logs
+
+Goal: craft crafting table.
+Your first action: get 1 oak log
+You see: Got 1 oak log.
+Your next action: craft 4 oak planks using 1 oak log
+You see: Crafted 4 oak planks.
+Your next action: craft 1 crafting table using 4 oak planks
+You see: Crafted 1 crafting table. The goal is reached."""
 
 
 class TextCraft(CraftingEnvironment):
@@ -46,7 +56,7 @@ class TextCraft(CraftingEnvironment):
         name="textcraft",
         summary="Craft Minecraft items from raw materials with text commands.",
         instructions=_INSTRUCTIONS,
-        example_action="get 2 oak log",
+        example_action=MINECRAFT_EXAMPLES.get,
         splits=("train", "test"),
         categories=("depth 1", "depth 2", "depth 3", "depth 4"),
         max_rounds=30,

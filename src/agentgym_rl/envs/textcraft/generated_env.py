@@ -23,24 +23,35 @@ from agentgym_rl.envs.textcraft.generator import (
 )
 from agentgym_rl.types import Task
 
-# The syllables of "pindle" are not the generator's, so that no book has these items.
+# The syllables of "pindle" and "orvel" are not the generator's, so that no book has these items.
 _INSTRUCTIONS = """\
 You are a crafter in a world of invented items. You start with empty hands and have to make one \
 item. First you see a list of crafting commands, not all of which you need, and then the goal. \
 Every round you do one of these actions:
 
 get N ITEM
-    Fetch N pieces of a raw item, one that cannot be crafted. Example: get 2 pindle bark
+    Fetch N pieces of a raw item, one that cannot be crafted.
 craft N ITEM using N INGREDIENT, N INGREDIENT
-    Turn items that you hold into N pieces of a new item, by a crafting command with its exact \
-numbers. Example: craft 8 pindle cord using 2 pindle bark
+    Turn items that you hold into N pieces of a new item, by a crafting command with its numbers.
 inventory
     See what you hold.
 
 Always give quantities. To craft more at once, multiply every number of a command by the same \
-factor, as in the example, whose command reads: craft 4 pindle cord using 1 pindle bark.
-Anything that can be crafted cannot be fetched: gather what it is made of and craft it.
-Where a command says "A or B", take either of the two, under its own name, and do not mix them."""
+factor. Anything that can be crafted cannot be fetched: gather what it is made of and craft it. \
+Where a command says "A or B", take either of the two, under its own name, and do not mix them.
+
+An example of a whole task. You see:
+Crafting commands:
+craft 1 orvel lamp using 2 pindle cord
+craft 4 pindle cord using 1 pindle bark
+
+Goal: craft orvel lamp.
+Your first action: get 1 pindle bark
+You see: Got 1 pindle bark.
+Your next action: craft 4 pindle cord using 1 pindle bark
+You see: Crafted 4 pindle cord.
+Your next action: craft 1 orvel lamp using 2 pindle cord
+You see: Crafted 1 orvel lamp. The goal is reached."""
 
 
 class GeneratedTextCraft(CraftingEnvironment):
@@ -50,7 +61,7 @@ class GeneratedTextCraft(CraftingEnvironment):
         name="textcraft_generated",
         summary="Craft invented items, up to 8 crafts deep, from generated recipe books.",
         instructions=_INSTRUCTIONS,
-        example_action="get 2 pindle bark",
+        example_action="get 1 pindle bark",
         splits=("train", "test"),
         categories=tuple(f"depth {depth}" for depth in range(1, MAX_DEPTH + 1)),
         max_rounds=30,
@@ -59,7 +70,7 @@ class GeneratedTextCraft(CraftingEnvironment):
     )
 
     examples: ClassVar[Examples] = Examples(
-        get="get 2 pindle bark", craft="craft 8 pindle cord using 2 pindle bark"
+        get="get 1 pindle bark", craft="craft 4 pindle cord using 1 pindle bark"
     )
 
     @classmethod

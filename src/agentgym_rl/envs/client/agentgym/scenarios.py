@@ -160,9 +160,9 @@ toggle
 "toggle" works on the door directly in front of you. You can carry one object."""
 
 _SEARCHQA = """\
-You answer a question, with a search engine at hand. An action is text with one pair of tags: \
-<search> a query </search> finds passages, which come back between <information> tags, and \
-<answer> a few words </answer> answers the question. Search as often as you need to."""
+You answer a question, with a search engine at hand. Every round you do one action: search, with a \
+query, finds passages, which come back between <information> tags, and answer, with a few words, \
+answers the question. Search as often as you need to."""
 
 _WEBARENA = """\
 You use a web browser to reach an objective. You see the open tabs, the accessibility tree of the \
