@@ -1,7 +1,7 @@
-"""What a process of the sandbox does to itself before it runs an agent's code. Linux only.
+"""What a process of the sandbox does to itself before it touches an agent's text. Linux only.
 
-Nothing here can be undone: not by the process, not by root. Limits on resources bound what the
-kernel's two gates let through.
+Nothing here can be undone: not by the process, not by root. The kernel's two gates (landlock.py,
+syscalls.py) decide what is possible, limits on resources how much of it.
 """
 
 from __future__ import annotations
@@ -11,31 +11,23 @@ import os
 import platform
 import resource
 import signal
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentgym_rl.sandbox.landlock import LandlockError, Rules
 from agentgym_rl.sandbox.syscalls import MACHINES, FilterProgram, make_filter
 
-_LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
-_ASK_VERSION = 1
-_RULE_PATH_BENEATH = 1
-_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
+NOBODY = 65534
+"""The user and the group that a process of root becomes; they own no files."""
+
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
 _SECCOMP_MODE_FILTER = 2
 _CAPABILITY_VERSION = 0x20080522
-
-# Rights that Landlock gives or refuses.
-_WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 1, 1 << 2, 1 << 3
-_REMOVE_FILE, _MAKE_REGULAR = 1 << 5, 1 << 8
-_ALL_RIGHTS = (1 << 13) - 1
-"""Of the first version; what later ones add, the filter of system calls refuses."""
-_SCRATCH = _WRITE_FILE | _READ_FILE | _READ_DIR | _REMOVE_FILE | _MAKE_REGULAR
-"""Regular files, and none in folders below: the parent has to count them quickly."""
 _OTHER_PACKAGES = ("site-packages", "dist-packages")
 
 
 class LockError(Exception):
-    """The process could not be locked in; the text says what this machine lacks."""
+    """The process could not be locked in; the text names what this machine lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,102 +37,114 @@ class ProcessLimits:
     cpu_s: int
     memory_bytes: int
     """Of address space."""
-    file_bytes: int
-    """Of one file."""
     max_open_files: int = 16
 
 
-def lock_in(limits: ProcessLimits, *, scratch: Path, library: Path) -> None:
-    """Bind this process for ever: files in `scratch`, the standard library to read, no more.
+class Locks:
+    """The locks of one host, made once; every process that it starts closes them behind itself."""
 
-    Raises LockError where the kernel does not offer what it takes.
-    """
-    machine = MACHINES.get(platform.machine())
-    if machine is None:
-        known = ", ".join(MACHINES)
-        raise LockError(f"it knows the system calls of {known}, not of {platform.machine()!r}")
-    libc = ctypes.CDLL(None, use_errno=True)
-    ruleset = _make_ruleset(libc)
-    _allow_beneath(libc, ruleset, scratch, _SCRATCH)
-    # Modules are found by listing the folder, which tells the names of other packages but no more.
-    _allow_beneath(libc, ruleset, library, _READ_DIR)
-    for entry in _own_entries(library):
-        _allow_beneath(libc, ruleset, entry, _READ_FILE)
-    _limit_resources(limits)
-    _prctl(libc, _PR_SET_PDEATHSIG, signal.SIGKILL)
-    _drop_capabilities(libc, machine.capset)
-    _prctl(libc, _PR_SET_NO_NEW_PRIVS, 1)
-    if libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0) != 0:
-        raise _lacking("Landlock")
-    os.close(ruleset)
-    steps = make_filter(machine)
-    program = FilterProgram(len(steps) // 8, steps)
-    _prctl(libc, _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(program))
+    def __init__(self, *, library: Path, packages: tuple[Path, ...]) -> None:
+        """Let the processes read Python's standard library and these packages, and nothing else.
+
+        Raises LockError where the kernel does not offer what it takes.
+        """
+        machine = MACHINES.get(platform.machine())
+        if machine is None:
+            known = ", ".join(MACHINES)
+            raise LockError(f"it knows the system calls of {known}, not of {platform.machine()!r}")
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._capset = machine.capset
+        self._steps = make_filter(machine)
+        try:
+            self._rules = Rules(self._libc)
+            # Modules are found by listing the folder, which shows the names of other packages too.
+            self._rules.allow_reading([library], list_only=True)
+            self._rules.allow_reading(_own_entries(library))
+            self._rules.allow_reading(packages)
+        except LandlockError as error:
+            raise LockError(str(error)) from error
+
+    @property
+    def descriptor(self) -> int:
+        """The open file that the locks need until they are closed."""
+        return self._rules.descriptor
+
+    def lock_in(self, limits: ProcessLimits, *, parent: int) -> None:
+        """Bind this process for ever; it ends with `parent`, the process that started it."""
+        num_threads = len(os.listdir("/proc/self/task"))
+        if num_threads != 1:
+            # The gates close for one thread only, and another could be made to act for it.
+            raise LockError(f"the process must have one thread, and has {num_threads}")
+        _limit_resources(limits)
+        _leave_root()
+        self._drop_capabilities()
+        self._prctl(_PR_SET_DUMPABLE, 0)
+        # Now, because a change of the user would clear it.
+        self._prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            raise LockError("the process that started it has ended")
+        self._prctl(_PR_SET_NO_NEW_PRIVS, 1)
+        try:
+            self._rules.obey()
+        except LandlockError as error:
+            raise LockError(str(error)) from error
+        os.close(self.descriptor)
+        program = FilterProgram(len(self._steps) // 8, self._steps)
+        self._prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(program))
+
+    def _drop_capabilities(self) -> None:
+        """Give up what the process may do beyond others; it starts no program to regain it."""
+        header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+        if self._libc.syscall(self._capset, header, (ctypes.c_uint32 * 6)()) != 0:
+            raise _lacking("giving up capabilities")
+
+    def _prctl(self, option: int, value: int, address: int = 0) -> None:
+        arguments = [ctypes.c_ulong(number) for number in (value, address, 0, 0)]
+        if self._libc.prctl(option, *arguments) != 0:
+            raise _lacking("seccomp" if option == _PR_SET_SECCOMP else f"prctl {option}")
 
 
-def _make_ruleset(libc: ctypes.CDLL) -> int:
-    """Return a file descriptor for rules under which nothing is allowed yet."""
-    if libc.syscall(_LANDLOCK_CREATE_RULESET, None, 0, _ASK_VERSION) < 1:
-        raise _lacking("Landlock")
-    handled = ctypes.c_uint64(_ALL_RIGHTS)
-    size = ctypes.sizeof(handled)
-    ruleset: int = libc.syscall(_LANDLOCK_CREATE_RULESET, ctypes.byref(handled), size, 0)
-    if ruleset < 0:
-        raise _lacking("Landlock")
-    return ruleset
-
-
-class _PathBeneath(ctypes.Structure):
-    _pack_ = 1
-    _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
-
-
-def _allow_beneath(libc: ctypes.CDLL, ruleset: int, path: Path, rights: int) -> None:
-    """Give rights to a file, or to a folder with all below it."""
-    parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    try:
-        rule = _PathBeneath(rights, parent)
-        arguments = (ruleset, _RULE_PATH_BENEATH, ctypes.byref(rule), 0)
-        if libc.syscall(_LANDLOCK_ADD_RULE, *arguments) != 0:
-            raise _lacking("Landlock")
-    finally:
-        os.close(parent)
-
-
-def _own_entries(library: Path) -> Iterator[Path]:
-    """Yield what belongs to the standard library itself."""
-    for entry in library.iterdir():
-        if entry.name not in _OTHER_PACKAGES and (entry.is_dir() or entry.is_file()):
-            yield entry
+def _own_entries(library: Path) -> list[Path]:
+    """Return what belongs to the standard library itself."""
+    return [
+        entry
+        for entry in library.iterdir()
+        if entry.name not in _OTHER_PACKAGES and (entry.is_dir() or entry.is_file())
+    ]
 
 
 def _limit_resources(limits: ProcessLimits) -> None:
+    # The first limit's signal says why a process ended; the second one ends what ignores it.
+    resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s + 1))
     for kind, value in (
-        (resource.RLIMIT_CPU, limits.cpu_s),
         (resource.RLIMIT_AS, limits.memory_bytes),
-        (resource.RLIMIT_FSIZE, limits.file_bytes),
+        (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NOFILE, limits.max_open_files),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(kind, (value, value))
 
 
-def _drop_capabilities(libc: ctypes.CDLL, capset: int) -> None:
-    """Give up what root may do beyond others; no program is started that could get it back."""
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
-    if libc.syscall(capset, header, (ctypes.c_uint32 * 6)()) != 0:
-        raise _lacking("capset")
-
-
-def _prctl(libc: ctypes.CDLL, option: int, value: int, address: int = 0) -> None:
-    arguments = [ctypes.c_ulong(number) for number in (value, address, 0, 0)]
-    if libc.prctl(option, *arguments) != 0:
-        raise _lacking("seccomp" if option == _PR_SET_SECCOMP else f"prctl {option}")
+def _leave_root() -> None:
+    """Become a user who owns nothing, where this is root."""
+    if 0 not in os.getresuid():
+        return
+    try:
+        os.setgroups([])
+        os.setresgid(NOBODY, NOBODY, NOBODY)
+        os.setresuid(NOBODY, NOBODY, NOBODY)
+    except OSError as error:
+        raise LockError(
+            f"root could not become user {NOBODY} ({error.strerror}); run as an ordinary user, or "
+            "give the container the capabilities SETUID and SETGID"
+        ) from error
 
 
 def _lacking(what: str) -> LockError:
     reason = os.strerror(ctypes.get_errno())
     return LockError(
-        f"{what} does not work here ({reason}); it takes Linux 5.13 with Landlock and seccomp, "
+        f"{what} does not work here ({reason}); it takes Linux 6.2 with Landlock and seccomp, "
         "and a container that does not forbid them"
     )

@@ -1,61 +1,45 @@
-"""The child: locks itself in, reads code from its standard input, and runs it.
+"""The Python tool's side behind the locks: runs a program as an interactive session would.
 
-    python -s -S -B -u -c "...; main()" LIMITS SCRATCH STATUS_FD
-
-Before the code starts, the file descriptor STATUS_FD gets "locked", or why it could not be done.
-Then the code's output goes to the standard output, as in an interactive session: what it prints,
-the value of a last expression, and for an exception one line that names it.
+Its output is what the code prints, the value of a last expression, and for an exception one line
+that names it.
 """
 
 from __future__ import annotations
 
 import ast
-import json
-import os
+import importlib
 import random
 import sys
 import types
-from pathlib import Path
+from contextlib import suppress
 
-from agentgym_rl.sandbox.locks import LockError, ProcessLimits, lock_in
+from agentgym_rl.sandbox.host import Task
 
-LOCKED = b"locked"
 _FILE = "<code>"
-# Imported before the locks close: their libraries may lie outside the standard library's folder.
-_LINKED_MODULES = ("decimal", "hashlib", "zlib")
+_PRELOADED = (
+    *("bisect", "calendar", "collections", "csv", "datetime", "decimal", "difflib", "fractions"),
+    *("functools", "hashlib", "heapq", "itertools", "json", "math", "re", "statistics", "string"),
+    *("textwrap", "typing", "zlib", "bz2", "lzma", "sqlite3"),
+)
+"""Common, or with libraries that lie outside the standard library's folder."""
 
 
-def main() -> None:
-    limits = ProcessLimits(**json.loads(sys.argv[1]))
-    scratch, status = Path(sys.argv[2]), int(sys.argv[3])
-    source = sys.stdin.buffer.read().decode("utf-8", "replace")
-    for name in _LINKED_MODULES:
-        __import__(name)
-    library = Path(os.__file__).parent
-    sys.path[:] = [folder for folder in sys.path if Path(folder).is_relative_to(library)]
-    sys.argv[1:] = []
-    os.environ.clear()
-    try:
-        lock_in(limits, scratch=scratch, library=library)
-    except (LockError, OSError, ValueError) as error:
-        os.write(status, f"{error}"[:1000].encode())
-        os._exit(1)
-    os.write(status, LOCKED)
-    os.close(status)
-    _run(source)
-    try:
-        sys.stdout.flush()
-    finally:
-        os._exit(0)
+def prepare(setup: bytes) -> Task:
+    """Import what programs often need, before the locks close; there is nothing to set up."""
+    del setup
+    for name in _PRELOADED:
+        with suppress(ImportError):  # some builds of Python lack some
+            importlib.import_module(name)
+    return _run
 
 
-def _run(source: str) -> None:
+def _run(request: bytes) -> None:
     """Run the code in a module of its own; whatever it raises is printed in a line."""
     random.seed(0)  # the same code prints the same
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     try:
-        body, last = _parse(source)
+        body, last = _parse(request.decode("utf-8", "replace"))
         exec(body, module.__dict__)
         value = None if last is None else eval(last, module.__dict__)
         if value is not None:
@@ -64,6 +48,8 @@ def _run(source: str) -> None:
         return
     except BaseException as error:  # noqa: BLE001 - of any kind, also KeyboardInterrupt
         sys.stdout.write(f"{_describe(error)}\n")
+    finally:
+        sys.stdout.flush()
 
 
 def _parse(source: str) -> tuple[types.CodeType, types.CodeType | None]:

@@ -1,0 +1,197 @@
+"""The parent's side: keeps hosts (host.py) and gives them calls."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import agentgym_rl
+from agentgym_rl.errors import EnvError
+from agentgym_rl.sandbox.messages import PATIENCE, Answer, CallLimits, Header
+
+_COMMAND = "from agentgym_rl.sandbox.host import main; main()"
+_START_S = 120.0
+"""Imports may take long on a busy machine."""
+_SLOT_S = 600.0
+_GRACE_S = 60.0
+"""What a host may take beyond the limits of the call."""
+_END_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came of a call. Example: Reply(b"42\\n", "")"""
+
+    data: bytes
+    """What the process wrote; it may hold anything."""
+    problem: str
+    """Why the process was stopped, in words; empty where it ended by itself."""
+
+
+class Sandbox:
+    """Runs one function on requests that nobody trusts, each in a process of its own.
+
+    Hosts start when they are needed and stay until the end of this process. Safe for threads.
+    """
+
+    def __init__(self, target: str, *, has_packages: bool, max_calls: int) -> None:
+        """Take "module:function" (see host.py), and how many calls may run at a time.
+
+        `has_packages`: whether the function needs more than the standard library.
+        """
+        self._target = target
+        self._has_packages = has_packages
+        self._max_calls = max_calls
+        self._forget()
+        os.register_at_fork(after_in_child=self._forget)
+        atexit.register(self.close)
+
+    def call(self, request: bytes, limits: CallLimits, *, setup: bytes = b"") -> Reply:
+        """Run the function on a request and wait for its end.
+
+        Waiting for a free slot is not part of the call's time. Raises EnvError when the sandbox
+        itself fails: the request was then not run, or not to its end.
+        """
+        with self._slot():
+            host = self._idle.pop() if self._idle else _Host(self._target, self._has_packages)
+            try:
+                reply = host.call(request, limits, setup)
+            except BaseException:
+                host.stop()
+                raise
+            self._idle.append(host)
+            return reply
+
+    def close(self) -> None:
+        """End the hosts that are idle."""
+        while self._idle:
+            self._idle.pop().stop()
+
+    def _forget(self) -> None:
+        """Start without hosts: those of the process that this one was forked from are not ours."""
+        self._idle: list[_Host] = []
+        self._slots = threading.BoundedSemaphore(self._max_calls)
+
+    @contextmanager
+    def _slot(self) -> Iterator[None]:
+        slots = self._slots
+        if not slots.acquire(timeout=_SLOT_S):
+            raise EnvError(
+                f"no slot of the sandbox was free within {_SLOT_S:g} s; {self._max_calls} calls "
+                "run at a time: use fewer environments per process"
+            )
+        try:
+            yield
+        finally:
+            slots.release()
+
+
+class _Host:
+    """One host process, for one call at a time."""
+
+    def __init__(self, target: str, has_packages: bool) -> None:
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
+        # Without packages, nothing of the user's or the site's is imported. No host writes
+        # beside modules or holds output back.
+        flags = ("-B", "-u") if has_packages else ("-B", "-u", "-s", "-S")
+        places = [str(Path(agentgym_rl.__file__).parents[1])]
+        if has_packages:
+            places += [path for path in sys.path if path]
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, *flags, "-c", _COMMAND, target],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                cwd="/",
+                env={
+                    "PYTHONPATH": os.pathsep.join(places),
+                    "PYTHONUTF8": "1",
+                    # Sets have the same order in every call.
+                    "PYTHONHASHSEED": "0",
+                    # The locks close for one thread only.
+                    "OMP_NUM_THREADS": "1",
+                    "OPENBLAS_NUM_THREADS": "1",
+                },
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._errors.close()
+            raise EnvError(f"the sandbox failed to start: {error}") from error
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._input, self._output = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._input, False)
+        self._received = bytearray()
+        self._is_ready = False
+
+    def call(self, request: bytes, limits: CallLimits, setup: bytes) -> Reply:
+        if not self._is_ready:
+            self._read_answer(time.monotonic() + _START_S)
+            self._is_ready = True
+        deadline = time.monotonic() + PATIENCE * limits.wall_s + _GRACE_S
+        header = Header(limits, len(setup), len(request))
+        self._send(header.pack() + setup + request, deadline)
+        answer = self._read_answer(deadline)
+        while len(self._received) < answer.num_bytes:
+            self._receive(deadline)
+        data = bytes(self._received[: answer.num_bytes])
+        del self._received[: answer.num_bytes]
+        return Reply(data, answer.problem)
+
+    def stop(self) -> None:
+        """End the host and what it runs."""
+        self._process.kill()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_S)
+        for pipe in (self._process.stdin, self._process.stdout, self._errors):
+            assert pipe is not None
+            with suppress(OSError):
+                pipe.close()
+
+    def _read_answer(self, deadline: float) -> Answer:
+        while (end := self._received.find(b"\n")) < 0:
+            self._receive(deadline)
+        answer = Answer.unpack(bytes(self._received[:end]))
+        del self._received[: end + 1]
+        if answer.failure:
+            raise EnvError(f"the sandbox failed: {answer.failure}")
+        return answer
+
+    def _receive(self, deadline: float) -> None:
+        self._await(self._output, select.POLLIN, deadline)
+        chunk = os.read(self._output, 65536)
+        if not chunk:
+            raise self._broken()
+        self._received += chunk
+
+    def _send(self, data: bytes, deadline: float) -> None:
+        left = memoryview(data)
+        while left:
+            self._await(self._input, select.POLLOUT, deadline)
+            try:
+                left = left[os.write(self._input, left) :]
+            except BrokenPipeError:
+                # Why it ended, it may have said.
+                self._read_answer(deadline)
+                raise self._broken() from None
+
+    def _await(self, pipe: int, event: int, deadline: float) -> None:
+        poll = select.poll()
+        poll.register(pipe, event)
+        if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            raise EnvError("the sandbox failed: its host does not answer")
+
+    def _broken(self) -> EnvError:
+        self._errors.seek(0)
+        said = self._errors.read()[-500:].decode("utf-8", "replace").strip()
+        return EnvError(f"the sandbox failed: its host ended: {said or 'without a word'}")
