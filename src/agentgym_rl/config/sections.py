@@ -200,8 +200,9 @@ class OpenAIEngineConfig(BaseConfig):
     """Deadline of one request."""
 
     max_retries: int = Field(default=5, ge=0)
-    """How often a request is repeated that was refused for now (429), failed (5xx), was lost or
-    passed its deadline; pauses double from half a second, or are what the endpoint asks for."""
+    """How often a request is repeated that was refused for now (429), failed (5xx), was lost,
+    passed its deadline or got an answer without a reply; pauses double from half a second, or are
+    what the endpoint asks for."""
 
 
 class RolloutConfig(BaseConfig):

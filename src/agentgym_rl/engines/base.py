@@ -84,6 +84,8 @@ class TextCompletion:
     num_tokens: int | None = None
     logprobs: tuple[float, ...] = ()
     """Of the reply's tokens, where the engine tells them."""
+    is_cut: bool = False
+    """Whether the token limit ended the reply."""
 
 
 class TextEngine(ABC):

@@ -1,8 +1,9 @@
 """An OpenAI-compatible endpoint as the model of an evaluation: POST {url}/chat/completions.
 
 A request leaves nothing behind at the endpoint, so it may be repeated. Only what passes (an
-overload, a crash, a lost connection) is repeated; a wrong key, address or model name ends the
-evaluation, since every other request would meet it too.
+overload, a crash, a lost connection, an answer that is none, a reply that is withheld) is repeated;
+a wrong key, address or model name ends the evaluation, since every other request would meet it too.
+Every answer has a deadline and a limit on its size, and is followed nowhere else.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import aiohttp
-from pydantic import BaseModel, ValidationError
 
 from agentgym_rl.config import OpenAIEngineConfig
 from agentgym_rl.engines.base import (
@@ -26,6 +26,7 @@ from agentgym_rl.engines.base import (
     TextEngine,
     says_context_full,
 )
+from agentgym_rl.engines.openai_answer import PassingError, WithheldError, read_answer
 from agentgym_rl.errors import ConfigError, EngineError
 from agentgym_rl.types import Message, SamplingParams
 
@@ -35,6 +36,8 @@ _URL, _KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 """Environment variables, under the names that other clients of such endpoints read."""
 _FIRST_PAUSE_S = 0.5
 _MAX_PAUSE_S = 60.0
+_MAX_ANSWER_BYTES = 8 << 20
+"""A reply of 32,000 tokens has about 4 MiB with its log-probabilities."""
 _HOPELESS = {401: "the key", 403: "the key", 404: "the address or the model's name"}
 _SUBSTITUTES = {"max_tokens": "max_completion_tokens", "logprobs": "", "seed": ""}
 """Parameters that some models do not take, and what takes their place; nothing for most. None of
@@ -74,7 +77,9 @@ class OpenAIEngine(TextEngine):
         for trial in range(self._config.max_retries + 1):
             try:
                 return read_answer(await self._ask(body))
-            except _PassingError as error:
+            except PassingError as error:
+                if isinstance(error, WithheldError):  # the same draw would be withheld again
+                    body["seed"] = (seed + trial + 1) % 2**31
                 if trial == self._config.max_retries:
                     raise EngineError(f"{error}, {trial + 1} times") from error
                 pause_s = error.pause_s or _FIRST_PAUSE_S * 2**trial * random.uniform(1.0, 1.5)
@@ -95,7 +100,7 @@ class OpenAIEngine(TextEngine):
                 if _SUBSTITUTES[key]:
                     kept[_SUBSTITUTES[key]] = body[key]
             answer = await self._post(kept)
-            if answer.status < 400:
+            if answer.status < 300:
                 return answer.body
             refused = answer.refused_parameter() if answer.status in (400, 422) else None
             if refused is None or refused in self._refused:
@@ -107,36 +112,60 @@ class OpenAIEngine(TextEngine):
         try:
             async with (
                 asyncio.timeout(self._config.timeout_s),
-                self._session().post(self._address, json=body, headers=self._headers()) as answer,
+                self._session().post(
+                    self._address, json=body, headers=self._headers(), allow_redirects=False
+                ) as answer,
             ):
-                text = await answer.read()
-                return _Answer(answer.status, text, answer.headers.get("Retry-After", ""))
+                text = await self._read(answer)
+                location = answer.headers.get("Location", "")
+                return _Answer(answer.status, text, answer.headers.get("Retry-After", ""), location)
         except TimeoutError:
-            raise _PassingError(
+            raise PassingError(
                 f"{self._address}: no answer within {self._config.timeout_s:g} s"
             ) from None
         except aiohttp.InvalidURL as error:
             raise ConfigError(f"engine.url: {error} is no address") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise _PassingError(f"{self._address}: {type(error).__name__}: {error}") from error
+            raise PassingError(f"{self._address}: {type(error).__name__}: {error}") from error
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+        """Return the body, as far as it is one that was asked for."""
+        encoding = answer.headers.get("Content-Encoding", "identity")
+        if encoding != "identity":
+            raise PassingError(f"{self._address}: the answer is packed ({encoding[:40]!r})")
+        body = bytearray()
+        async for chunk in answer.content.iter_any():
+            body += chunk
+            if len(body) > _MAX_ANSWER_BYTES:
+                raise PassingError(f"{self._address}: more than {_MAX_ANSWER_BYTES} bytes")
+        return bytes(body)
 
     def _session(self) -> aiohttp.ClientSession:
         if self._http is None:
             # rollout.max_concurrency decides how many requests are under way at once.
             connector = aiohttp.TCPConnector(limit=0)
             timeout = aiohttp.ClientTimeout(total=None)  # each call has its own
-            self._http = aiohttp.ClientSession(connector=connector, timeout=timeout)
+            # Nothing is unpacked here: a few bytes may hold gigabytes.
+            self._http = aiohttp.ClientSession(
+                connector=connector, timeout=timeout, auto_decompress=False
+            )
         return self._http
 
     def _headers(self) -> dict[str, str]:
         key = os.environ.get(_KEY, "")
-        return {"Authorization": f"Bearer {key}"} if key else {}
+        authorization = {"Authorization": f"Bearer {key}"} if key else {}
+        return {"Accept-Encoding": "identity", **authorization}
 
     def _error(self, answer: _Answer) -> Exception:
         """Return what an answer with an error status means."""
         message = f"{self._address}: {answer.status}: {answer.message()}"
+        if answer.status < 400:  # neither the conversation nor the key goes where it points
+            return ConfigError(
+                f"{self._address} redirects to {answer.location[:200]!r}; set engine.url to the "
+                "address that answers itself"
+            )
         if answer.status in (408, 409, 425, 429) or answer.status >= 500:
-            return _PassingError(message, pause_s=answer.pause_s())
+            return PassingError(message, pause_s=answer.pause_s())
         if answer.status in _HOPELESS:
             return ConfigError(
                 f"{message} - check {_HOPELESS[answer.status]} (engine.url, the key in the "
@@ -147,14 +176,6 @@ class OpenAIEngine(TextEngine):
         return EngineError(message)
 
 
-class _PassingError(EngineError):
-    """Something that another try may not meet."""
-
-    def __init__(self, message: str, *, pause_s: float = 0.0) -> None:
-        super().__init__(message)
-        self.pause_s = pause_s
-
-
 @dataclass(frozen=True, slots=True)
 class _Answer:
     """What came back, whatever it is."""
@@ -162,6 +183,7 @@ class _Answer:
     status: int
     body: bytes
     retry_after: str
+    location: str
 
     def text(self) -> str:
         return self.body.decode(errors="replace")
@@ -170,7 +192,7 @@ class _Answer:
         """Return what the endpoint says in an error: {"error": {"message": ...}}, or all of it."""
         try:
             message = json.loads(self.body)["error"]["message"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             message = self.text()
         return " ".join(str(message).split())[:500]
 
@@ -189,46 +211,3 @@ class _Answer:
         ):
             return None
         return next((key for key in _SUBSTITUTES if re.search(rf"\b{key}\b", text)), None)
-
-
-class _TokenLogprob(BaseModel):
-    logprob: float
-
-
-class _Logprobs(BaseModel):
-    content: list[_TokenLogprob] | None = None
-
-
-class _Message(BaseModel):
-    content: str | None = None
-
-
-class _Choice(BaseModel):
-    message: _Message
-    logprobs: _Logprobs | None = None
-
-
-class _Usage(BaseModel):
-    prompt_tokens: int
-    completion_tokens: int
-
-
-class _Completion(BaseModel):
-    choices: list[_Choice]
-    usage: _Usage | None = None
-
-
-def read_answer(text: bytes) -> TextCompletion:
-    """Return the reply in an answer. Raises EngineError where it is none."""
-    try:
-        answer = _Completion.model_validate_json(text)
-        choice = answer.choices[0]
-    except (ValidationError, IndexError):
-        raise EngineError(f"the endpoint's answer is no chat completion: {text[:200]!r}") from None
-    usage, logprobs = answer.usage, choice.logprobs
-    return TextCompletion(
-        text=choice.message.content or "",
-        num_prompt_tokens=usage.prompt_tokens if usage is not None else None,
-        num_tokens=usage.completion_tokens if usage is not None else None,
-        logprobs=tuple(item.logprob for item in (logprobs.content if logprobs else None) or ()),
-    )

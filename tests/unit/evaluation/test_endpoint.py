@@ -12,7 +12,8 @@ import pytest
 from agentgym_rl.cli.evaluate import EvalOptions, run_evaluation
 from agentgym_rl.config import OpenAIEngineConfig, RunConfig, parse_config
 from agentgym_rl.engines.base import ContextFullError
-from agentgym_rl.engines.openai import OpenAIEngine, read_answer
+from agentgym_rl.engines.openai import OpenAIEngine
+from agentgym_rl.engines.openai_answer import read_answer
 from agentgym_rl.errors import ConfigError, EngineError, RunError
 from agentgym_rl.evaluation.journal import Journal
 from agentgym_rl.evaluation.progress import Progress

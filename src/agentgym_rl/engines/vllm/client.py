@@ -103,6 +103,6 @@ def _message(text: bytes) -> str:
     """Return what a server says in an error: {"error": {"message": ...}}, or all that it says."""
     try:
         message = json.loads(text)["error"]["message"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         message = text.decode(errors="replace")
     return " ".join(str(message).split())[:500]
