@@ -111,6 +111,93 @@ def test_one_file_with_all_sets(tmp_path: Path):
     assert [question.index for question in questions] == [0, 1]
 
 
+CONTEXT = {"title": ["Elmford"], "sentences": [["A town."]]}
+AUTHORS: dict[str, dict[str, object]] = {
+    "nq": {"question": "which river is it", "answer": ["the Brindle", "Brindle"]},
+    "nq (all of it)": {
+        "id": "7",
+        "document": {"title": "Elmford", "html": "<p>"},
+        "question": {"text": "which river is it", "tokens": ["which"]},
+        "annotations": {
+            "id": ["1", "2"],
+            "short_answers": [
+                {"start_token": [3], "end_token": [5], "text": ["the Brindle"]},
+                {"start_token": [4], "end_token": [5], "text": ["Brindle"]},
+            ],
+            "yes_no_answer": [-1, -1],
+        },
+    },
+    "triviaqa": {
+        "question": "which river is it?",
+        "question_id": "tc_1",
+        "entity_pages": {"title": ["Elmford"]},
+        "answer": {
+            "aliases": ["the Brindle", "Brindle"],
+            "normalized_aliases": ["brindle"],
+            "type": "WikipediaEntity",
+            "value": "the Brindle",
+        },
+    },
+    "popqa": {
+        "id": 1, "subj": "Elmford", "obj": "the Brindle", "question": "which river is it?",
+        "possible_answers": '["the Brindle", "Brindle"]',
+    },
+    "hotpotqa": {
+        "id": "5a", "question": "which river is it?", "answer": "the Brindle", "type": "bridge",
+        "level": "hard", "context": CONTEXT,
+    },
+    "2wikimultihopqa": {
+        "_id": "13f", "type": "bridge_comparison", "question": "which river is it?",
+        "context": "[]", "answer": "the Brindle", "answer_id": "Q1",
+    },
+    "musique": {
+        "id": "2hop__1_2", "paragraphs": [{"idx": 0, "title": "Elmford"}],
+        "question": "which river is it?",
+        "question_decomposition": [{"id": 1}, {"id": 2}],
+        "answer": "the Brindle", "answer_aliases": ["Brindle"], "answerable": True,
+    },
+    "bamboogle": {"Question": "which river is it?", "Answer": "the Brindle"},
+}  # fmt: skip
+"""A row of each set with the field names that its authors give it on the hub."""
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+@pytest.mark.parametrize("title", AUTHORS)
+def test_the_authors_own_fields_are_read(tmp_path: Path, title: str, suffix: str):
+    name = title.partition(" ")[0]
+    file = tmp_path / name / f"test{suffix}"
+    file.parent.mkdir()
+    if suffix == ".parquet":
+        parquet.write_table(pa.Table.from_pylist([AUTHORS[title]]), file)
+    else:
+        file.write_text(json.dumps(AUTHORS[title]))
+    (question,) = load_dataset(tmp_path, name, "test")
+    assert question.text == "which river is it?"
+    assert question.answers[0] == "the Brindle"
+    has_aliases = name in ("nq", "triviaqa", "popqa", "musique")
+    assert question.answers[1:] == (("Brindle",) if has_aliases else ())
+    assert question.hops == {"2wikimultihopqa": 4}.get(
+        name, 2 if name in ("hotpotqa", "musique", "bamboogle") else 1
+    )
+
+
+def test_a_question_of_nq_without_a_short_answer_is_left_out(tmp_path: Path):
+    rows = [
+        {
+            "question": {"text": f"is it {number}"},
+            "annotations": {"short_answers": [{"text": []}], "yes_no_answer": [verdict]},
+        }
+        for number, verdict in enumerate((-1, 0, 1))
+    ]
+    (tmp_path / "nq").mkdir()
+    parquet.write_table(pa.Table.from_pylist(rows), tmp_path / "nq" / "test.parquet")
+    found = load_dataset(tmp_path, "nq", "test")
+    assert [(one.text, one.answers) for one in found] == [
+        ("is it 1?", ("no",)),
+        ("is it 2?", ("yes",)),
+    ]
+
+
 def test_parquet_of_one_set_and_packed_lines(tmp_path: Path):
     (tmp_path / "popqa").mkdir()
     rows = [{"id": "0", "question": "who?", "golden_answers": ["Ada", "A. Fenwick"]}]

@@ -12,6 +12,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModel, BertConfig, BertModel, PreTrainedTokenizerFast
 
+from agentgym_rl.envs.searchqa.options import SearchOptions
 from agentgym_rl.envs.searchqa.passages import Passage
 from agentgym_rl.envs.searchqa.retrieval.base import Hit, Retriever
 from agentgym_rl.envs.searchqa.retrieval.build import build_index
@@ -20,8 +21,14 @@ from agentgym_rl.envs.searchqa.retrieval.corpus import Corpus, open_corpus
 from agentgym_rl.envs.searchqa.retrieval.dense_build import add_vectors, use_vectors
 from agentgym_rl.envs.searchqa.retrieval.encoder import Encoder, EncoderSettings
 from agentgym_rl.envs.searchqa.retrieval.hybrid import fuse
-from agentgym_rl.envs.searchqa.retrieval.open import RetrieverOptions, open_retriever
-from agentgym_rl.errors import EnvError
+from agentgym_rl.envs.searchqa.retrieval.open import (
+    RetrieverOptions,
+    open_retriever,
+    parse_options,
+)
+from agentgym_rl.envs.searchqa.retrieval.vector_search import VectorSearch, prepare
+from agentgym_rl.envs.searchqa.sources import open_engine
+from agentgym_rl.errors import ConfigError, EnvError
 
 WORDS = ("query", "passage", ":", '"', "red", "green", "blue", "fox", "owl", "whale", "one", "two")
 PASSAGES = tuple(
@@ -215,3 +222,93 @@ def test_the_cache_asks_once_and_forgets_the_oldest():
         with pytest.raises(EnvError):
             cached.search(["bad"], 1)
     assert inner.asked[-2:] == ["bad", "bad"]
+
+
+# How much of an approximate index is searched
+
+
+def random_index(factory: str) -> tuple[faiss.Index, np.ndarray, np.ndarray]:
+    """Return an index of 2,000 random vectors, 100 queries and the true neighbour of each."""
+    rng = np.random.default_rng(0)
+    vectors_ND = rng.standard_normal((2000, 16)).astype(np.float32)
+    vectors_ND /= np.linalg.norm(vectors_ND, axis=1, keepdims=True)
+    queries_QD = vectors_ND[:100] + 0.3 * rng.standard_normal((100, 16)).astype(np.float32)
+    index = faiss.index_factory(16, factory, faiss.METRIC_INNER_PRODUCT)
+    index.train(vectors_ND)
+    index.add(vectors_ND)
+    return index, queries_QD, (queries_QD @ vectors_ND.T).argmax(axis=1)
+
+
+def recall(index: faiss.Index, queries_QD: np.ndarray, true_Q: np.ndarray) -> float:
+    _, rows_Q1 = index.search(queries_QD, 1)
+    return float((rows_Q1[:, 0] == true_Q).mean())
+
+
+@pytest.mark.parametrize("factory", ["IVF32,Flat", "PCA16,IVF32,Flat", "IVF32,SQfp16"])
+def test_more_lists_find_more_of_the_true_neighbours(factory: str):
+    index, queries_QD, true_Q = random_index(factory)
+    found = [
+        recall(prepare(index, VectorSearch(nprobe=nprobe)), queries_QD, true_Q)
+        for nprobe in (1, 0, 32)
+    ]
+    assert found[0] < 0.75 < 0.9 < found[1] <= found[2]  # 0 is eight lists of 32
+    assert found[2] > 0.97
+
+
+def test_more_candidates_find_more_of_the_true_neighbours():
+    index, queries_QD, true_Q = random_index("HNSW4")
+    found = [
+        recall(prepare(index, VectorSearch(ef_search=ef_search)), queries_QD, true_Q)
+        for ef_search in (1, 0, 500)
+    ]
+    assert found[0] < found[1] < found[2]
+
+
+@pytest.mark.parametrize(
+    ("factory", "wishes", "reason"),
+    [
+        ("Flat", VectorSearch(nprobe=4), "nprobe=4 .* searched whole"),
+        ("HNSW4", VectorSearch(nprobe=4), "nprobe=4 .* can have ef_search"),
+        ("IVF8,Flat", VectorSearch(ef_search=9), "ef_search=9 .* can have nprobe"),
+    ],
+)
+def test_a_number_that_does_not_suit_the_index_is_refused(
+    factory: str, wishes: VectorSearch, reason: str
+):
+    with pytest.raises(EnvError, match=reason):
+        prepare(random_index(factory)[0], wishes)
+
+
+def test_a_number_above_that_of_lists_means_all():
+    index, _, _ = random_index("IVF8,Flat")
+    assert faiss.extract_index_ivf(prepare(index, VectorSearch(nprobe=999))).nprobe == 8
+
+
+@pytest.mark.skipif(faiss.get_num_gpus() > 0, reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_named():
+    with pytest.raises(EnvError, match="faiss-gpu-cu12"):
+        prepare(random_index("Flat")[0], VectorSearch(on_gpu=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(faiss.get_num_gpus() < 1, reason="FAISS sees no GPU")
+@pytest.mark.parametrize("factory", ["Flat", "IVF32,Flat"])
+def test_the_gpu_finds_what_the_cpu_finds(factory: str):
+    index, queries_QD, true_Q = random_index(factory)
+    here = recall(prepare(index, VectorSearch()), queries_QD, true_Q)
+    there = recall(prepare(index, VectorSearch(on_gpu=True)), queries_QD, true_Q)
+    assert there == pytest.approx(here, abs=0.02)
+
+
+def test_options_about_vectors_reach_the_index(model: str, corpus: Corpus, tmp_path: Path):
+    build_index(corpus, tmp_path)
+    add_vectors(corpus, tmp_path, settings(model), factory="IVF2,Flat")
+    options = SearchOptions(retriever="dense", index=str(tmp_path), nprobe=1)
+    assert len(open_engine(options).search(["red fox"], 9)[0]) < 9  # the other list is not seen
+    with pytest.raises(EnvError, match="ef_search=5"):
+        open_engine(SearchOptions(retriever="dense", index=str(tmp_path), ef_search=5))
+    with pytest.raises(ConfigError, match="nprobe=3 is about vectors"):
+        RetrieverOptions(nprobe=3)
+    with pytest.raises(ValueError, match=r"nprobe must be .* at least 0"):
+        SearchOptions(nprobe=-1)
+    assert parse_options({"backend": "dense", "index": "x", "nprobe": "4"}).nprobe == 4

@@ -33,6 +33,12 @@ class SearchOptions:
     """The server of a "remote" search engine."""
     retriever_timeout_s: float = 30.0
     """Deadline of one search on that server."""
+    nprobe: int = 0
+    """Lists that a search of an IVF index of vectors looks into; 0 takes every 64th, at least 8."""
+    ef_search: int = 0
+    """Candidates that a search of an HNSW index of vectors keeps; 0 takes 64."""
+    faiss_gpu: bool = False
+    """Search the vectors on all GPUs of this machine; needs a FAISS that was built for them."""
     topk: int = 3
     """Passages that a search shows."""
     max_words: int = 300
@@ -63,9 +69,11 @@ class SearchOptions:
             _check_count(name, getattr(self, name))  # one rule for all
         if self.topk > MAX_TOPK:
             raise ValueError(f"topk must be at most {MAX_TOPK}, got {self.topk}")
-        _check_count("max_per_level", self.max_per_level, least=0)
-        if not isinstance(self.python, bool):
-            raise ValueError(f"python must be true or false, got {self.python!r}")
+        for name in ("max_per_level", "nprobe", "ef_search"):
+            _check_count(name, getattr(self, name), least=0)
+        for name, value in (("python", self.python), ("faiss_gpu", self.faiss_gpu)):
+            if not isinstance(value, bool):
+                raise ValueError(f"{name} must be true or false, got {value!r}")
         self._check_shares()
         if self.reward == "f1" and self.on_wrong_answer == "retry":
             raise ValueError(

@@ -62,6 +62,9 @@ def open_engine(options: SearchOptions) -> Retriever:
         corpus=options.corpus or None,
         url=options.url or None,
         timeout_s=options.retriever_timeout_s,
+        nprobe=options.nprobe,
+        ef_search=options.ef_search,
+        faiss_gpu=options.faiss_gpu,
     )
     with _opening:
         return _open(chosen)

@@ -16,7 +16,7 @@ from typing import TextIO, TypeAlias
 
 import pyarrow.parquet as parquet
 
-from agentgym_rl.envs.searchqa.datasets.rows import Row
+from agentgym_rl.envs.searchqa.datasets.rows import READ_FIELDS, Row
 
 PlacedRow: TypeAlias = tuple[str, Row]
 """Where the row stands, e.g. "nq/test.jsonl, line 17", and the row."""
@@ -47,8 +47,7 @@ def _parquet_rows(file: Path) -> Iterator[PlacedRow]:
         raise ValueError(f"{file} is not a Parquet file: {error}") from error
     number = 0
     # Only what a question is made of: contexts are most of such a file.
-    wanted = {"id", "question", "golden_answers", "data_source", "reward_model", "metadata"}
-    columns = [name for name in reader.schema_arrow.names if name in wanted] or None
+    columns = [name for name in reader.schema_arrow.names if name in READ_FIELDS] or None
     for batch in reader.iter_batches(batch_size=_BATCH, columns=columns):
         for row in batch.to_pylist():
             number += 1

@@ -5,8 +5,10 @@ A row tells its format by its fields, so that no option has to:
     FlashRAG            question, golden_answers
     Search-R1           question, reward_model.ground_truth.target
     NQ-open             question, answer (a list)
-    NQ simplified       question_text, document_text, annotations
+    NQ simplified       question_text, document_text, annotations (a list)
+    NQ on the hub       question.text, annotations (lists side by side)
     TriviaQA            Question, Answer (Value, Aliases)
+    TriviaQA on the hub question, answer (value, aliases)
     PopQA               question, possible_answers (a list written as a string)
     HotpotQA, 2Wiki     question, answer (a string), type
     MuSiQue             question, answer, answer_aliases, answerable
@@ -23,6 +25,15 @@ from typing import TypeAlias
 from agentgym_rl.envs.searchqa.questions import Question
 
 Row: TypeAlias = Mapping[str, object]
+
+READ_FIELDS = frozenset(
+    (
+        *("question", "Question", "question_text", "golden_answers", "reward_model", "answer"),
+        *("Answer", "answers", "answer_aliases", "answerable", "possible_answers", "annotations"),
+        *("document_text", "data_source", "id", "type", "question_decomposition", "metadata"),
+    )
+)
+"""All that is read of a row; a file that is stored by column needs no other columns."""
 
 _HOPS_OF_TYPE = {"bridge_comparison": 4, "compositional": 2, "inference": 2, "comparison": 2}
 _HOPS_OF_SET = {"nq": 1, "triviaqa": 1, "popqa": 1, "hotpotqa": 2, "bamboogle": 2}
@@ -48,13 +59,15 @@ def is_unanswerable(row: Row) -> bool:
     """Return whether the row says of itself that it has no answer, as some of MuSiQue and NQ do."""
     if row.get("answerable") is False:
         return True
-    annotations = row.get("annotations")
-    return isinstance(annotations, list) and not _annotated_answers(row)
+    return isinstance(row.get("annotations"), (list, Mapping)) and not _annotated_answers(row)
 
 
 def _text_of(row: Row) -> str:
-    for name in ("question", "Question", "question_text"):
-        text = row.get(name)
+    texts = (
+        *map(row.get, ("question", "Question", "question_text")),
+        _inside(row, "question", "text"),
+    )
+    for text in texts:
         if isinstance(text, str) and text.strip():
             stripped = text.strip()
             return stripped if stripped.endswith("?") else f"{stripped}?"
@@ -68,6 +81,7 @@ def _answers_of(row: Row) -> tuple[str, ...]:
         or _strings(_inside(row, "Answer", "Value"))
         + _strings(_inside(row, "Answer", "Aliases"))
         + _strings(_inside(row, "Answer", "HumanAnswers"))
+        or _strings(_inside(row, "answer", "value")) + _strings(_inside(row, "answer", "aliases"))
         or _listed_in_string(row.get("possible_answers"))
         or _annotated_answers(row)
         or _strings(row.get("answer")) + _strings(row.get("answer_aliases"))
@@ -93,8 +107,8 @@ def _hops_of(row: Row, dataset: str) -> int:
     return _HOPS_OF_SET.get(dataset, 0)
 
 
-def _inside(row: Row, *names: str) -> object:
-    inner: object = row
+def _inside(row: object, *names: str) -> object:
+    inner = row
     for name in names:
         inner = inner.get(name) if isinstance(inner, Mapping) else None
     return inner
@@ -119,6 +133,8 @@ def _listed_in_string(value: object) -> list[str]:
 def _annotated_answers(row: Row) -> list[str]:
     """Return the short answers of NQ annotations: words of the document, or yes or no."""
     annotations, document = row.get("annotations"), row.get("document_text")
+    if isinstance(annotations, Mapping):
+        return _hub_answers(annotations)
     if not isinstance(annotations, list) or not isinstance(document, str):
         return []
     words = document.split(" ")
@@ -134,3 +150,17 @@ def _annotated_answers(row: Row) -> list[str]:
         if (verdict := annotation.get("yes_no_answer")) in ("YES", "NO"):
             found.append(str(verdict).lower())
     return _strings(found)
+
+
+def _hub_answers(annotations: Row) -> list[str]:
+    """Return the short answers of NQ as the hub has it: one list a field, and verdicts as numbers.
+
+    Example: {"short_answers": [{"text": ["the Brindle"]}], "yes_no_answer": [-1]}
+    """
+    spans, verdicts = annotations.get("short_answers"), annotations.get("yes_no_answer")
+    found = [_strings(_inside(span, "text")) for span in (spans if isinstance(spans, list) else [])]
+    told = [
+        {0: "no", 1: "yes"}.get(verdict)
+        for verdict in (verdicts if isinstance(verdicts, list) else [])
+    ]
+    return _strings([*(text for texts in found for text in texts), *told])

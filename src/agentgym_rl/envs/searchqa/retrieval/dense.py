@@ -7,7 +7,9 @@ Works over an index that `dense_build.py` made, and over a FAISS file made elsew
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from agentgym_rl.envs.searchqa.retrieval.base import Hit, Retriever
 from agentgym_rl.envs.searchqa.retrieval.bm25 import Bm25Retriever, clean
 from agentgym_rl.envs.searchqa.retrieval.encoder import Encoder, EncoderSettings
 from agentgym_rl.envs.searchqa.retrieval.folder import write_json
+from agentgym_rl.envs.searchqa.retrieval.vector_search import VectorSearch, prepare
 from agentgym_rl.errors import EnvError
 
 
@@ -35,10 +38,12 @@ class DenseRetriever(Retriever):
     Raises EnvError where the vectors are missing, cannot be read or are of another corpus.
     """
 
-    def __init__(self, folder: Path, passages: Bm25Retriever) -> None:
+    def __init__(self, folder: Path, passages: Bm25Retriever, how: VectorSearch) -> None:
         meta = read_meta(folder)
         self._passages = passages
-        self._vectors = open_faiss(folder / meta.faiss)
+        self._vectors = prepare(open_faiss(folder / meta.faiss), how)
+        # The memory that FAISS works with on a GPU serves one search at a time.
+        self._turns = threading.Lock() if how.on_gpu else nullcontext()
         if self._vectors.ntotal != len(passages):
             raise EnvError(
                 f"{meta.faiss} has {self._vectors.ntotal} vectors and the corpus {len(passages)} "
@@ -58,7 +63,8 @@ class DenseRetriever(Retriever):
         if not filled or num_wanted < 1:
             return results
         vectors_QD = self._encoder.encode_queries([clean(queries[place]) for place in filled])
-        scores_QK, rows_QK = self._vectors.search(vectors_QD, num_wanted)
+        with self._turns:
+            scores_QK, rows_QK = self._vectors.search(vectors_QD, num_wanted)
         if self._vectors.metric_type == faiss.METRIC_L2:
             scores_QK = 1 - scores_QK / 2  # the cosine, as vectors have length 1
         for place, scores_K, rows_K in zip(filled, scores_QK, rows_QK, strict=True):

@@ -43,6 +43,12 @@ class RetrieverOptions:
     """Bearer token of that server."""
     timeout_s: float = 30.0
     """Deadline of a call to that server, its retries included."""
+    nprobe: int = 0
+    """Lists that a search of an IVF index looks into; 0 takes every 64th, at least 8."""
+    ef_search: int = 0
+    """Candidates that a search of an HNSW index keeps; 0 takes 64."""
+    faiss_gpu: bool = False
+    """Search the vectors on all GPUs of this machine; needs a FAISS that was built for them."""
 
     def __post_init__(self) -> None:
         known = get_args(Backend)
@@ -60,6 +66,18 @@ class RetrieverOptions:
             )
         if not self.timeout_s > 0:
             raise ConfigError(f"timeout_s must be above 0, got {self.timeout_s}")
+        self._check_vector_search()
+
+    def _check_vector_search(self) -> None:
+        wishes = {"nprobe": self.nprobe, "ef_search": self.ef_search, "faiss_gpu": self.faiss_gpu}
+        for name, value in wishes.items():
+            if value < 0:
+                raise ConfigError(f"{name} must be 0 or more, got {value}")
+            if value and self.backend not in ("dense", "hybrid"):
+                raise ConfigError(
+                    f"{name}={value} is about vectors, and backend={self.backend!r} has none here: "
+                    'use backend="dense" or "hybrid"'
+                )
 
 
 def parse_options(given: Mapping[str, object]) -> RetrieverOptions:
@@ -94,7 +112,7 @@ def open_retriever(spec: RetrieverOptions) -> CachedRetriever:
             )
     else:
         folder = index_in_cache(_corpus(spec))
-    return CachedRetriever(_local(spec.backend, folder))
+    return CachedRetriever(_local(spec, folder))
 
 
 def index_in_cache(corpus: Corpus) -> IndexFolder:
@@ -115,12 +133,14 @@ def _corpus(spec: RetrieverOptions) -> Corpus:
     return open_corpus(embedded_corpus_file())
 
 
-def _local(backend: Backend, folder: IndexFolder) -> Retriever:
+def _local(spec: RetrieverOptions, folder: IndexFolder) -> Retriever:
     words = Bm25Retriever(folder.words)
-    if backend == "bm25":
+    if spec.backend == "bm25":
         return words
     # Late: FAISS is an optional extra.
     from agentgym_rl.envs.searchqa.retrieval.dense import DenseRetriever
+    from agentgym_rl.envs.searchqa.retrieval.vector_search import VectorSearch
 
-    dense = DenseRetriever(folder.dense, words)
-    return dense if backend == "dense" else HybridRetriever((words, dense))
+    how = VectorSearch(nprobe=spec.nprobe, ef_search=spec.ef_search, on_gpu=spec.faiss_gpu)
+    dense = DenseRetriever(folder.dense, words, how)
+    return dense if spec.backend == "dense" else HybridRetriever((words, dense))
