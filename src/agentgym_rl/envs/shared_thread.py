@@ -108,6 +108,8 @@ class SharedPlace:
     def __init__(self, thread: SharedThread) -> None:
         self._thread = thread
         self._latest: _Call | None = None
+        """The call that came last, while it runs or waits; a finished one would keep its place."""
+        self._is_used = False
         self._held: list[_Call | _LastCall] = []
         self.is_away = False
         """Whether a call was left behind and uses the environment still."""
@@ -116,7 +118,7 @@ class SharedPlace:
     @property
     def is_busy(self) -> bool:
         """Whether a call is running or waiting, also one that nobody waits for any more."""
-        return self._latest is not None and not self._latest.is_done
+        return self._latest is not None
 
     async def call(self, fn: Callable[[*_Ts], _T], *args: *_Ts, timeout_s: float) -> _T:
         """Return `fn(*args)`, run on the thread, which has a deadline of its own.
@@ -129,6 +131,7 @@ class SharedPlace:
         loop = asyncio.get_running_loop()
         answers: list[_T] = []
         done: asyncio.Future[None] = loop.create_future()
+        self._is_used = True
         self._latest = _Call(self, lambda: answers.append(fn(*args)), loop, done)
         self.put(self._latest)
         await done
@@ -141,7 +144,13 @@ class SharedPlace:
         self.is_stopped = True
         if self._latest is not None:
             self._latest.fail(CallAbandonedError("the place was given up"))
+        if self._is_used:
             self.put(_LastCall(self, last))
+
+    def forget(self, call: _Call) -> None:
+        """Let a call go that has returned."""
+        if self._latest is call:
+            self._latest = None
 
     def put(self, errand: _Call | _LastCall) -> None:
         """Run it after the calls of this place before it, also after one that was left behind."""
@@ -192,6 +201,7 @@ class _Call:
 
     def finish(self) -> None:
         self.is_done = True
+        self.place.forget(self)
         if self._done.done():
             return
         if self._error is not None:

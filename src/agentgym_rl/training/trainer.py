@@ -18,6 +18,7 @@ from functools import partial
 from typing import TypeVar
 
 from agentgym_rl.config import RunConfig
+from agentgym_rl.heap import collect_garbage, spared_heap
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.rollout.statistics import rollout_metrics
@@ -102,7 +103,10 @@ class OnlineTrainer(ABC):
     async def train(self, *, after: int = 0) -> None:
         """Run the steps after step `after`, then save the model."""
         self._history = [line for line in self._run.read_metrics() if line["step"] <= after]
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="learner") as self._thread:
+        with (
+            ThreadPoolExecutor(max_workers=1, thread_name_prefix="learner") as self._thread,
+            spared_heap(),
+        ):
             try:
                 for step in range(after + 1, self._config.training.steps + 1):
                     await self._step(step)
@@ -133,6 +137,7 @@ class OnlineTrainer(ABC):
         if self._evaluate is not None and is_due(step, self._config.eval.every, last=last):
             metrics |= await self._evaluate(step)
         evaluated = time.monotonic()
+        metrics["time/garbage_s"] = collect_garbage()
         metrics |= self._learner.take_rates()
         metrics["rollout/tokens_per_s"] = metrics["rollout/tokens"] / (collected_at - started)
         metrics["time/rollout_s"] = collected_at - started

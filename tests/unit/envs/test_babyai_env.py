@@ -1,7 +1,9 @@
 """BabyAI as an environment: actions, ends of episodes, rewards, bad input, determinism."""
 
+import gc
 import random
 import re
+import weakref
 
 import pytest
 from hypothesis import given, settings
@@ -329,6 +331,23 @@ def test_close_can_be_repeated():
     env.close()
     with pytest.raises(RuntimeError, match="reset"):
         env.step("turn left")
+
+
+def test_a_simulator_that_is_done_with_leaves_nothing_to_the_collector():
+    env = start("ActionObjDoor")
+    gc.collect()
+    gc.disable()
+    try:
+        first = weakref.ref(env._simulator)
+        env.reset(task_of("BossLevel"))
+        assert first() is None
+        second = weakref.ref(env._simulator)
+        rooms = [weakref.ref(room) for row in env._simulator.room_grid for room in row]
+        env.step("turn left")
+        env.close()
+        assert second() is None and not any(room() for room in rooms)
+    finally:
+        gc.enable()
 
 
 def test_details_and_picture_follow_the_episode():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Sequence
 
 import pytest
@@ -141,3 +143,22 @@ async def test_stopping_a_place_wakes_whoever_waits():
         await waiting
     release.set()
     shared.stop()
+
+
+async def test_a_place_that_is_given_up_leaves_nothing_to_the_collector():
+    shared, closed = SharedThread("tidy", timeout_s=5), asyncio.Event()
+    place, loop = SharedPlace(shared), asyncio.get_running_loop()
+    gc.collect()
+    gc.disable()
+    try:
+        assert await place.call(int, "7", timeout_s=5) == 7
+        alive = weakref.ref(place)
+        place.stop(lambda: loop.call_soon_threadsafe(closed.set))
+        del place
+        await closed.wait()
+        # The thread lets go of what it did last when it is asked to do something else.
+        assert await SharedPlace(shared).call(int, "8", timeout_s=5) == 8
+        assert alive() is None
+    finally:
+        gc.enable()
+        shared.stop()

@@ -23,7 +23,7 @@ from agentgym_rl.envs.babyai.levels import (
     seed_of,
     tasks_of,
 )
-from agentgym_rl.envs.babyai.simulator import make_simulator
+from agentgym_rl.envs.babyai.simulator import dismantle, make_simulator
 from agentgym_rl.envs.babyai.view import describe, look, name_of
 from agentgym_rl.envs.base import Environment, EnvSpec, JsonValue
 from agentgym_rl.types import StepResult, Task
@@ -110,6 +110,7 @@ class BabyAI(Environment):
         level = level_of(task.index)
         if task.level not in ("", level.name):
             raise ValueError(f"babyai task {task.index} is {level.name!r}, not {task.level!r}")
+        self.close()
         self._index = task.index
         self._simulator = make_simulator(level, seed_of(task.index))
         self._seen = set()
@@ -155,6 +156,8 @@ class BabyAI(Environment):
         return png.getvalue()
 
     def close(self) -> None:
+        if self._simulator is not None:
+            dismantle(self._simulator)
         self._simulator = self._scene = None
 
     def _running(self) -> tuple[RoomGridLevel, Scene]:

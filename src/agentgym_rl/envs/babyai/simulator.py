@@ -73,6 +73,17 @@ def make_simulator(level: Level, seed: int) -> RoomGridLevel:
     return simulator
 
 
+def dismantle(simulator: RoomGridLevel) -> None:
+    """Take a simulator apart that is not used any more.
+
+    Rooms refer to their neighbours and missions to the simulator, so that only Python's collector
+    would free the hundreds of objects of each.
+    """
+    for room in (room for row in simulator.room_grid for room in row):
+        room.neighbors.clear()
+    simulator.__dict__.clear()
+
+
 def _no_image() -> None:
     """Stand in for the simulator's drawing of its view."""
 
