@@ -46,14 +46,14 @@ class StopReason(StrEnum):
 
     @property
     def is_truncation(self) -> bool:
-        """Whether a limit, not the environment, ended the episode."""
+        """Whether a limit on rounds or tokens ended an episode that could have continued."""
         return self in _TRUNCATIONS
 
 
 _FAILURES = frozenset(
     {StopReason.TIMEOUT, StopReason.ENV_ERROR, StopReason.ENGINE_ERROR, StopReason.CANCELLED}
 )
-_TRUNCATIONS = frozenset({StopReason.MAX_ROUNDS, StopReason.MAX_TOKENS, StopReason.INVALID_ACTIONS})
+_TRUNCATIONS = frozenset({StopReason.MAX_ROUNDS, StopReason.MAX_TOKENS})
 
 
 class SegmentKind(StrEnum):

@@ -221,10 +221,13 @@ class RunConfig(BaseConfig):
     @property
     def num_updates(self) -> int:
         """Updates of the policy in the whole run, if every step learns something."""
-        training = self.training
+        return self.num_updates_before(self.training.steps + 1)
+
+    def num_updates_before(self, step: int) -> int:
+        """Return the updates planned for the steps before `step`; some may have had no groups."""
+        training, steps = self.training, step - 1
         if not isinstance(self.algorithm, OnlineConfig):
-            return training.steps
-        steps = training.steps
+            return steps
         if isinstance(self.algorithm, PPOConfig):
             steps = max(0, steps - self.algorithm.critic_warmup_steps)
         return steps * training.updates_per_step * training.epochs_per_step

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -38,7 +39,7 @@ from agentgym_rl.training.trainer import (
     OnlineTrainer,
     mean_report,
 )
-from agentgym_rl.types import Episode, Sample, Task
+from agentgym_rl.types import Episode, Sample, SegmentKind, Task
 
 _COMPARISONS = ("train/logprob_diff", "train/clip_fraction")
 """Of sampling and learning; conversations of other iterations and of experts have no such thing."""
@@ -94,7 +95,12 @@ class AgentEvolTrainer(OnlineTrainer):
     def learn(self, step: int, collected: Collected) -> Metrics:
         episodes = [episode for group in collected.groups for episode in group.completed]
         num_succeeded = self._keep(episodes)
-        samples = [supervised_sample(s) for episode in self._kept for s in episode.samples]
+        samples = [
+            supervised_sample(sample)
+            for episode in self._kept
+            for sample in imitated(episode)
+            if sample.num_action_tokens
+        ]
         samples += [sample for _, sample in self._demos]
         if self._evol.restart == "base":
             self._restart(step)
@@ -167,11 +173,32 @@ class AgentEvolTrainer(OnlineTrainer):
 
     def _save(self, step: int) -> None:
         folder = self._run.iteration_path(step)
-        conversations = [from_episode(episode) for episode in self._kept]
+        conversations = [from_episode(episode, imitated(episode)) for episode in self._kept]
         conversations += [conversation for conversation, _ in self._demos]
         lines = "".join(to_json_line(conversation) + "\n" for conversation in conversations)
         write_atomically(folder / "conversations.jsonl", lines)
         self._policy.save(folder / "model")
+
+
+def imitated(episode: Episode) -> list[Sample]:
+    """Return the samples of an episode that succeeded, with what is worth imitating to learn from.
+
+    With reflection the tries before the last one failed: of these only the reflections count.
+    """
+    last = episode.samples[-1].attempt if episode.samples else 0
+    return [
+        sample if sample.attempt == last else _only(SegmentKind.REFLECTION, sample)
+        for sample in episode.samples
+    ]
+
+
+def _only(kind: SegmentKind, sample: Sample) -> Sample:
+    """Return the sample with only the tokens of one kind to learn from."""
+    mask = [0] * len(sample.loss_mask)
+    for segment in sample.segments:
+        if segment.kind is kind:
+            mask[segment.start : segment.end] = sample.loss_mask[segment.start : segment.end]
+    return replace(sample, loss_mask=tuple(mask))
 
 
 def newest_per_task(episodes: Sequence[Episode], max_per_task: int) -> list[Episode]:

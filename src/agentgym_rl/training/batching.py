@@ -14,7 +14,7 @@ from torch import Tensor
 from agentgym_rl.models.device import on_device
 from agentgym_rl.models.forward import ActionLogprobs
 from agentgym_rl.training.algorithms.aggregation import Weights
-from agentgym_rl.training.algorithms.base import TokenBatch, TrainingSample
+from agentgym_rl.training.algorithms.base import TokenBatch, TokenLoss, TrainingSample
 from agentgym_rl.training.algorithms.episode_tokens import actions_of
 from agentgym_rl.training.kinds import KindWeights, kinds_of_actions, per_token
 
@@ -55,7 +55,7 @@ def token_batch(
 
 
 def mean_loss(
-    loss_A: Tensor,
+    loss: TokenLoss,
     batch: Sequence[TrainingSample],
     weights: Weights,
     kind_weights: KindWeights | None = None,
@@ -63,14 +63,18 @@ def mean_loss(
     """Return the pass's share of the update's loss.
 
     Kinds weigh the losses of their tokens and not what these are divided by: the gradient is the
-    sum over kinds of the weight times the gradient that the kind has with weight 1.
+    sum over kinds of the weight times the gradient that the kind has with weight 1. The critic
+    learns from all kinds alike.
     """
+    loss_A = loss.loss_A
     weights_A = on_device(
         _repeated(weights.samples, batch), device=loss_A.device, dtype=loss_A.dtype
     )
     if kind_weights:
         kinds = (kind for item in batch for kind in kinds_of_actions(item.sample))
-        weights_A = weights_A * per_token([kind_weights[kind] for kind in kinds], loss_A)
+        loss_A = loss_A * per_token([kind_weights[kind] for kind in kinds], loss_A)
+    if loss.critic_A is not None:
+        loss_A = loss_A + loss.critic_A
     return (loss_A * weights_A).sum() / weights.divisor
 
 

@@ -85,11 +85,13 @@ class CarryingCollector(Collector):
             with spared_heap():
                 taken = await self._take(step)
             groups = [item.work.result() for item in taken]
-            if kept := self._keep(groups):
+            if complete := self._keep(groups):
                 await self._gate.close()
-                metrics = staleness_metrics(kept, version=step - 1)
+                metrics = staleness_metrics(complete, version=step - 1)
                 metrics["rollout/groups_carried"] = float(sum(it.step < step for it in taken))
-                return Collected(groups, self._to_learn_from(kept), metrics=metrics)
+                kept = self._to_learn_from(complete)
+                share = self._kept_share(len(complete), len(kept))
+                return Collected(groups, kept, metrics=metrics, kept_share=share)
             if pause_s is not None:
                 logger.warning("every group of step %d failed; again in %g s", step, pause_s)
                 await asyncio.sleep(pause_s)

@@ -41,6 +41,9 @@ class Collected:
     """How many were collected in place of groups without spread."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """What there is to report of how they were collected."""
+    kept_share: float = 1.0
+    """The part of the planned groups that was kept. Groups that failed are not missed: which fail
+    does not depend on what they would have earned."""
 
 
 class Collector(ABC):
@@ -99,6 +102,11 @@ class Collector(ABC):
         discount = self._config.credit.discount
         return [group for group in kept if has_spread(group, discount=discount)]
 
+    def _kept_share(self, num_complete: int, num_kept: int) -> float:
+        """Return the part of the planned groups, or of those that did not fail, that is kept."""
+        planned = min(self._num_groups, num_complete)
+        return min(1.0, num_kept / planned) if num_kept else 1.0
+
 
 class StepCollector(Collector):
     """A step waits for all of its groups, and with `rollout.max_refills` for others in place of
@@ -130,18 +138,27 @@ class StepCollector(Collector):
     async def collect(self, step: int, *, max_rounds: int) -> Collected:
         rollout, number = self._config.rollout, self._num_groups
         groups = await self._collect_enough(step, max_rounds)
-        num_first, kept = len(groups), self._to_learn_from(self._keep(groups))
+        complete = self._keep(groups)
+        num_first, num_complete, kept = len(groups), len(complete), self._to_learn_from(complete)
         for refill in range(1, rollout.max_refills + 1):
             missing = number - len(kept)
             if missing <= 0:
                 break
             tasks = self._tasks_of_refill(step, refill, missing)
             more = await self._collect(tasks, ("refill", step, refill), max_rounds)
-            groups, kept = groups + more, kept + self._to_learn_from(self._keep(more))
+            complete = self._keep(more)
+            num_complete += len(complete)
+            groups, kept = groups + more, kept + self._to_learn_from(complete)
         metrics = dict[str, float]()
         if self._resting:
             metrics["rollout/tasks_resting"] = float(self._resting.num_resting)
-        return Collected(groups, kept, num_refilled=len(groups) - num_first, metrics=metrics)
+        return Collected(
+            groups,
+            kept,
+            num_refilled=len(groups) - num_first,
+            metrics=metrics,
+            kept_share=self._kept_share(num_complete, len(kept)),
+        )
 
     async def _collect_enough(self, step: int, max_rounds: int) -> list[Group]:
         """Return the step's groups, at least one of which did not fail."""

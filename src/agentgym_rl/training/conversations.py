@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from agentgym_rl.agents.agent import Agent
@@ -47,12 +47,31 @@ def from_demonstration(demo: Demonstration, agent: Agent) -> list[Conversation]:
     ]
 
 
-def from_episode(episode: Episode) -> Conversation:
-    """Return what was said in an episode, all replies to be learned from."""
+def from_episode(episode: Episode, samples: Sequence[Sample] | None = None) -> Conversation:
+    """Return what was said in an episode.
+
+    Replies count as in these versions of its samples; without any, all count.
+    """
+    counts = iter(
+        bool(version.loss_mask[place])
+        for sample, version in zip(episode.samples, samples or (), strict=samples is not None)
+        for place in _places_of_replies(sample)
+    )
     messages = episode.messages
     return Conversation(
-        episode.task.id, messages, tuple(message.role == "assistant" for message in messages)
+        episode.task.id,
+        messages,
+        tuple(message.role == "assistant" and next(counts, True) for message in messages),
     )
+
+
+def _places_of_replies(sample: Sample) -> Iterator[int]:
+    """Yield where each reply that was sampled in a sample begins."""
+    before = 0
+    for place, mask in enumerate(sample.loss_mask):
+        if mask and not before:
+            yield place
+        before = mask
 
 
 def to_sample(conversation: Conversation, renderer: ChatRenderer) -> Sample:

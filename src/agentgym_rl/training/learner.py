@@ -112,16 +112,18 @@ class Learner:
         loss: LossFunction,
         *,
         updates_policy: bool = True,
+        kept_share: float = 1.0,
         observe: Observer | None = None,
     ) -> dict[str, float]:
         """Make one optimiser update on the aggregated loss; return metrics (means over tokens).
 
-        Without `updates_policy` the critic alone learns.
+        Without `updates_policy` only the critic learns. `kept_share` is the part of the step's
+        planned groups that was not dropped.
         """
         num_tokens = sum(item.num_tokens for item in samples)
         if num_tokens == 0:
             raise ValueError("an update needs at least one action token")
-        weights = self._aggregation.weights(samples)
+        weights = self._aggregation.weights(samples, kept_share=kept_share)
         self._zero_grad()
         started = time.monotonic()
         sums: dict[str, Tensor] = {}
@@ -138,6 +140,14 @@ class Learner:
         metrics |= self._step(updates_policy=updates_policy)
         self._speed.add(samples, started=started)
         return {"train/loss": total_loss} | metrics
+
+    def schedule_after(self, num_updates: int) -> None:
+        """Continue the learning rate's schedule after so many updates of the run's plan.
+
+        Without it only the updates that happened count, and a rate that should fall to zero over
+        the run would not, where groups are dropped.
+        """
+        self._num_updates = num_updates
 
     def take_rates(self) -> dict[str, float]:
         """Return how fast the updates since the last call were (training/speed.py)."""
@@ -200,7 +210,7 @@ class Learner:
             observe(batch, now)
         tokens = token_batch(batch, now, values_A)
         result = loss(tokens)
-        mean_loss(result.loss_A, batch, weights, self._kind_weights).backward()
+        mean_loss(result, batch, weights, self._kind_weights).backward()
         self._optimizer.collect_gradients()
         if self._critic_optimizer is not None:
             self._critic_optimizer.collect_gradients()
@@ -215,10 +225,7 @@ class Learner:
         sums = {name: value_A.detach().double().sum() for name, value_A in reported.items()}
         sums |= entropy_sums(now.entropies_A.detach().double(), batch)
         weighted = mean_loss(
-            result.loss_A.detach().double(),
-            batch,
-            replace(weights, divisor=1.0),
-            self._kind_weights,
+            _reported(result), batch, replace(weights, divisor=1.0), self._kind_weights
         )
         return {"train/loss": weighted} | sums
 
@@ -273,6 +280,12 @@ class Learner:
         self._optimizer.zero_grad()
         if self._critic_optimizer is not None:
             self._critic_optimizer.zero_grad()
+
+
+def _reported(loss: TokenLoss) -> TokenLoss:
+    """Return the losses as numbers to add up exactly, without a gradient."""
+    critic_A = None if loss.critic_A is None else loss.critic_A.detach().double()
+    return TokenLoss(loss.loss_A.detach().double(), critic_A=critic_A)
 
 
 def _table(state: dict[str, object], key: str) -> dict[str, object]:

@@ -20,7 +20,7 @@ from agentgym_rl.config import (
 from agentgym_rl.runs.folder import Metrics
 
 _MAX_TRUNCATED = 0.8
-"""Truncation dominates when more than this share of a window's episodes is cut by a limit."""
+"""The horizon is too short when it ends more than this share of a window's episodes."""
 
 
 class RoundScheduler(ABC):
@@ -71,33 +71,43 @@ class LinearRoundsScheduler(RoundScheduler):
 class AdaptiveRoundsScheduler(RoundScheduler):
     """A limit that grows when the present one has no more to teach.
 
-    A stage ends when success has stopped rising over two windows of steps, or when a limit cuts
-    most episodes of a window, so that hardly any shows how a task ends.
+    A stage ends when success has stopped rising over two windows of steps, or when the horizon ends
+    most episodes of a window, so that hardly any shows how a task ends. Episodes that a full
+    context or invalid actions end do not count: more rounds would not help them.
     """
 
     def __init__(self, config: AdaptiveRoundsConfig) -> None:
         self._config = config
+        self._stage, self._begin, self._num_read = 0, 0, 0
+        """Where the first `_num_read` lines of the history lead: read once, since a run asks at
+        every step."""
 
     def max_rounds(self, step: int, history: Sequence[Metrics] = ()) -> int:
-        rounds = self._config.rounds
-        stage, begin = 0, 0
-        for end in range(1, min(step, len(history) + 1)):
-            if stage + 1 < len(rounds) and self._is_over(history[begin:end]):
-                stage, begin = stage + 1, end
-        return rounds[stage]
+        rounds, num_lines = self._config.rounds, min(step - 1, len(history))
+        if num_lines < self._num_read:
+            self._stage, self._begin, self._num_read = 0, 0, 0
+        for end in range(self._num_read + 1, num_lines + 1):
+            if self._stage + 1 < len(rounds) and self._is_over(history, end):
+                self._stage, self._begin = self._stage + 1, end
+        self._num_read = num_lines
+        return rounds[self._stage]
 
-    def _is_over(self, steps: Sequence[Metrics]) -> bool:
-        """Return whether a stage ends after these steps of it."""
-        window = self._config.window
-        if len(steps) < window:
+    def _is_over(self, history: Sequence[Metrics], end: int) -> bool:
+        """Return whether the present stage ends after the first `end` lines of the history."""
+        window, length = self._config.window, end - self._begin
+        if length < window:
             return False
-        cut = fmean(line["rollout/truncated_rate"] for line in steps[-window:])
-        if cut > _MAX_TRUNCATED:
+        if fmean(map(_horizon_rate, history[end - window : end])) > _MAX_TRUNCATED:
             return True
-        if len(steps) < 2 * window:
+        if length < 2 * window:
             return False
-        success = [line["rollout/success_rate"] for line in steps[-2 * window :]]
+        success = [line["rollout/success_rate"] for line in history[end - 2 * window : end]]
         return fmean(success[window:]) - fmean(success[:window]) < self._config.min_gain
+
+
+def _horizon_rate(line: Metrics) -> float:
+    """Return the share of a step's episodes that the limit on rounds ended."""
+    return line["rollout/truncated_rate"] - line["rollout/max_tokens_rate"]
 
 
 def make_scheduler(config: RoundsConfig) -> RoundScheduler:

@@ -12,7 +12,6 @@ from torch import Tensor
 from agentgym_rl.models.critic import Critic
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.training.algorithms.base import (
-    CUT_BY_LENGTH,
     ScoredEpisode,
     ScoredSample,
     Scores,
@@ -98,7 +97,7 @@ class _Cut:
 
 def _ids_after(episode: Episode, policy: Policy) -> tuple[int, ...]:
     """Return all tokens up to where a limit cut the episode, the last observation included."""
-    if episode.stop_reason not in CUT_BY_LENGTH or not episode.rounds:
+    if not episode.stop_reason.is_truncation or not episode.rounds:
         return ()
     if episode.samples[-1].segments[-1].kind is not SegmentKind.ACTION:
         return ()  # a plan or a summary filled the context: nothing answers it

@@ -223,17 +223,18 @@ class RLTrainer(OnlineTrainer):
 
     def learn(self, step: int, collected: Collected) -> Metrics:
         """Make the step's updates, then renew the reference if that is due."""
-        metrics = self._update(step, collected.kept) if collected.kept else dict(NOTHING_LEARNED)
+        metrics = self._update(step, collected) if collected.kept else dict(NOTHING_LEARNED)
         refresh_every = self._config.kl.refresh_every
         if refresh_every and step % refresh_every == 0:
             self._learner.refresh_reference()
         return metrics
 
-    def _update(self, step: int, groups: Sequence[Group]) -> Metrics:
+    def _update(self, step: int, collected: Collected) -> Metrics:
         """Make the step's updates; return the means of their metrics."""
         config, started = self._config, time.monotonic()
         self._algorithm.prepare(self._history)
-        batch = self._algorithm.advantages(self._learner.score(groups))
+        self._learner.schedule_after(config.num_updates_before(step))
+        batch = self._algorithm.advantages(self._learner.score(collected.kept))
         scored_s = {"time/score_s": time.monotonic() - started}
         self._traces.add(item for group in batch.groups for item in group)
         parts = [
@@ -245,6 +246,7 @@ class RLTrainer(OnlineTrainer):
                 part,
                 self._algorithm.loss,
                 updates_policy=self._algorithm.updates_policy(step),
+                kept_share=collected.kept_share,
                 observe=self._traces.see,
             )
             for _ in range(config.training.epochs_per_step)

@@ -27,13 +27,21 @@ from agentgym_rl.models.loading import load_pretrained
 from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.runs.episodes import read_episodes
 from agentgym_rl.runs.folder import RunFolder
-from agentgym_rl.training.agentevol import AgentEvolTrainer, newest_per_task
+from agentgym_rl.training.agentevol import AgentEvolTrainer, imitated, newest_per_task
 from agentgym_rl.training.algorithms.episode_tokens import actions_of
 from agentgym_rl.training.conversation_files import read_conversations
-from agentgym_rl.training.conversations import from_demonstration
+from agentgym_rl.training.conversations import from_demonstration, from_episode
 from agentgym_rl.training.learner import Learner
 from agentgym_rl.training.sft import fitting_samples, negative_logprob
-from agentgym_rl.types import Episode, StopReason, Task
+from agentgym_rl.types import (
+    Episode,
+    Message,
+    Sample,
+    Segment,
+    SegmentKind,
+    StopReason,
+    Task,
+)
 from chat_families import small_policy
 from fakes import CountingEnv
 
@@ -65,6 +73,39 @@ def test_the_newest_successes_of_each_task_are_kept_in_order():
     assert numbers(newest_per_task(episodes, 2)) == [(2, 0), (1, 1), (1, 2), (3, 0)]
     assert newest_per_task(episodes, 0) == episodes
     assert newest_per_task([], 2) == []
+
+
+def test_only_the_try_that_succeeded_and_the_reflections_before_it_are_imitated():
+    # Two tries: the first fails (thought and action, then a reflection), the second succeeds.
+    prompt, action, reflection = SegmentKind.PROMPT, SegmentKind.ACTION, SegmentKind.REFLECTION
+    failed = Sample(
+        token_ids=(1, 2, 3, 4, 5, 6),
+        loss_mask=(0, 1, 1, 0, 1, 1),
+        logprobs=(0.0,) * 6,
+        rewards=(0.0,) * 6,
+        segments=(
+            Segment(prompt, 0, 1, 0),
+            Segment(action, 1, 3, 0),
+            Segment(SegmentKind.OBSERVATION, 3, 4, 0),
+            Segment(reflection, 4, 6, 1),
+        ),
+        version=0,
+        attempt=0,
+    )
+    solved = replace(failed, token_ids=(1, 7), loss_mask=(0, 1), logprobs=(0.0,) * 2)
+    solved = replace(solved, rewards=(0.0, 1.0), segments=(Segment(action, 1, 2, 1),), attempt=1)
+    messages = [("user", "q"), ("assistant", "a"), ("user", "?"), ("assistant", "r")]
+    messages += [("user", "q"), ("assistant", "b")]
+    episode = replace(
+        make_episode(1, 0),
+        samples=(failed, solved),
+        messages=tuple(Message(*message) for message in messages),
+    )
+    first, last = imitated(episode)
+    assert first.loss_mask == (0, 0, 0, 0, 1, 1)
+    assert last == solved
+    conversation = from_episode(episode, imitated(episode))
+    assert conversation.is_learned == (False, False, False, True, False, True)
 
 
 def make_config(**changes: object) -> RunConfig:

@@ -113,7 +113,7 @@ def mean_gradient(
         tokens = token_batch(
             items, ActionLogprobs(logprobs_A, torch.zeros_like(logprobs_A)), values_A
         )
-        loss = mean_loss(algorithm.loss(tokens).loss_A, items, algorithm.aggregation.weights(items))
+        loss = mean_loss(algorithm.loss(tokens), items, algorithm.aggregation.weights(items))
         total = total + probability * loss
     return -torch.autograd.grad(total, mdp.logits)[0]
 

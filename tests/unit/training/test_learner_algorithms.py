@@ -291,6 +291,26 @@ def test_in_its_warm_up_the_critic_alone_learns(critic: str):
     assert not is_unchanged()
 
 
+def test_kinds_of_tokens_that_are_not_trained_on_still_teach_the_critic():
+    def first_step(weight: float) -> tuple[float, float]:
+        """Return the norms of the critic's and the policy's gradients, with this weight."""
+        algorithm = make_algorithm(recipe("algorithm.type=ppo", "algorithm.value_clip=0"))
+        learner = Learner(
+            small_policy("qwen3"),
+            TrainingConfig(max_grad_norm=1e9),
+            temperature=TEMPERATURE,
+            needs=algorithm.needs,
+            aggregation=algorithm.aggregation,
+            kind_weights=dict.fromkeys(SegmentKind, weight),
+        )
+        metrics = step(learner, algorithm)
+        return metrics["train/critic_grad_norm"], metrics["train/grad_norm"]
+
+    trained, muted = first_step(1.0), first_step(0.0)
+    assert trained[0] > 0 and muted[0] == trained[0]
+    assert trained[1] > 0 and muted[1] == 0.0
+
+
 def test_an_own_critic_leaves_the_policy_alone_and_a_shared_one_does_not():
     norms = {}
     for critic in ("own", "shared"):

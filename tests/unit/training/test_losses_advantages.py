@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from agentgym_rl.config import CreditConfig, GRPOConfig, KLConfig, PolicyLossConfig
+from agentgym_rl.config import CreditConfig, GiGPOConfig, GRPOConfig, KLConfig, PolicyLossConfig
 from agentgym_rl.training.algorithms.advantages import (
     group_relative,
     leave_one_out,
@@ -27,6 +27,7 @@ from agentgym_rl.training.algorithms.base import (
     Scores,
     TokenBatch,
 )
+from agentgym_rl.training.algorithms.gigpo import GiGPO
 from agentgym_rl.training.algorithms.grpo import GRPO
 from agentgym_rl.training.algorithms.kl import divergence, drift
 from agentgym_rl.training.algorithms.losses import (
@@ -37,7 +38,7 @@ from agentgym_rl.training.algorithms.losses import (
     value_loss,
     weighted_logprob_loss,
 )
-from agentgym_rl.training.algorithms.online import SharedSettings
+from agentgym_rl.training.algorithms.online import OnlineAlgorithm, SharedSettings
 from agentgym_rl.training.algorithms.policy_loss import PolicyLoss
 from agentgym_rl.types import Episode, Sample, StopReason, Task
 
@@ -46,6 +47,7 @@ groups_of_rewards = st.lists(st.floats(-10, 10), min_size=2, max_size=16)
 
 TASK = Task("counting", "train", 0)
 CLIP = {"clip_low": 0.2, "clip_high": 0.3}
+SMALL_PENALTY = SharedSettings(kl=KLConfig(coef=0.001, place="reward", estimator="k1"))
 
 # One token for each way in which a ratio can leave the clip range, and one inside it.
 RATIOS_A = torch.tensor([1.5, 1.5, 0.5, 0.5, 1.1, 0.9], dtype=torch.float64)
@@ -91,6 +93,18 @@ def test_group_relative_of_one_success_in_four_by_hand():
     # Mean 1/4, deviation sqrt((9/16 + 3/16) / 3) = 1/2.
     rewards_G = tensor([1.0, 0.0, 0.0, 0.0])
     assert group_relative(rewards_G, normalize_std=True).tolist() == [1.5, -0.5, -0.5, -0.5]
+
+
+def test_a_penalty_weighs_what_it_is_beside_what_was_earned_by_hand():
+    # All earned 1: penalties of 0.001 and 0.003 stay small, where their own deviation, 0.0014,
+    # would make +-0.7 of them.
+    earned_G, returns_G = tensor([1.0, 1.0]), tensor([0.999, 0.997])
+    advantages_G = group_relative(returns_G, normalize_std=True, earned_G=earned_G)
+    assert advantages_G.tolist() == pytest.approx([0.001, -0.001])
+    # With spread the deviation is that of what was earned, sqrt(0.5).
+    earned_G, returns_G = tensor([1.0, 0.0]), tensor([0.9, 0.0])
+    advantages_G = group_relative(returns_G, normalize_std=True, earned_G=earned_G)
+    assert advantages_G.tolist() == pytest.approx([0.45 / math.sqrt(0.5), -0.45 / math.sqrt(0.5)])
 
 
 @pytest.mark.parametrize("normalize_std", [True, False])
@@ -365,6 +379,28 @@ def test_the_divergence_in_the_reward_is_taken_from_every_token_by_hand():
     assert algorithm.needs.reference
     group = [scored(make_episode(1.0, 2)), scored(make_episode(0.0, 1))]
     assert advantages_of(algorithm, group) == [[[0.475, 0.475], [-0.475]]]
+
+
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        GRPO(GRPOConfig(), SMALL_PENALTY),
+        GRPO(GRPOConfig(level="round"), SMALL_PENALTY),
+        GiGPO(GiGPOConfig(), SMALL_PENALTY),
+    ],
+    ids=["grpo", "grpo rounds", "gigpo"],
+)
+def test_a_small_divergence_in_the_reward_does_not_decide_a_group_without_spread(
+    algorithm: OnlineAlgorithm,
+):
+    def scored(reference: float) -> ScoredEpisode:
+        (own,) = make_episode(1.0, 1).samples
+        scores = Scores(ref_logprobs=(reference,))
+        return ScoredEpisode(make_episode(1.0, 1).episode, (ScoredSample(own.sample, scores),))
+
+    # k1 with engine log-probs -1: divergences of 1 and 3, times 0.001.
+    ((first, second),) = advantages_of(algorithm, [scored(-2.0), scored(-4.0)])
+    assert 0 < first[0] <= 0.002 and -0.002 <= second[0] < 0
 
 
 def policy_loss(kl: KLConfig | None = None, **fields: object) -> PolicyLoss:

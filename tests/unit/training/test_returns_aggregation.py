@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from agentgym_rl.training.algorithms.aggregation import Aggregation
-from agentgym_rl.training.algorithms.base import TrainingSample
+from agentgym_rl.training.algorithms.base import TokenLoss, TrainingSample
 from agentgym_rl.training.algorithms.episode_tokens import rounds_of_actions
 from agentgym_rl.training.algorithms.returns import (
     generalized_advantages,
@@ -129,8 +129,21 @@ LOSSES_A = tensor([1.0, 3.0, 2.0, 4.0, 6.0, 8.0])
     ids=lambda value: value.kind if isinstance(value, Aggregation) else "",
 )
 def test_aggregation_by_hand(aggregation: Aggregation, expected: float):
-    loss = mean_loss(LOSSES_A, ITEMS, aggregation.weights(ITEMS))
+    loss = mean_loss(TokenLoss(LOSSES_A), ITEMS, aggregation.weights(ITEMS))
     assert loss.item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "factor"), [("token_mean", 1.0), ("episode_mean", 1.0), ("constant", 0.25)]
+)
+def test_dropped_groups_leave_the_weight_of_the_others_only_with_a_constant(
+    kind: str, factor: float
+):
+    aggregation = Aggregation(kind, 100)
+    whole = mean_loss(TokenLoss(LOSSES_A), ITEMS, aggregation.weights(ITEMS))
+    # A quarter of the groups was kept; the dropped ones would have added nothing but episodes.
+    kept = mean_loss(TokenLoss(LOSSES_A), ITEMS, aggregation.weights(ITEMS, kept_share=0.25))
+    assert kept.item() == pytest.approx(factor * whole.item())
 
 
 @pytest.mark.parametrize("kind", ["token_mean", "episode_mean", "constant"])

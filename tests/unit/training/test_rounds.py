@@ -55,10 +55,17 @@ def test_linear_rounds_grow_evenly_and_then_stay():
     assert at_once.max_rounds(1) == 9
 
 
-def history(success: list[float], truncated: float | list[float] = 0.0) -> list[Metrics]:
+def history(
+    success: list[float], truncated: float | list[float] = 0.0, max_tokens: float = 0.0
+) -> list[Metrics]:
     cut = truncated if isinstance(truncated, list) else [truncated] * len(success)
     return [
-        {"step": step, "rollout/success_rate": s, "rollout/truncated_rate": t}
+        {
+            "step": step,
+            "rollout/success_rate": s,
+            "rollout/truncated_rate": t,
+            "rollout/max_tokens_rate": max_tokens,
+        }
         for step, (s, t) in enumerate(zip(success, cut, strict=True), start=1)
     ]
 
@@ -92,6 +99,27 @@ def test_adaptive_rounds_grow_when_limits_cut_most_episodes():
     # One window is enough; success is still rising.
     lines = history([0.0, 0.1, 0.3, 0.5, 0.7], [0.9, 0.8, 0.5, 0.5, 0.5])
     assert limits(lines) == [5, 5, 10, 10, 10, 10]
+
+
+def test_adaptive_rounds_do_not_grow_for_episodes_that_a_full_context_ends():
+    lines = history([0.0, 0.1, 0.3, 0.5, 0.7], 0.9, max_tokens=0.3)
+    assert set(limits(lines)) == {5}
+
+
+def test_adaptive_rounds_read_each_line_of_the_history_once_over_a_run():
+    class CountedLine(dict[str, float]):
+        num_reads = 0
+
+        def __getitem__(self, key: str) -> float:
+            CountedLine.num_reads += 1
+            return super().__getitem__(key)
+
+    lines: list[Metrics] = [CountedLine(line) for line in history([0.5] * 400)]
+    scheduler = make_scheduler(AdaptiveRoundsConfig(rounds=(5, 10, 20), window=150))
+    for step in range(1, len(lines) + 2):
+        scheduler.max_rounds(step, lines[: step - 1])
+    # Two windows of two numbers and one of two, at most, for each line.
+    assert CountedLine.num_reads <= 400 * (2 * 150 + 2 * 150)
 
 
 def test_adaptive_rounds_know_nothing_but_the_history():

@@ -6,15 +6,41 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_rl.config import KLConfig, RunConfig
+from agentgym_rl.config import KLConfig, RunConfig, TrainingConfig
 from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.training.algorithms.base import Batch
+from agentgym_rl.training.algorithms.grpo import GRPO
 from agentgym_rl.training.collection import Collected
 from agentgym_rl.training.learner import Learner
 from agentgym_rl.training.trainer import NOTHING_LEARNED, RLTrainer
+from agentgym_rl.types import Group
 from engine_plays import endless_policy
 from fake_engines import ScriptedEngine, make_actors
 from fakes import CountingEnv
+
+
+async def test_the_learning_rate_falls_with_the_plan_though_groups_are_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    training = TrainingConfig(steps=4, tasks_per_step=2, updates_per_step=2, epochs_per_step=3)
+    config = RunConfig(training=training)
+    actors = await make_actors(LocalEnvSource(CountingEnv), ScriptedEngine([]))
+    trainer = RLTrainer(
+        config,
+        endless_policy(),
+        RunFolder(tmp_path),
+        actors=actors,
+        tasks=CountingEnv.tasks("train"),
+    )
+    planned = list[int]()
+    monkeypatch.setattr(Learner, "schedule_after", lambda _, num: planned.append(num))
+    monkeypatch.setattr(Learner, "score", lambda *_: [])
+    monkeypatch.setattr(GRPO, "advantages", lambda *_: Batch([], {}))
+    for step in (1, 3, 4):  # step 2 had nothing to learn from
+        trainer.learn(step, Collected([], [Group(CountingEnv.tasks("train")[0], ())]))
+    assert planned == [0, 12, 18]
+    assert config.num_updates == 24
 
 
 async def test_the_reference_is_renewed_when_due_though_nothing_was_learned(

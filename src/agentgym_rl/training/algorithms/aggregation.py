@@ -40,18 +40,26 @@ class Weights:
 class Aggregation:
     """`token_mean`: over the tokens of the update. `episode_mean`: over its episodes, of the mean
     over the tokens of each. `constant`: sum over tokens by (episodes * `constant_tokens`), which
-    favours neither short nor long episodes (Dr.GRPO, arXiv:2503.20783)."""
+    favours neither short nor long episodes (Dr.GRPO, arXiv:2503.20783).
+
+    Where groups without spread were dropped, `constant` still divides by the episodes planned, so
+    that the other tasks weigh what they would have weighed beside them. The means are over what is
+    left."""
 
     kind: Kind = "token_mean"
     constant_tokens: int = 1
 
-    def weights(self, samples: Sequence[Countable]) -> Weights:
-        """Return the weights of an update; samples without action tokens count for nothing."""
+    def weights(self, samples: Sequence[Countable], *, kept_share: float = 1.0) -> Weights:
+        """Return the weights of an update; samples without action tokens count for nothing.
+
+        `kept_share` is the part of the planned groups that was not dropped.
+        """
         if self.kind == "token_mean":
             return Weights((1.0,) * len(samples), float(sum(item.num_tokens for item in samples)))
         # An episode whose context was edited has several samples, which share it by their tokens.
         shares = [item.num_tokens / max(1, item.num_episode_tokens) for item in samples]
         if self.kind == "constant":
-            return Weights((1.0,) * len(samples), sum(shares) * self.constant_tokens)
+            planned = sum(shares) / kept_share
+            return Weights((1.0,) * len(samples), planned * self.constant_tokens)
         weights = tuple(1.0 / max(1, item.num_episode_tokens) for item in samples)
         return Weights(weights, sum(shares))

@@ -17,10 +17,7 @@ from typing import Literal
 from torch import Tensor
 
 from agentgym_rl.training.algorithms.aggregation import Aggregation
-from agentgym_rl.types import Episode, Sample, StopReason
-
-CUT_BY_LENGTH = frozenset({StopReason.MAX_ROUNDS, StopReason.MAX_TOKENS})
-"""Episodes that could have gone on; too many invalid actions are the agent's own doing."""
+from agentgym_rl.types import Episode, Sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +135,9 @@ class TokenLoss:
 
     loss_A: Tensor
     metrics: dict[str, Tensor] = field(default_factory=dict)
+    critic_A: Tensor | None = None
+    """The critic's loss of each token. `agent.train` does not weigh it: the critic needs the values
+    of all tokens, since estimates of the others rest on them."""
 
 
 class Algorithm(ABC):

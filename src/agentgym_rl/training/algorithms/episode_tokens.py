@@ -45,6 +45,8 @@ class EpisodeTokens:
     """Where the agent stood before each round."""
     values_A: Tensor | None = None
     final_value: float = 0.0
+    earned_A: Tensor | None = None
+    """The rewards before a penalty was taken from them; None where there is no penalty."""
 
     @property
     def num_tokens(self) -> int:
@@ -56,7 +58,9 @@ def episode_tokens(scored: ScoredEpisode, *, penalty: KLPenalty | None = None) -
     rewards = [reward for item in scored.samples for reward in _rewards(item.sample)]
     _check_rewards(scored.episode, rewards)
     rewards_A = torch.tensor(rewards, dtype=torch.float64)
+    earned_A = None
     if penalty is not None:
+        earned_A = rewards_A
         rewards_A = rewards_A - penalty.coef * _divergences(scored, penalty.estimator)
     rounds = [round_ for item in scored.samples for round_ in rounds_of_actions(item.sample)]
     values = [value for item in scored.samples for value in item.scores.values or ()]
@@ -66,6 +70,7 @@ def episode_tokens(scored: ScoredEpisode, *, penalty: KLPenalty | None = None) -
         states=tuple(_state(scored.episode, index) for index in dict.fromkeys(rounds)),
         values_A=torch.tensor(values, dtype=torch.float64) if values else None,
         final_value=scored.final_value,
+        earned_A=earned_A,
     )
 
 

@@ -9,9 +9,12 @@ import torch
 from agentgym_rl.config import GiGPOConfig
 from agentgym_rl.training.algorithms.advantages import group_relative, relative_in_equal_states
 from agentgym_rl.training.algorithms.episode_tokens import EpisodeTokens
-from agentgym_rl.training.algorithms.group_returns import episode_returns
+from agentgym_rl.training.algorithms.group_returns import (
+    episode_returns,
+    returns_by_episode,
+    without_penalties,
+)
 from agentgym_rl.training.algorithms.online import Estimate, OnlineAlgorithm, SharedSettings
-from agentgym_rl.training.algorithms.returns import returns_to_go, round_rewards
 
 
 class GiGPO(OnlineAlgorithm):
@@ -25,15 +28,20 @@ class GiGPO(OnlineAlgorithm):
     def estimate(self, group: Sequence[EpisodeTokens]) -> list[Estimate]:
         normalize_std = self._config.normalize_std
         # As published, whole episodes are compared without discount and steps with it.
-        whole_G = group_relative(episode_returns(group, discount=1.0), normalize_std=normalize_std)
-        returns = [
-            returns_to_go(
-                round_rewards(item.rewards_A, item.rounds_A), discount=self._credit.discount
-            )
-            for item in group
-        ]
-        states = [state for item in group for state in item.states]
-        step_N = relative_in_equal_states(torch.cat(returns), states, normalize_std=normalize_std)
+        plain = without_penalties(group)
+        whole_G = group_relative(
+            episode_returns(group, discount=1.0),
+            normalize_std=normalize_std,
+            earned_G=episode_returns(plain, discount=1.0) if plain else None,
+        )
+        discount = self._credit.discount
+        returns = returns_by_episode(group, discount=discount)
+        step_N = relative_in_equal_states(
+            torch.cat(returns),
+            [state for item in group for state in item.states],
+            normalize_std=normalize_std,
+            earned_N=torch.cat(returns_by_episode(plain, discount=discount)) if plain else None,
+        )
         steps = step_N.split([len(part) for part in returns])
         return [
             Estimate((whole + self._config.step_weight * step_K)[item.rounds_A])

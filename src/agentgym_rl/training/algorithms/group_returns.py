@@ -6,6 +6,7 @@ Shape legend: G episodes of one group, K rounds of the longest of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -22,13 +23,21 @@ def episode_returns(group: Sequence[EpisodeTokens], *, discount: float) -> Tenso
 
 def round_returns(group: Sequence[EpisodeTokens], *, discount: float) -> Tensor:
     """Return what each round and the later ones earned (G, K); 0 where an episode is over."""
-    return pad_sequence(
-        [
-            returns_to_go(round_rewards(item.rewards_A, item.rounds_A), discount=discount)
-            for item in group
-        ],
-        batch_first=True,
-    )
+    return pad_sequence(returns_by_episode(group, discount=discount), batch_first=True)
+
+
+def without_penalties(group: Sequence[EpisodeTokens]) -> list[EpisodeTokens] | None:
+    """Return the episodes with what they earned; None where no penalty was taken from it."""
+    earned = [replace(item, rewards_A=item.earned_A) for item in group if item.earned_A is not None]
+    return earned or None
+
+
+def returns_by_episode(group: Sequence[EpisodeTokens], *, discount: float) -> list[Tensor]:
+    """Return what each round and the later ones earned, for each episode (K)."""
+    return [
+        returns_to_go(round_rewards(item.rewards_A, item.rounds_A), discount=discount)
+        for item in group
+    ]
 
 
 def spread_over_tokens(advantages_G: Tensor, group: Sequence[EpisodeTokens]) -> list[Estimate]:

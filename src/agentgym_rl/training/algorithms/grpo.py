@@ -8,10 +8,10 @@ from agentgym_rl.config import GRPOConfig
 from agentgym_rl.training.algorithms.advantages import group_relative, rounds_group_relative
 from agentgym_rl.training.algorithms.episode_tokens import EpisodeTokens
 from agentgym_rl.training.algorithms.group_returns import (
-    episode_returns,
     round_returns,
     spread_over_rounds,
     spread_over_tokens,
+    without_penalties,
 )
 from agentgym_rl.training.algorithms.online import Estimate, OnlineAlgorithm, SharedSettings
 
@@ -25,9 +25,17 @@ class GRPO(OnlineAlgorithm):
 
     def estimate(self, group: Sequence[EpisodeTokens]) -> list[Estimate]:
         discount, normalize_std = self._credit.discount, self._config.normalize_std
+        returns_GK = round_returns(group, discount=discount)
+        plain = without_penalties(group)
+        earned_GK = round_returns(plain, discount=discount) if plain else None
         if self._config.level == "round":
-            returns_GK = round_returns(group, discount=discount)
-            relative_GK = rounds_group_relative(returns_GK, normalize_std=normalize_std)
+            relative_GK = rounds_group_relative(
+                returns_GK, normalize_std=normalize_std, earned_GK=earned_GK
+            )
             return spread_over_rounds(relative_GK, group)
-        returns_G = episode_returns(group, discount=discount)
-        return spread_over_tokens(group_relative(returns_G, normalize_std=normalize_std), group)
+        relative_G = group_relative(
+            returns_GK[:, 0],
+            normalize_std=normalize_std,
+            earned_G=None if earned_GK is None else earned_GK[:, 0],
+        )
+        return spread_over_tokens(relative_G, group)

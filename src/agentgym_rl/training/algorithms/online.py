@@ -16,7 +16,6 @@ from agentgym_rl.config import CreditConfig, KLConfig, PolicyLossConfig
 from agentgym_rl.training.algorithms.advantages import whiten
 from agentgym_rl.training.algorithms.aggregation import Aggregation
 from agentgym_rl.training.algorithms.base import (
-    CUT_BY_LENGTH,
     Algorithm,
     Batch,
     Needs,
@@ -93,7 +92,7 @@ class OnlineAlgorithm(Algorithm):
             samples.append([])
             for item in group:
                 estimate = next(finished)
-                if self._credit.truncated == "mask" and item.episode.stop_reason in CUT_BY_LENGTH:
+                if self._credit.truncated == "mask" and item.episode.stop_reason.is_truncation:
                     num_masked += 1
                 else:
                     samples[-1] += _training_samples(item, estimate)

@@ -65,7 +65,8 @@ class PPO(OnlineAlgorithm):
         values_A, old_A, returns_A = batch.values_A, batch.old_values_A, batch.returns_A
         assert values_A is not None and old_A is not None and returns_A is not None, "a critic"
         critic_A = value_loss(values_A, old_A, returns_A, clip=self._config.value_clip)
-        return TokenLoss(
-            policy.loss_A + _VALUE_WEIGHT * critic_A,
-            policy.metrics | {"train/value_loss": critic_A},
+        return replace(
+            policy,
+            metrics=policy.metrics | {"train/value_loss": critic_A},
+            critic_A=_VALUE_WEIGHT * critic_A,
         )
