@@ -56,6 +56,12 @@ class Sandbox:
         os.register_at_fork(after_in_child=self._forget)
         atexit.register(self.close)
 
+    def start(self) -> None:
+        """Start a host ahead of the first call, without waiting for it."""
+        if not self._is_started:
+            self._is_started = True
+            self._idle.append(_Host(self._target, self._has_packages))
+
     def call(self, request: bytes, limits: CallLimits, *, setup: bytes = b"") -> Reply:
         """Run the function on a request and wait for its end.
 
@@ -80,6 +86,7 @@ class Sandbox:
     def _forget(self) -> None:
         """Start without hosts: those of the process that this one was forked from are not ours."""
         self._idle: list[_Host] = []
+        self._is_started = False
         self._slots = threading.BoundedSemaphore(self._max_calls)
 
     @contextmanager

@@ -5,14 +5,22 @@ from __future__ import annotations
 import pytest
 
 from agentgym_rl.envs import registry
+from agentgym_rl.envs.adapters import reasoning_gym as adapter
 from agentgym_rl.envs.adapters.reasoning_gym import reasoning_gym_class
 from agentgym_rl.envs.adapters.seeded import Outline
 from agentgym_rl.envs.checker import check
+from agentgym_rl.errors import EnvError
+from agentgym_rl.sandbox.calls import Reply, Sandbox
+from agentgym_rl.sandbox.interpreter import why_unavailable
 from agentgym_rl.types import Task
 
 LEGS = "reasoning_gym/leg_counting"
+SUM = "reasoning_gym/chain_sum"
+
+needs_sandbox = pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
 
 
+@needs_sandbox
 @pytest.mark.parametrize("generator", ["leg_counting", "chain_sum", "spell_backward", "countdown"])
 def test_generators_pass_the_checker(generator: str):
     report = check(f"reasoning_gym/{generator}", tasks_per_split=5)
@@ -62,8 +70,77 @@ def test_settings_reach_the_generator():
 
 @pytest.mark.parametrize(
     ("generator", "words"),
-    [("leg_countin", "did you mean 'leg_counting'"), ("composite", "refuses the settings")],
+    [
+        ("leg_countin", "did you mean 'leg_counting'"),
+        ("composite", "refuses the settings"),
+        ("game_of_life_halting", "gives any text the full score"),
+    ],
 )
 def test_unusable_generators_are_refused(generator: str, words: str):
     with pytest.raises(ValueError, match=words):
         registry.env_class(f"reasoning_gym/{generator}")
+
+
+def test_without_a_sandbox_only_plain_scorers_work(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(adapter, "why_unavailable", lambda: "there is no Landlock")
+    with pytest.raises(EnvError, match=r"there is no Landlock; these .* leg_counting"):
+        registry.make(SUM, {})
+    env = registry.make(LEGS, {})
+    env.reset(Task(LEGS, "train", 100))
+    answer = env.expert_action()
+    assert answer is not None and env.step(answer).success
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(b"1.0", "it ran longer than 10 seconds"),
+        Reply(b"", "it crashed (SIGSEGV)"),
+        Reply(b"", ""),
+        Reply(b"NaN", ""),
+        Reply(b'"1.0"', ""),
+        Reply(b"null", ""),
+    ],
+)
+def test_an_answer_that_breaks_its_scorer_is_wrong(reply: Reply, monkeypatch: pytest.MonkeyPatch):
+    env = registry.make(SUM, {})
+    env.reset(Task(SUM, "train", 100))
+    monkeypatch.setattr(Sandbox, "call", lambda *_, **__: reply)
+    result = env.step("1")
+    assert (result.reward, result.success, result.valid_action) == (0.0, False, False)
+    assert result.terminated
+
+
+@needs_sandbox
+def test_a_sandbox_that_fails_is_not_the_agents_doing(monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object, **__: object) -> Reply:
+        raise EnvError("no slot of the sandbox was free")
+
+    env = registry.make(SUM, {})
+    env.reset(Task(SUM, "train", 100))
+    monkeypatch.setattr(Sandbox, "call", fail)
+    with pytest.raises(EnvError, match="no slot"):
+        env.step("1")
+
+
+@needs_sandbox
+@pytest.mark.parametrize(
+    ("generator", "answers"),
+    [
+        ("spiral_matrix", ("[1, 2, 3]", "1 2 3")),
+        ("countdown", ("1 + 1", "x")),
+        ("simple_integration", ("x**2 + C", "sin(x) + C", "abs(x)")),
+        ("polynomial_multiplication", ("x**2 - 1", "2*x*y")),
+        ("bitwise_arithmetic", ("0x1", "zero")),
+        ("word_ladder", ("COLD,CORD,CARD", "")),
+        ("number_sorting", ("['1', '2']", "[1, 2]")),
+    ],
+)
+def test_the_sandbox_scores_like_the_generator(generator: str, answers: tuple[str, ...]):
+    env = reasoning_gym_class(generator)()
+    for index in range(2):
+        env.reset(Task(f"reasoning_gym/{generator}", "test", index))
+        for answer in (*answers, str(env._entry["answer"])):
+            expected = env._dataset.score_answer(answer, env._entry)
+            assert env._score(answer) == min(max(expected, 0.0), 1.0)
