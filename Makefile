@@ -1,21 +1,34 @@
-# The two commands of a newcomer are `make train` and `make test`; both do all the set-up.
+# The two commands of a newcomer are `make train` and `make test`; both do the set-up they need.
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
 PYTHON ?= python3
+SOURCES := pyproject.toml constraints.txt scripts/setup.sh
+# What is installed: for training, for the web UI, for the tests and everything else.
+FOR_TRAINING := $(VENV)/.for-training
+FOR_UI := $(VENV)/.for-ui
+FOR_TESTS := $(VENV)/.for-tests
 
-.PHONY: setup train test check format clean
+.PHONY: setup train ui test check format clean
 
-setup: $(STAMP)
+setup: $(FOR_TESTS)
 
-# Two installs: torch first, at its pinned version, because an unpinned request for it by another
-# package may bring several gigabytes of CUDA libraries along.
-$(STAMP): pyproject.toml constraints.txt scripts/setup.sh
-	PYTHON=$(PYTHON) scripts/setup.sh $(VENV)
-	touch $(STAMP)
+$(FOR_TRAINING): $(SOURCES)
+	PYTHON=$(PYTHON) scripts/setup.sh $(VENV) babyai
+	touch $@
 
-train: setup
+$(FOR_UI): $(SOURCES)
+	PYTHON=$(PYTHON) scripts/setup.sh $(VENV) babyai,ui
+	touch $(FOR_TRAINING) $@
+
+$(FOR_TESTS): $(SOURCES)
+	PYTHON=$(PYTHON) scripts/setup.sh $(VENV) dev browser
+	touch $(FOR_TRAINING) $(FOR_UI) $@
+
+train: $(FOR_TRAINING)
 	$(BIN)/agentgym train
+
+ui: $(FOR_UI)
+	$(BIN)/agentgym ui
 
 # Two processes of one thread each: tests wait for servers and runs as often as they compute. Files
 # in their order, because the longest ones come first. Bytecode is kept even where the environment
