@@ -39,8 +39,9 @@ class EnvEpisode:
         """Steps since the reset; also the number of the next round."""
 
     def build(self) -> None:
-        """Make the environment object."""
-        self._environment = self._factory()
+        """Make the environment object, unless it is there."""
+        if self._environment is None:
+            self._environment = self._factory()
 
     def reset(self, task: Task) -> str:
         """Start the task; a ValueError says that there is no such task, and no episode runs."""

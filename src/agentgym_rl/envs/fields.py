@@ -22,6 +22,9 @@ class ErrorKind(Enum):
     WRONG_STATE = ("wrong_state", 409)
     WRONG_ROUND = ("wrong_round", 409)
     GONE = ("gone", 410)
+    """The episode has ended."""
+    UNKNOWN_EPISODE = ("unknown_episode", 410)
+    """The server has never had the episode: it is another one than that which opened it."""
     TOO_LARGE = ("too_large", 413)
     WRONG_TYPE = ("wrong_type", 422)
     BUSY = ("busy", 429)

@@ -3,7 +3,7 @@
     GET    /health                                              -> Health
     GET    /spec                                                -> EnvSpec
     GET    /tasks?split=train                                   -> {"tasks": [Task, ...]}
-    POST   /episodes                                            -> 201 {"episode": "1.kX3..."}
+    POST   /episodes               {"key": "…"}                 -> 201 {"episode": "1.kX3..."}
     POST   /episodes/{id}/reset    {"task": Task}               -> {"observation": "..."}
     POST   /episodes/{id}/step     {"round": 0, "action": "…"}  -> StepResult
     GET    /episodes/{id}/observation                           -> {"observation": "..."}
@@ -14,8 +14,9 @@
     POST   /batch                  {"calls": [Call, ...]}       -> an Answer a line, when ready
 
 Rounds count from 0 after each reset. Repeating the latest round with the same action gives the
-same answer and does nothing; any other round than the next is refused. A failure has a status of
-its own (`ErrorKind`) and the body {"error": {"type": "gone", "message": "..."}}.
+same answer and does nothing; any other round than the next is refused. A create with the key of an
+episode that is open answers with that episode; without a key it always opens one. A failure has a
+status of its own (`ErrorKind`) and the body {"error": {"type": "gone", "message": "..."}}.
 
 A batch holds calls of many episodes, each with a number of the client's choice:
 
@@ -76,6 +77,9 @@ class Op(StrEnum):
 
 _STEP = Op.STEP
 
+MAX_KEY_CHARS = 64
+"""Of a create's key; servers remember many."""
+
 MAX_PAYLOAD_BYTES = 2**20
 """Of a task, as JSON: it travels with every reset."""
 
@@ -100,6 +104,8 @@ class Call(NamedTuple):
     round_index: int = 0
     """Of a step, as is the action."""
     action: str = ""
+    key: str = ""
+    """Of a create: made by the client, so that it can be repeated. Empty for none."""
 
 
 class Answer(NamedTuple):
@@ -128,7 +134,9 @@ class Health:
     num_reaped: int
     num_steps: int
     num_workers: int
-    """Worker processes that run; 0 where the episodes are in the server's own process."""
+    """Worker processes that take episodes; 0 where they are in the server's own process."""
+    num_silent: int
+    """Worker processes that have missed their heartbeats and get no new episodes."""
     num_restarts: int
     """Worker processes that were replaced since the start."""
     uptime_s: float
@@ -207,6 +215,8 @@ def call_fields(call: Call, number: int | None = None) -> Object:
     fields: Object = {"call": number, "op": call.op.value}
     if call.op is not Op.CREATE:
         fields["episode"] = call.episode
+    elif call.key:
+        fields["key"] = call.key
     if call.op is Op.RESET:
         assert call.task is not None, "a reset has its task"
         fields["task"] = task_fields(call.task)
@@ -224,9 +234,19 @@ def decode_call(fields: Object) -> Call:
     if types is None:
         known = ", ".join(_CALLS)
         raise ProtocolError(ErrorKind.WRONG_TYPE, f"call: 'op' must be one of {known}, not {op!r}")
+    if op == Op.CREATE:
+        return _decode_create({"key": "", **fields}, types)
     checked(fields, types, types.name)
     task = decode_task(fields["task"]) if op == Op.RESET else None
-    return Call(fields["call"], Op(op), fields.get("episode", ""), task)
+    return Call(fields["call"], Op(op), fields["episode"], task)
+
+
+def _decode_create(fields: Object, types: Fields) -> Call:
+    key = checked(fields, types, types.name)["key"]
+    if len(key) > MAX_KEY_CHARS:
+        message = f"create: 'key' must have at most {MAX_KEY_CHARS} characters, not {len(key)}"
+        raise ProtocolError(ErrorKind.WRONG_TYPE, message)
+    return Call(fields["call"], Op.CREATE, key=key)
 
 
 def _is_plain_step(fields: Object) -> bool:
@@ -347,7 +367,7 @@ def _call(name: str, **types: FieldTypes) -> Fields:
 
 _CALLS: Mapping[str, Fields] = MappingProxyType(
     {
-        Op.CREATE: _call("create"),
+        Op.CREATE: _call("create", key=(str,)),
         Op.RESET: _call("reset", episode=(str,), task=(dict,)),
         Op.STEP: _call("step", episode=(str,), round=(int,), action=(str,)),
         **{
@@ -421,6 +441,7 @@ _HEALTH: Mapping[str, FieldTypes] = MappingProxyType(
         "num_reaped": (int,),
         "num_steps": (int,),
         "num_workers": (int,),
+        "num_silent": (int,),
         "num_restarts": (int,),
         "uptime_s": (float, int),
     }

@@ -273,7 +273,7 @@ async def test_an_episode_that_was_lost_is_gone():
 
 
 async def test_no_server_and_no_scenario_are_errors_in_words():
-    async with AgentGymEnvSource("http://127.0.0.1:9", env="babyai", timeout_s=0.3) as source:
+    async with AgentGymEnvSource("http://127.0.0.1:9", env="babyai", outage_s=0.3) as source:
         with pytest.raises(EnvError, match=r"env babyai: create at http://127.0.0.1:9"):
             await source.open()
     with pytest.raises(ValueError, match="did you mean 'babyai'"):

@@ -14,6 +14,7 @@ from agentgym_rl.envs.client.http import HttpEnvSource
 from agentgym_rl.envs.server.backend import ServerLimits
 from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import Task
+from chaos import FragileServer
 from env_servers import see_it_waited_for, server_process, server_thread
 
 TASK = Task("trouble", "train", 4)
@@ -76,17 +77,24 @@ async def test_a_step_whose_answer_is_lost_is_done_once():
             assert proxy.num_lost == 5
 
 
-async def test_a_create_whose_answer_is_lost_is_not_repeated():
-    with server_thread("fakes:TroubleEnv") as url:
-        async with losing_proxy(url) as (proxied, proxy), HttpEnvSource(proxied) as source:
+@pytest.mark.parametrize("is_batched", [True, False])
+async def test_a_create_whose_answer_is_lost_is_repeated_and_takes_one_place(is_batched: bool):
+    with server_thread("fakes:TroubleEnv", num_workers=2) as url:
+        async with (
+            losing_proxy(url) as (proxied, proxy),
+            HttpEnvSource(proxied, is_batched=is_batched) as source,
+        ):
             await source.spec()
-            proxy.num_answers_to_lose = 1
-            with pytest.raises(EnvError, match=r"create at .*Disconnected"):
-                await source.open()
-            assert (await source.health()).num_opened == 1
+            proxy.num_answers_to_lose = 2
+            env = await source.open()
+            assert proxy.num_lost == 2
+            assert await env.reset(TASK) == "Goal: 5. Count: 0."
+            health = await source.health()
+            assert (health.num_opened, health.num_episodes) == (1, 1)
+            await env.close()
 
 
-async def test_answers_that_are_always_lost_end_in_an_error_before_the_deadline():
+async def test_answers_that_are_always_lost_end_in_an_error():
     with server_thread("fakes:TroubleEnv") as url:
         async with (
             losing_proxy(url) as (proxied, proxy),
@@ -94,19 +102,19 @@ async def test_answers_that_are_always_lost_end_in_an_error_before_the_deadline(
         ):
             env = await source.open()
             await env.reset(TASK)
-            source._line._timeout_s = 1.0
+            source._line._outages._max_s = 1.0
             proxy.num_answers_to_lose = 1000
             started = time.monotonic()
-            with pytest.raises(EnvTimeoutError, match=r"round 0: step at .* deadline of 1 s"):
+            with pytest.raises(EnvError, match=r"round 0: step at .*Disconnected"):
                 await env.step("add 1")
             assert time.monotonic() - started < 20
             proxy.num_answers_to_lose = 0
             await env.close()
 
 
-async def test_a_server_that_is_killed_in_a_call_is_an_error_within_the_deadline():
+async def test_a_server_that_is_killed_and_stays_away_is_an_error():
     with server_process("fakes:TroubleEnv") as (url, process):
-        async with HttpEnvSource(url, timeout_s=30.0) as source:
+        async with HttpEnvSource(url, outage_s=1.0) as source:
             env, other = await source.open(), await source.open()
             await env.reset(TASK)
             await other.reset(TASK)
@@ -122,8 +130,25 @@ async def test_a_server_that_is_killed_in_a_call_is_an_error_within_the_deadline
             assert time.monotonic() - started < 30
 
 
+async def test_a_gateway_whose_server_is_away_is_waited_for():
+    statuses = ["502 Bad Gateway", "503 Service Unavailable", "503 Service Unavailable"]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(65536)
+        status = statuses.pop() if statuses else "401 Unauthorized"
+        writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
+        writer.close()
+
+    gateway = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with HttpEnvSource(f"http://127.0.0.1:{gateway.sockets[0].getsockname()[1]}") as source:
+        with pytest.raises(EnvError, match="HTTP 401"):
+            await source.spec()
+    assert statuses == []
+    gateway.close()
+
+
 async def test_no_server_is_an_error_in_words():
-    async with HttpEnvSource("http://127.0.0.1:9", timeout_s=0.5) as source:
+    async with HttpEnvSource("http://127.0.0.1:9", outage_s=0.5) as source:
         with pytest.raises(EnvError, match=r"/spec at http://127.0.0.1:9"):
             await source.spec()
     with pytest.raises(ValueError, match="starts with http"):
@@ -150,6 +175,30 @@ async def test_a_full_server_is_waited_for_and_then_busy(monkeypatch: pytest.Mon
     with server_thread("fakes:TroubleEnv", limits=ServerLimits(capacity=1)) as url:
         async with HttpEnvSource(url, timeout_s=60.0) as source:
             await see_it_waited_for(http, source, monkeypatch, told="all 1 places are taken")
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+async def test_a_restarted_server_plays_the_episode_again(num_workers: int):
+    server = FragileServer("fakes:TroubleEnv", num_workers=num_workers)
+    server.start()
+    try:
+        async with HttpEnvSource(f"http://127.0.0.1:{server.port}") as source:
+            begun, waiting, strange = [await source.open() for _ in range(3)]
+            assert await begun.reset(TASK) == "Goal: 5. Count: 0."
+            assert (await begun.step("add 1")).observation == "Count: 1."
+            assert not (await begun.step("jump")).valid_action
+            await strange.reset(TASK)
+            await strange.step("pid")  # tells something that another process does not repeat
+            await asyncio.to_thread(server.kill_and_restart)
+            assert (await begun.step("add 2")).observation == "Count: 3."
+            assert await waiting.reset(TASK) == "Goal: 5. Count: 0."
+            assert await begun.observation() == "Count: 3."
+            with pytest.raises(EnvGoneError, match=r"restarted, and round 0 was another"):
+                await strange.step("add 1")
+            await asyncio.gather(begun.close(), waiting.close(), strange.close())
+            assert (await source.health()).num_episodes == 0
+    finally:
+        assert await asyncio.to_thread(server.stop) == []
 
 
 async def test_a_reaped_episode_is_gone(skip_time: Callable[[float], None]):
@@ -212,7 +261,7 @@ async def test_a_server_that_never_answers_holds_no_connection_after_the_deadlin
         async with HttpEnvSource(url) as source:
             env, other = await source.open(), await source.open()
             await asyncio.gather(env.reset(TASK), other.reset(TASK))
-            source._line._timeout_s = 0.5
+            source._line._timeout_s, source._line._outages._max_s = 0.5, 0.5
             port = silent.sockets[0].getsockname()[1]
             source._connections.url = f"http://127.0.0.1:{port}"  # as if the server went silent
             outcomes = await asyncio.gather(

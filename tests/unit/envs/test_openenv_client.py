@@ -202,7 +202,7 @@ async def test_a_client_that_is_dropped_without_close_leaves_nothing():
 
 
 async def test_no_server_and_wrong_addresses_are_errors_in_words():
-    async with OpenEnvSource("http://127.0.0.1:9", timeout_s=0.5) as source:
+    async with OpenEnvSource("http://127.0.0.1:9", outage_s=0.3) as source:
         with pytest.raises(EnvError, match=r"at http://127.0.0.1:9"):
             await source.spec()
     with pytest.raises(ValueError, match="starts with http"):

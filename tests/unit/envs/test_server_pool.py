@@ -130,7 +130,7 @@ async def test_creates_without_a_worker_are_busy_until_there_is_one(
             await step(api, episode, 0, "die")
             status, body = await api("POST", "/episodes")
             assert (status, body["error"]["type"]) == (429, "busy")
-            assert "no worker process is ready" in body["error"]["message"]
+            assert "no worker process is ready or answers" in body["error"]["message"]
             assert await has_health(api, status="degraded", num_workers=0)
             may_restart.set()
             await eventually(lambda: has_health(api, status="ok", num_workers=1))
@@ -140,7 +140,7 @@ async def test_creates_without_a_worker_are_busy_until_there_is_one(
 async def test_a_worker_in_which_a_call_hangs_is_retired_and_its_other_episodes_go_on(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr(pool, "_HEARTBEAT_S", 0.1)
+    monkeypatch.setattr(pool, "HEARTBEAT_S", 0.1)
     limits = ServerLimits(call_timeout_s=0.4)
     with server_thread("fakes:TroubleEnv", num_workers=1, limits=limits) as url:
         async with raw_client(url) as api:
@@ -210,7 +210,7 @@ async def test_a_worker_whose_interpreter_is_stuck_is_killed(monkeypatch: pytest
     def hurried_silent_s(worker: WorkerProcess) -> float:
         return silent_s(worker) * (20 if worker.number in hurried else 1)
 
-    monkeypatch.setattr(pool, "_HEARTBEAT_S", 0.2)
+    monkeypatch.setattr(pool, "HEARTBEAT_S", 0.2)
     monkeypatch.setattr(WorkerProcess, "silent_s", property(hurried_silent_s))
     with server_thread("fakes:TroubleEnv", num_workers=2) as url:
         async with raw_client(url) as api:
@@ -228,6 +228,66 @@ async def test_a_worker_whose_interpreter_is_stuck_is_killed(monkeypatch: pytest
             await eventually(lambda: has_health(api, status="ok", num_restarts=1))
             assert victim not in worker_pids()
             assert (await step(api, other, 1, "add 1"))[0] == 200
+
+
+async def test_a_worker_that_misses_its_heartbeats_gets_no_new_episodes_until_it_answers(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    silent_s, hurried = WorkerProcess.silent_s.__get__, set[int]()
+
+    def hurried_silent_s(worker: WorkerProcess) -> float:
+        return silent_s(worker) * (20 if worker.number in hurried else 1)
+
+    monkeypatch.setattr(pool, "HEARTBEAT_S", 0.1)
+    monkeypatch.setattr(pool, "_MAX_SILENCE_S", 3600.0)  # so that it is not killed meanwhile
+    monkeypatch.setattr(WorkerProcess, "silent_s", property(hurried_silent_s))
+    with server_thread("fakes:TroubleEnv", num_workers=2) as url:
+        async with raw_client(url) as api:
+            one, other = await open_episodes(api, 2)
+            stopped, working = await pid_of(api, one, 0), await pid_of(api, other, 0)
+            os.kill(stopped, signal.SIGSTOP)
+            try:
+                hurried.add(int(one.partition(".")[0]))  # six seconds pass in a third of one
+                await eventually(
+                    lambda: has_health(api, status="degraded", num_silent=1, num_workers=1)
+                )
+                fresh = await open_episodes(api, 4)
+                assert {await pid_of(api, episode, 0) for episode in fresh} == {working}
+            finally:
+                os.kill(stopped, signal.SIGCONT)
+            hurried.clear()
+            await eventually(lambda: has_health(api, status="ok", num_silent=0, num_workers=2))
+            assert await pid_of(api, one, 1) == stopped
+            (late,) = await open_episodes(api, 1)
+            assert await pid_of(api, late, 0) == stopped, "it has the most room again"
+
+
+async def test_a_create_that_comes_again_with_its_key_gives_the_same_episode():
+    with server_thread("fakes:TroubleEnv", num_workers=2) as url:
+        async with raw_client(url) as api:
+            call = {"op": "create", "key": "mine"}
+            created = await api.batch(call, {"op": "create", "key": "yours"}, call)
+            mine, yours, again = (created[place][1]["episode"] for place in range(3))
+            assert mine == again != yours
+            assert await api("POST", "/episodes", {"key": "mine"}) == (201, {"episode": mine})
+            await eventually(lambda: has_health(api, num_episodes=2, num_opened=2))
+            await api("DELETE", f"/episodes/{mine}")
+            _, after_the_end = await api("POST", "/episodes", {"key": "mine"})
+            assert after_the_end["episode"] != mine
+            status, body = await api("POST", "/episodes", {"key": "x" * 65})
+            assert (status, body["error"]["type"]) == (422, "wrong_type")
+
+
+async def test_an_episode_that_this_server_never_had_is_told_from_one_that_ended():
+    with server_thread("fakes:TroubleEnv", num_workers=1) as url:
+        async with raw_client(url) as api:
+            (episode,) = await open_episodes(api, 1)
+            await api("DELETE", f"/episodes/{episode}")
+            for unknown in ("1.abc", "2.abc", "abc", "0.abc"):
+                status, body = await step(api, unknown, 0, "add 1")
+                assert (status, body["error"]["type"]) == (410, "unknown_episode")
+            status, body = await step(api, episode, 0, "add 1")
+            assert (status, body["error"]["type"]) == (410, "gone")
 
 
 @pytest.mark.parametrize(("capacity", "num_workers"), [(3, 2), (1, 2)])

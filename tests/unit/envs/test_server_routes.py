@@ -212,8 +212,8 @@ async def test_a_client_that_leaves_in_a_request_is_noted_in_one_line(
         ("POST", "/health", 405, "wrong_method"),
         ("GET", "/tasks", 422, "wrong_type"),
         ("GET", "/tasks?split=nothing", 422, "wrong_type"),
-        ("GET", "/episodes/unknown/observation", 410, "gone"),
-        ("GET", "/episodes/unknown/actions", 410, "gone"),
+        ("GET", "/episodes/unknown/observation", 410, "unknown_episode"),
+        ("GET", "/episodes/unknown/actions", 410, "unknown_episode"),
     ],
 )
 async def test_every_refusal_is_typed(

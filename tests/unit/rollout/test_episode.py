@@ -443,12 +443,11 @@ async def test_a_cancelled_episode_gives_everything_back():
     assert await closes() == [1]
 
 
-async def test_a_server_that_is_killed_mid_episode_is_an_error(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("agentgym_rl.envs.client.http._FIRST_PAUSE_S", 0.01)
+async def test_a_server_that_is_killed_mid_episode_is_an_error():
     engine = ScriptedEngine(["add 1", "die"], ["add 2", "add 3"])
     request = EpisodeRequest(Task("trouble", "train", 4), 0, (0, "test"))
     with server_process("fakes:TroubleEnv") as (url, process):
-        async with HttpEnvSource(url, timeout_s=30.0) as source:
+        async with HttpEnvSource(url, outage_s=0.2) as source:
             actors = await make_actors(source, engine)
             episode = await run_episode(request, actors, make_limits(max_attempts=2))
         assert process.wait(30) == -9

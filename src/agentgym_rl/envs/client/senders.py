@@ -55,7 +55,8 @@ class RouteSender(Sender):
         path = f"/episodes/{call.episode}"
         match call.op:
             case Op.CREATE:
-                return await request(self._connections, "POST", "/episodes")
+                body = protocol.encode({"key": call.key} if call.key else {})
+                return await request(self._connections, "POST", "/episodes", body)
             case Op.CLOSE:
                 return await request(self._connections, "DELETE", path)
             case Op.RESET:

@@ -23,6 +23,8 @@ from agentgym_rl.types import Task
 
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 15.0
+_OUTAGE_S = 5.0
+"""Nobody starts this server again, so there is nothing to wait for."""
 _CAPACITY = 1 << 16
 """Beyond what a run opens at a time: limits on episodes are the rollout's."""
 
@@ -119,4 +121,6 @@ class WorkersEnvSource(EnvSource):
         answer = json.loads(line)
         if "error" in answer:
             raise EnvError(answer["error"])
-        self._source = HttpEnvSource(answer["url"], token=token, timeout_s=self._timeout_s)
+        self._source = HttpEnvSource(
+            answer["url"], token=token, timeout_s=self._timeout_s, outage_s=_OUTAGE_S
+        )

@@ -229,6 +229,7 @@ class EnvApp:
                 num_reaped=stats.num_reaped,
                 num_steps=stats.num_steps,
                 num_workers=stats.num_workers,
+                num_silent=stats.num_silent,
                 num_restarts=stats.num_restarts,
                 uptime_s=time.monotonic() - self._started,
             )

@@ -46,9 +46,10 @@ class Stats:
     num_reaped: int = 0
     num_steps: int = 0
     num_workers: int = 0
+    num_silent: int = 0
     num_restarts: int = 0
     num_missing: int = 0
-    """Worker processes that should run and do not."""
+    """Worker processes that should take episodes and do not."""
 
 
 class Sink(Protocol):

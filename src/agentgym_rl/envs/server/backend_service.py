@@ -18,6 +18,7 @@ from agentgym_rl.types import StepResult, Task
 _ERRORS: Mapping[str, Callable[[str], Exception]] = {
     ErrorKind.WRONG_STATE.type: EpisodeStateError,
     ErrorKind.GONE.type: EnvGoneError,
+    ErrorKind.UNKNOWN_EPISODE.type: EnvGoneError,
     ErrorKind.BUSY.type: EnvBusyError,
     ErrorKind.TIMEOUT.type: EnvTimeoutError,
     ErrorKind.ENV_FAILED.type: EnvError,

@@ -28,15 +28,21 @@ logger = logging.getLogger(__name__)
 
 _STEP = Op.STEP
 
+UNKNOWN_MESSAGE = "the episode is gone: it is unknown here (the server may have restarted)"
+
 
 class Session:
     """One place of a server."""
 
     __slots__ = ("_env", "_latest_action", "_latest_result", "end_reason", "episode", "id",
-                 "lane", "last_used", "num_waiting")  # fmt: skip
+                 "key", "lane", "last_used", "num_waiting")  # fmt: skip
 
-    def __init__(self, session_id: str, episode: EnvEpisode, lane: Lane, *, env: str) -> None:
+    def __init__(
+        self, session_id: str, episode: EnvEpisode, lane: Lane, *, env: str, key: str
+    ) -> None:
         self.id = session_id
+        self.key = key
+        """That of its create, which may come again; empty for none."""
         self.episode = episode
         self.lane = lane
         self.num_waiting = 0

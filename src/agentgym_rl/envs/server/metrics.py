@@ -61,7 +61,8 @@ class _BackendCollector(Collector):
             ("episodes", "Episodes that are open", stats.num_episodes),
             ("capacity", "Episodes that can be open", self.capacity),
             ("abandoned_calls", "Calls beyond their deadline that still run", stats.num_abandoned),
-            ("workers", "Worker processes that run", stats.num_workers),
+            ("workers", "Worker processes that take episodes", stats.num_workers),
+            ("silent_workers", "Worker processes that miss heartbeats", stats.num_silent),
         )
         counters = (
             ("episodes_opened", "Episodes opened", stats.num_opened),

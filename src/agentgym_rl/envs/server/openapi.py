@@ -6,7 +6,7 @@ Written by hand beside envs/protocol.py: the requests are checked by hand there,
 from __future__ import annotations
 
 from agentgym_rl.envs.base import EnvSpec, JsonValue
-from agentgym_rl.envs.protocol import ErrorKind, Op
+from agentgym_rl.envs.protocol import MAX_KEY_CHARS, ErrorKind, Op
 from agentgym_rl.frozen import MAX_NAME_CHARS, MAX_NUMBERS
 
 _Schema = dict[str, JsonValue]
@@ -30,7 +30,16 @@ def describe(spec: EnvSpec) -> _Schema:
                 )
             },
             "/metrics": {"get": _text_operation("Counts in Prometheus' text format")},
-            "/episodes": {"post": _operation("Take a place", "Created", status=201, busy=True)},
+            "/episodes": {
+                "post": _operation(
+                    "Take a place",
+                    "Created",
+                    status=201,
+                    body="CreateRequest",
+                    needs_body=False,
+                    busy=True,
+                )
+            },
             f"{episode}/reset": {
                 "post": _operation("Start a task", "Observation", body="ResetRequest", path=True)
             },
@@ -60,6 +69,7 @@ def _operation(
     *,
     status: int = 200,
     body: str = "",
+    needs_body: bool = True,
     path: bool = False,
     query: _Schema | None = None,
     busy: bool = False,
@@ -76,8 +86,7 @@ def _operation(
     if query:
         kinds.add(ErrorKind.WRONG_TYPE)
     if busy:
-        kinds |= {ErrorKind.BUSY, ErrorKind.ENV_FAILED, ErrorKind.TIMEOUT, ErrorKind.MALFORMED}
-        kinds.add(ErrorKind.WRONG_TYPE)
+        kinds |= {ErrorKind.BUSY, ErrorKind.ENV_FAILED, ErrorKind.TIMEOUT}
     operation: _Schema = {
         "summary": summary,
         "responses": {str(status): _content("application/json", _ref(answer)), **_errors(kinds)},
@@ -86,7 +95,7 @@ def _operation(
         operation["parameters"] = parameters
     if body:
         operation["requestBody"] = {
-            "required": True, **_content("application/json", _ref(body))
+            "required": needs_body, **_content("application/json", _ref(body))
         }  # fmt: skip
     return operation
 
@@ -141,6 +150,7 @@ def _object(properties: _Schema, *, optional: tuple[str, ...] = ()) -> _Schema:
 _EPISODE: _Schema = {"name": "episode", "in": "path", "required": True, "schema": _TEXT}
 
 
+_KEY: _Schema = {"type": "string", "maxLength": MAX_KEY_CHARS}
 _FLAG: _Schema = {"type": "boolean"}
 _NUMBER: _Schema = {"type": "number"}
 _NUMBERS: _Schema = {
@@ -151,7 +161,7 @@ _NUMBERS: _Schema = {
 }
 _COUNTS = (
     *("num_episodes", "num_abandoned", "capacity", "num_opened", "num_failed", "num_reaped"),
-    *("num_steps", "num_workers", "num_restarts"),
+    *("num_steps", "num_workers", "num_silent", "num_restarts"),
 )
 
 
@@ -201,6 +211,7 @@ def _requests(spec: EnvSpec) -> _Schema:
             "task": _ref("Task"),
             "round": _INDEX,
             "action": _TEXT,
+            "key": _KEY,
         },
         "required": ["call", "op"],
     }
@@ -218,6 +229,7 @@ def _requests(spec: EnvSpec) -> _Schema:
     )
     return {
         "Task": task,
+        "CreateRequest": _object({"key": _KEY}, optional=("key",)),
         "ResetRequest": _object({"task": _ref("Task")}),
         "StepRequest": _object({"round": _INDEX, "action": _TEXT}),
         "Batch": _object({"calls": {"type": "array", "items": call}}),

@@ -3,7 +3,8 @@
 An episode stays in the process that made it; its id starts with the worker's number ("3.kX...").
 When a worker dies, its episodes answer 410 and another worker takes its place under a new number,
 so that an old id can never reach a new episode. A worker in which a call hangs is retired: another
-takes the new episodes at once, and it is killed when its last episode has ended.
+takes the new episodes at once, and it is killed when its last episode has ended. One that misses
+its heartbeats gets no new episodes until it answers again, or is killed.
 """
 
 from __future__ import annotations
@@ -12,24 +13,26 @@ import asyncio
 import itertools
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import fields, replace
 
 from agentgym_rl.envs import protocol
 from agentgym_rl.envs.protocol import ErrorKind, Object, Op
 from agentgym_rl.envs.server.backend import DRAINING, Backend, ServerLimits, Sink, Stats
-from agentgym_rl.envs.server.errands import gone_message
+from agentgym_rl.envs.server.errands import UNKNOWN_MESSAGE, gone_message
 from agentgym_rl.envs.server.worker import WorkerSettings
-from agentgym_rl.envs.server.worker_process import WorkerProcess
+from agentgym_rl.envs.server.worker_process import HEARTBEAT_S, WorkerProcess
 from agentgym_rl.errors import EnvError
 
 logger = logging.getLogger(__name__)
 
-_HEARTBEAT_S = 2.0
 _MAX_SILENCE_S = 30.0
 """A worker that does not answer for so long (its threads are stuck) is killed."""
 _STATS_TIMEOUT_S = 1.0
 _MAX_RESTART_PAUSE_S = 30.0
+_NUM_REMEMBERED_KEYS = 1 << 16
+"""Of creates, the latest; beyond what a run opens within the time in which it repeats one."""
 _MAX_NUMBER_DIGITS = 9
 """Of a worker's number in an id; an id can be anything, and Python refuses to read long ones."""
 _HEALTHY_AFTER_S = 10.0
@@ -58,9 +61,11 @@ class WorkerPool(Backend):
         self._max_silence_s = _MAX_SILENCE_S + call_s
         # No more workers than places: each has a share, and the shares sum to the capacity.
         self._num_wanted = min(num_workers, limits.capacity)
-        self._numbers = itertools.count(1)
+        self._num_started = 0
         self._submissions = itertools.count(1)
         self._workers: dict[int, WorkerProcess] = {}
+        self._by_key: OrderedDict[str, int] = OrderedDict()
+        """The number of the worker to which the create with a key went."""
         self._past = Stats()
         """Counts of workers that have ended."""
         self._num_restarts = 0
@@ -95,6 +100,7 @@ class WorkerPool(Backend):
             by_worker.setdefault(worker, []).append(call)
             if call.get("op") == Op.CREATE:
                 worker.num_opening += 1  # now, so that the next create of the batch sees it
+                self._remember(call.get("key"), worker)
         for worker, chosen in by_worker.items():
             worker.submit(next(self._submissions), chosen, sink)
 
@@ -104,10 +110,11 @@ class WorkerPool(Backend):
         total = self._past
         for worker in workers:
             total = _sum(total, worker.stats)
-        num_running = sum(worker.is_ready and not worker.is_retiring for worker in workers)
+        num_running = sum(worker.takes_episodes for worker in workers)
         return replace(
             total,
             num_workers=num_running,
+            num_silent=sum(worker.is_silent for worker in workers),
             num_restarts=self._num_restarts,
             num_missing=max(0, self._num_wanted - num_running),
         )
@@ -120,7 +127,8 @@ class WorkerPool(Backend):
         self._workers.clear()
 
     async def _start_worker(self, capacity: int) -> None:
-        number = next(self._numbers)
+        self._num_started += 1
+        number = self._num_started
         settings = WorkerSettings(
             env=self._env,
             options=self._options,
@@ -174,7 +182,7 @@ class WorkerPool(Backend):
     async def _watch(self) -> None:
         """Kill workers that do not answer, retire those in which a call hangs."""
         while True:
-            await asyncio.sleep(_HEARTBEAT_S)
+            await asyncio.sleep(HEARTBEAT_S)
             for worker in list(self._workers.values()):
                 worker.ask_stats()
                 if worker.is_ready and worker.silent_s > self._max_silence_s:
@@ -205,31 +213,52 @@ class WorkerPool(Backend):
         """Return the worker of the call's episode, the one with most room for a new episode."""
         episode = call.get("episode")
         if isinstance(episode, str) and call.get("op") != Op.CREATE:
-            number, _, _ = episode.partition(".")
-            is_number = number.isdecimal() and len(number) <= _MAX_NUMBER_DIGITS
-            worker = self._workers.get(int(number)) if is_number else None
+            worker = self._workers.get(_worker_number(episode))
             return worker if worker is not None and worker.is_ready else None
+        key = call.get("key")
+        if isinstance(key, str) and (number := self._by_key.get(key)) in self._workers:
+            worker = self._workers[number]
+            if worker.takes_episodes:
+                return worker
         if self.is_draining:
             return None
-        ready = [w for w in self._workers.values() if w.is_ready and not w.is_retiring]
+        ready = [worker for worker in self._workers.values() if worker.takes_episodes]
         return max(ready, key=lambda worker: worker.capacity - worker.load) if ready else None
+
+    def _remember(self, key: object, worker: WorkerProcess) -> None:
+        """Take note of where a create goes, so that a repeat of it goes there as well."""
+        if isinstance(key, str) and key:
+            self._by_key[key] = worker.number
+            if len(self._by_key) > _NUM_REMEMBERED_KEYS:
+                self._by_key.popitem(last=False)
 
     def _refusal(self, call: Object) -> bytes:
         """Return the answer to a call for which there is no worker."""
         if call.get("op") == Op.CLOSE:
             return protocol.encode_answer(call["call"], 204, None)
-        if isinstance(call.get("episode"), str) and call.get("op") != Op.CREATE:
-            kind, message = ErrorKind.GONE, gone_message("its worker process has ended")
+        episode = call.get("episode")
+        if isinstance(episode, str) and call.get("op") != Op.CREATE:
+            if 0 < _worker_number(episode) <= self._num_started:
+                kind, message = ErrorKind.GONE, gone_message("its worker process has ended")
+            else:
+                kind, message = ErrorKind.UNKNOWN_EPISODE, UNKNOWN_MESSAGE
         elif self.is_draining:
             kind, message = ErrorKind.BUSY, DRAINING
         else:
-            kind, message = ErrorKind.BUSY, "no worker process is ready; they are being restarted"
+            kind, message = ErrorKind.BUSY, "no worker process is ready or answers; try again"
         return protocol.encode_answer(call["call"], kind.status, protocol.error_body(kind, message))
 
     def _spawn(self, coroutine: Coroutine[object, object, None]) -> None:
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _worker_number(episode: str) -> int:
+    """Return the number in an episode's id; 0, which no worker has, where there is none."""
+    number, _, _ = episode.partition(".")
+    is_number = number.isdecimal() and len(number) <= _MAX_NUMBER_DIGITS
+    return int(number) if is_number else 0
 
 
 def _sum(one: Stats, other: Stats) -> Stats:

@@ -23,6 +23,7 @@ from agentgym_rl.envs.episode import EnvEpisode
 from agentgym_rl.envs.protocol import Call, ErrorKind, Op, ProtocolError
 from agentgym_rl.envs.server.backend import DRAINING, Backend, ServerLimits, Sink, Stats
 from agentgym_rl.envs.server.errands import (
+    UNKNOWN_MESSAGE,
     CallErrand,
     CloseErrand,
     Session,
@@ -60,6 +61,7 @@ class SessionStore(Backend):
         self._limits = limits
         self._prefix = prefix
         self._sessions: dict[str, Session] = {}
+        self._by_key: dict[str, Session] = {}
         self._gone: OrderedDict[str, str] = OrderedDict()
         self._shared_lane: Lane | None = None
         self._closing: dict[Lane, float] = {}
@@ -178,15 +180,14 @@ class SessionStore(Backend):
         if call.op is _STEP and (session := self._sessions.get(call.episode)) is not None:
             return session
         if call.op is Op.CREATE:
-            return self._open()
+            return self._by_key.get(call.key) or self._open(call.key)
         if call.op is Op.CLOSE:
             return None
         session = self._sessions.get(call.episode)
         if session is None:
-            reason = self._gone.get(
-                call.episode, "it is unknown here (the server may have restarted)"
-            )
-            raise ProtocolError(ErrorKind.GONE, gone_message(reason))
+            if call.episode not in self._gone:
+                raise ProtocolError(ErrorKind.UNKNOWN_EPISODE, UNKNOWN_MESSAGE)
+            raise ProtocolError(ErrorKind.GONE, gone_message(self._gone[call.episode]))
         name = self._class.spec.name
         if call.task is not None and call.task.env != name:
             raise ProtocolError(
@@ -196,7 +197,7 @@ class SessionStore(Backend):
             )
         return session
 
-    def _open(self) -> Session:
+    def _open(self, key: str) -> Session:
         """Take a place. An abandoned call keeps its own, so that hanging ones cannot pile up."""
         if self.is_draining:
             raise ProtocolError(ErrorKind.BUSY, DRAINING)
@@ -212,8 +213,11 @@ class SessionStore(Backend):
             EnvEpisode(self._factory),
             self._lane(),
             env=self._class.spec.name,
+            key=key,
         )
         self._sessions[session.id] = session
+        if key:
+            self._by_key[key] = session
         self._num_opened += 1
         return session
 
@@ -305,6 +309,7 @@ class SessionStore(Backend):
         """Take the session out of the table; return whether it was there."""
         if self._sessions.pop(session.id, None) is None:
             return False
+        self._by_key.pop(session.key, None)
         session.end_reason = reason
         self._gone[session.id] = reason
         if len(self._gone) > _NUM_REMEMBERED:

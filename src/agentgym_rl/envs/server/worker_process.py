@@ -24,6 +24,11 @@ from agentgym_rl.errors import EnvError
 
 logger = logging.getLogger(__name__)
 
+HEARTBEAT_S = 2.0
+"""How often a worker is asked for its counts."""
+MAX_MISSED = 3
+"""Heartbeats in a row without which a worker gets no new episodes. Six seconds: far less than the
+deadline of a client's call, and more than a busy machine holds up an answer."""
 _START_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 5.0
 
@@ -72,6 +77,16 @@ class WorkerProcess:
     def load(self) -> int:
         """How many episodes it has or is about to have."""
         return self.num_episodes + self.num_opening
+
+    @property
+    def takes_episodes(self) -> bool:
+        """Whether new episodes may go to it: not while it misses its heartbeats."""
+        return self.is_ready and not self.is_retiring and not self.is_silent
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has missed heartbeats; it may only be busy, or stuck for good."""
+        return self.is_ready and self.silent_s > MAX_MISSED * HEARTBEAT_S
 
     @property
     def silent_s(self) -> float:

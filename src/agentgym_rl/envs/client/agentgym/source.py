@@ -1,8 +1,10 @@
 """The client of AgentGym's own environment servers, and of ours through their AgentGym routes.
 
 Those servers do not know a call that they have seen before, so nothing is sent twice once it may
-have arrived: a lost answer is an error, and the episode is started anew elsewhere. Only a refused
-connection and status 429, which did nothing, are tried again, within the deadline of the call.
+have arrived: a lost answer is an error, and the episode is started anew elsewhere. Status 429,
+which did nothing, is tried again within the deadline of the call. A server that cannot be reached
+is waited for by `create` only (patience.py): one that comes back has lost its episodes and numbers
+new ones from 0, so that a later call would reach the episode of somebody else.
 
 What differs between the scenarios is in scenarios.py.
 """
@@ -24,6 +26,7 @@ from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.client.agentgym.scenarios import Scenario, scenario_of, spec_of, tasks_of
 from agentgym_rl.envs.client.base import EnvClient, EnvSource
 from agentgym_rl.envs.client.connections import Connections
+from agentgym_rl.envs.client.patience import OUTAGE_S, Outages
 from agentgym_rl.envs.episode import without_surrogates
 from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import StepResult, Task
@@ -33,8 +36,7 @@ logger = logging.getLogger(__name__)
 _CLOSE_TIMEOUT_S = 5.0
 _IDLE_CONNECTION_S = 2.0
 """Those servers drop a connection that was idle for 5 s, and a call sent into that is lost."""
-_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""Before each repeat of a call that did not arrive."""
+_CREATE_PATH = "/create"
 _BUSY_PAUSE_S = 1.0
 _MAX_SHOWN_CHARS = 200
 
@@ -56,6 +58,7 @@ class AgentGymEnvSource(EnvSource):
         env: str,
         token: str | None = None,
         timeout_s: float = 60.0,
+        outage_s: float = OUTAGE_S,
         max_connections: int = 256,
     ) -> None:
         """Connect on first use.
@@ -65,11 +68,16 @@ class AgentGymEnvSource(EnvSource):
             env: Its scenario: textcraft, babyai, sciworld, searchqa or webarena.
             token: Bearer token, which servers of ours may want.
             timeout_s: Deadline of each call.
+            outage_s: How long a new episode waits for a server that cannot be reached.
             max_connections: Should reach the number of episodes that run at a time.
         """
         self._scenario = scenario_of(env)
         self._server = _Server(
-            url, token=token, timeout_s=timeout_s, max_connections=max_connections
+            url,
+            token=token,
+            timeout_s=timeout_s,
+            outages=Outages(url, outage_s),
+            max_connections=max_connections,
         )
 
     async def spec(self) -> EnvSpec:
@@ -223,13 +231,20 @@ class _Server:
     """Sends calls to one server, each once: deadline, and statuses turned into errors."""
 
     def __init__(
-        self, url: str, *, token: str | None, timeout_s: float, max_connections: int
+        self,
+        url: str,
+        *,
+        token: str | None,
+        timeout_s: float,
+        outages: Outages,
+        max_connections: int,
     ) -> None:
         self._connections = Connections(
             url, token=token, max_connections=max_connections, idle_s=_IDLE_CONNECTION_S
         )
         self.url = self._connections.url
         self._timeout_s = timeout_s
+        self._outages = outages
 
     async def call(
         self,
@@ -244,8 +259,7 @@ class _Server:
         timeout_s = min(timeout_s or self._timeout_s, self._timeout_s)
         what = f"{where}: {path.strip('/')} at {self.url}"
         try:
-            async with asyncio.timeout(timeout_s):
-                answer = await self._send(method, path, body, timeout_s)
+            answer = await self._send(method, path, body, timeout_s)
         except TimeoutError:
             raise EnvTimeoutError(f"{what}: passed its deadline of {timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -266,24 +280,29 @@ class _Server:
     async def _send(
         self, method: str, path: str, body: Mapping[str, object] | None, timeout_s: float
     ) -> _Answer:
-        """Send until it arrived and, while there is time, until the server has a free place."""
-        deadline = asyncio.get_running_loop().time() + timeout_s
-        num_failures = 0
+        """Send it and, while there is time, again where the server has no free place.
+
+        A create is sent until the server can be reached.
+        """
+        loop = asyncio.get_running_loop()
+        tries, deadline = self._outages.tries(), loop.time() + timeout_s
         while True:
             try:
-                answer = await self._send_once(method, path, body)
-            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
-                if num_failures == len(_PAUSES_S):
+                async with asyncio.timeout(timeout_s):
+                    answer = await self._send_once(method, path, body)
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+                if path != _CREATE_PATH:
                     raise
-                pause_s = _PAUSES_S[num_failures]
-                num_failures += 1
-            else:
-                pause_s = _BUSY_PAUSE_S
-                is_late = asyncio.get_running_loop().time() + 1.5 * pause_s > deadline
-                if answer.status != HTTPStatus.TOO_MANY_REQUESTS or is_late:
-                    return answer
-            # Jitter, so that episodes that failed together do not come back together.
-            await asyncio.sleep(pause_s * random.uniform(1.0, 1.5))
+                await tries.pause(error)
+                deadline = loop.time() + timeout_s
+                continue
+            self._outages.end()
+            is_late = loop.time() + 1.5 * _BUSY_PAUSE_S > deadline
+            if answer.status != HTTPStatus.TOO_MANY_REQUESTS or is_late:
+                return answer
+            # Jitter, so that episodes that found no place together do not come back together.
+            await asyncio.sleep(_BUSY_PAUSE_S * random.uniform(1.0, 1.5))
+            tries = self._outages.tries()
 
     async def _send_once(
         self, method: str, path: str, body: Mapping[str, object] | None

@@ -27,6 +27,7 @@ from agentgym_rl.envs.client.openenv.mapping import (
 )
 from agentgym_rl.envs.client.openenv.profile import ServerProfile, describe
 from agentgym_rl.envs.client.openenv.transport import ErrorFrame, OpenEnvSocket, OpenEnvTransport
+from agentgym_rl.envs.client.patience import OUTAGE_S
 from agentgym_rl.envs.openenv_protocol import ErrorCode
 from agentgym_rl.envs.protocol import ErrorKind
 from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError
@@ -37,7 +38,8 @@ class OpenEnvSource(EnvSource):
     """Clients of the environment served at `url`. Belongs to the event loop of its first call.
 
     `env` names the environment of a server that is not ours, where its own name will not do.
-    `timeout_s` is the deadline of each call. Where the server has no task API, the tasks are seeds:
+    `timeout_s` is the deadline of each call; a server that cannot be reached is waited for up to
+    `outage_s` when an episode is opened. Where the server has no task API, the tasks are seeds:
     `options` says how many.
     """
 
@@ -48,9 +50,10 @@ class OpenEnvSource(EnvSource):
         env: str | None = None,
         token: str | None = None,
         timeout_s: float = 60.0,
+        outage_s: float = OUTAGE_S,
         options: OpenEnvOptions | None = None,
     ) -> None:
-        self._transport = OpenEnvTransport(url, token=token, timeout_s=timeout_s)
+        self._transport = OpenEnvTransport(url, token=token, timeout_s=timeout_s, outage_s=outage_s)
         self._env = env
         self._options = options or OpenEnvOptions()
         self._profile: ServerProfile | None = None

@@ -1,7 +1,8 @@
 """The way to an OpenEnv server: its HTTP routes, and sockets that answer each message in order.
 
-Every call has a deadline. A server that cannot be reached yet, or is full, is asked again until
-then; a message is never sent twice, because a socket that was lost took its episode along.
+Every call has a deadline. A server that is full is asked again until then, and one that cannot be
+reached is waited for (patience.py); a message is never sent twice, because a socket that was lost
+took its episode along.
 """
 
 from __future__ import annotations
@@ -18,14 +19,12 @@ import orjson
 
 from agentgym_rl.envs import protocol
 from agentgym_rl.envs.client.connections import Connections
+from agentgym_rl.envs.client.patience import Outages
 from agentgym_rl.envs.openenv_protocol import ErrorCode
 from agentgym_rl.envs.protocol import Object, ProtocolError
 from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
 
 _T = TypeVar("_T")
-_MAX_REPEATS = 5
-_FIRST_PAUSE_S = 0.1
-"""Doubled with each repeat: five of them take three to five seconds."""
 _BUSY_PAUSE_S = 1.0
 _CLOSE_TIMEOUT_S = 5.0
 _CLOSE_HANDSHAKE_S = 1.0
@@ -104,27 +103,32 @@ class OpenEnvSocket:
 class OpenEnvTransport:
     """Reaches one server. Belongs to the event loop of its first call."""
 
-    def __init__(self, url: str, *, token: str | None, timeout_s: float) -> None:
+    def __init__(self, url: str, *, token: str | None, timeout_s: float, outage_s: float) -> None:
         # No limit: each episode holds a connection.
         self._connections = Connections(url, token=token, max_connections=0)
         self.url = self._connections.url
         self._timeout_s = timeout_s
+        self._outage_s = outage_s
+        self._outages = Outages(url, outage_s)
 
     async def fetch(self, path: str, body: Object | None = None) -> object | None:
         """Return the JSON of a GET, or with a body of a POST; None where there is no such route."""
-        async with self.calling("env server", path):
+        async with self.calling("env server", path, extra_s=self._outage_s):
             return await self._patiently(lambda: self._request(path, body))
 
     async def open(self, where: str) -> OpenEnvSocket:
         """Return a session that the server has given a place. Waits for one as long as it may."""
-        async with self.calling(where, "create") as deadline:
+        loop = asyncio.get_running_loop()
+        async with self.calling(where, "create", extra_s=self._outage_s):
+            connected = await self._patiently(self._connect)
+            deadline = loop.time() + self._timeout_s
             while True:
-                socket = OpenEnvSocket(await self._patiently(self._connect))
+                socket = OpenEnvSocket(connected)
                 try:
                     await _confirm(socket)
                 except EnvBusyError:
                     await socket.close()
-                    if asyncio.get_running_loop().time() + 1.5 * _BUSY_PAUSE_S > deadline:
+                    if loop.time() + 1.5 * _BUSY_PAUSE_S > deadline:
                         raise
                 except BaseException:
                     await socket.close()
@@ -132,15 +136,18 @@ class OpenEnvTransport:
                 else:
                     return socket
                 await asyncio.sleep(_BUSY_PAUSE_S * random.uniform(1.0, 1.5))
+                connected = await self._patiently(self._connect)
 
     @asynccontextmanager
-    async def calling(self, where: str, what: str) -> AsyncIterator[float]:
-        """Put a deadline on a call, and its place and its server into the words of a failure."""
-        deadline = asyncio.get_running_loop().time() + self._timeout_s
+    async def calling(self, where: str, what: str, *, extra_s: float = 0.0) -> AsyncIterator[None]:
+        """Put a deadline on a call, and its place and its server into the words of a failure.
+
+        `extra_s` is for what a call may wait beyond its answer.
+        """
         place = f"{where}: {what} at {self.url}"
         try:
-            async with asyncio.timeout_at(deadline):
-                yield deadline
+            async with asyncio.timeout(self._timeout_s + extra_s):
+                yield
         except TimeoutError:
             message = f"{place}: passed its deadline of {self._timeout_s:g} s"
             raise EnvTimeoutError(message) from None
@@ -157,13 +164,19 @@ class OpenEnvTransport:
         await self._connections.aclose()
 
     async def _patiently(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Try again while the server cannot be reached: it may be about to start."""
-        for num_repeats in range(_MAX_REPEATS):
+        """Try again while the server cannot be reached. Nothing is lost with an attempt."""
+        tries = self._outages.tries()
+        while True:
             try:
-                return await attempt()
-            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError):
-                await asyncio.sleep(_FIRST_PAUSE_S * 2**num_repeats * random.uniform(1.0, 1.5))
-        return await attempt()
+                async with asyncio.timeout(self._timeout_s):
+                    result = await attempt()
+            except (aiohttp.ClientError, OSError) as error:
+                if type(error) is TimeoutError:  # it can be reached, and does not answer
+                    raise
+                await tries.pause(error)
+            else:
+                self._outages.end()
+                return result
 
     async def _request(self, path: str, body: Object | None) -> object | None:
         method = "GET" if body is None else "POST"

@@ -1,0 +1,89 @@
+"""How long a server that cannot be reached is waited for: by time, not by a count of tries.
+
+    outages = Outages(url)                  # one for each server
+    tries = outages.tries()                 # one for each call
+    while True:
+        try:
+            answer = await send()
+        except OSError as error:
+            await tries.pause(error)        # raises the error when the server is away for too long
+        else:
+            outages.end()
+            return answer
+
+Which failures mean that a call may be sent again is for the clients to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+
+logger = logging.getLogger(__name__)
+
+OUTAGE_S = 120.0
+"""A server that is restarted is back by then: ours takes 5 s with BabyAI and up to a minute with
+simulators of others, and a container or a machine has its own time to start."""
+_FIRST_CONTACT_S = 15.0
+"""For a server that has never answered: it may be starting, but the address may be wrong as well,
+which should show soon."""
+_FIRST_PAUSE_S = 0.1
+_MAX_PAUSE_S = 2.0
+_NOTED_AFTER_S = 1.0
+"""A connection that breaks now and then is not worth a line in the log."""
+
+
+class Outages:
+    """What is known of one server's being away; shared by all calls to it."""
+
+    def __init__(self, url: str, max_s: float = OUTAGE_S) -> None:
+        self._url = url
+        self._max_s = max_s
+        self._has_answered = False
+        self._noted_at: float | None = None
+
+    def tries(self, *, max_s: float | None = None) -> Tries:
+        """Return the tries of a call that begins now; `max_s` may be less than the default."""
+        limit_s = self._max_s if self._has_answered else min(self._max_s, _FIRST_CONTACT_S)
+        return Tries(self, limit_s if max_s is None else min(max_s, limit_s))
+
+    def end(self) -> None:
+        """Take note of an answer."""
+        self._has_answered = True
+        if self._noted_at is not None:
+            away_s = asyncio.get_running_loop().time() - self._noted_at
+            logger.warning("the server at %s answers again, after %.0f s", self._url, away_s)
+            self._noted_at = None
+
+    def note(self, error: Exception, since: float, max_s: float) -> None:
+        """Say once that the server is away."""
+        if self._noted_at is None:
+            self._noted_at = since
+            logger.warning(
+                "the server at %s does not answer (%s); waiting for it up to %g s",
+                self._url, str(error) or type(error).__name__, max_s,
+            )  # fmt: skip
+
+
+class Tries:
+    """The pauses between the tries of one call."""
+
+    def __init__(self, outages: Outages, max_s: float) -> None:
+        self._outages = outages
+        self._max_s = max_s
+        self._since = asyncio.get_running_loop().time()
+        self._num_failures = 0
+
+    async def pause(self, error: Exception) -> None:
+        """Wait before the next try, each time longer; raise `error` where the time is over."""
+        away_s = asyncio.get_running_loop().time() - self._since
+        pause_s = min(_FIRST_PAUSE_S * 2**self._num_failures, _MAX_PAUSE_S)
+        # Jitter, so that episodes that failed together do not come back together.
+        pause_s *= random.uniform(1.0, 1.5)
+        if away_s + pause_s > self._max_s:
+            raise error
+        if away_s > _NOTED_AFTER_S:
+            self._outages.note(error, self._since, self._max_s)
+        self._num_failures += 1
+        await asyncio.sleep(pause_s)
