@@ -36,6 +36,8 @@ ALL = "all"
 _ALL_TASKS = 10**9
 """More tasks than any environment has."""
 _OPENAI = "openai"
+_PROGRAMS = ("python", "args")
+"""Settings of an engine that say what is started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +228,7 @@ def _settings(model: str, env: str, options: EvalOptions, overrides: Sequence[st
     """Return the settings: those of the run that the model comes from, if it comes from one."""
     run = _run_of(model)
     table = read_table(run.config_file) if run is not None else {}
+    _drop_programs(table)
     trained_on = table.get("env")
     if isinstance(trained_on, dict) and trained_on.get("name") != env:
         del table["env"]  # levels, options and address belong to the environment of the run
@@ -238,6 +241,14 @@ def _settings(model: str, env: str, options: EvalOptions, overrides: Sequence[st
     if options.engine:
         forced.append(f"engine.type={options.engine}")
     return parse_config(table, [*forced, *overrides], source=model)
+
+
+def _drop_programs(table: dict[str, object]) -> None:
+    """Leave out which program a run started: whoever evaluates a model runs only what he names."""
+    engine = table.get("engine")
+    if isinstance(engine, dict):
+        for key in _PROGRAMS:
+            engine.pop(key, None)
 
 
 def _run_of(model: str) -> RunFolder | None:

@@ -21,8 +21,10 @@ import numpy as np
 from agentgym_rl.errors import RunError
 from agentgym_rl.evaluation.settings import EvalSettings, load_settings
 from agentgym_rl.runs.episodes import read_episodes
+from agentgym_rl.runs.regular_files import MEGABYTE, read_regular
 from agentgym_rl.types import Episode
 
+_MAX_REPORT_BYTES = 64 * MEGABYTE
 _ALPHA = 0.05
 _NUM_DRAWS = 10_000
 """Of signs; means over tasks drawn anew need fewer."""
@@ -239,10 +241,15 @@ def _refuse_other_limits(a: Path, b: Path) -> None:
 
 def _limits(folder: Path) -> dict[str, object]:
     """Return what makes the tasks of an evaluation easier or harder, as far as it is known."""
-    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    file = folder / "report.json"
+    try:
+        report = json.loads(read_regular(file.resolve(), max_bytes=_MAX_REPORT_BYTES))
+        limits = {"rounds": report["max_rounds"], "split": report["split"]}
+    except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
+        raise RunError(f"{file} cannot be read ({error}); choose another folder") from error
     settings = _settings_of(folder)
     config = settings.config if settings is not None else {}
-    return {"rounds": report["max_rounds"], "split": report["split"]} | {
+    return limits | {
         key: value
         for key, value in config.items()
         if key.startswith(_LIMITS) and not key.startswith(_OF_THE_WAY)

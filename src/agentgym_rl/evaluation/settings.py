@@ -10,14 +10,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from agentgym_rl.config import RunConfig
 from agentgym_rl.config.load import flatten
 from agentgym_rl.errors import RunError
 from agentgym_rl.runs.folder import write_atomically
+from agentgym_rl.runs.regular_files import MEGABYTE, read_regular
 
 FILE = "evaluation.json"
+_MAX_BYTES = MEGABYTE
 
 _FREE = (
     "rollout.max_concurrency",
@@ -97,9 +99,9 @@ def load_settings(folder: Path) -> EvalSettings | None:
     if not file.exists():
         return None
     try:
-        data = json.loads(file.read_text(encoding="utf-8"))
+        data = json.loads(read_regular(file.resolve(), max_bytes=_MAX_BYTES))
         return EvalSettings(**(data | {"horizons": tuple(data["horizons"])}))
-    except (ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
         raise RunError(f"{file} cannot be read ({error}); choose another folder") from error
 
 
@@ -108,10 +110,14 @@ def model_name(model: str) -> str:
     path = Path(model)
     if not path.is_absolute() and not path.exists():
         return model  # of a hub or an endpoint
-    folder = path if path.is_absolute() else path.resolve()
-    if folder.name != "model":
-        return folder.name
-    folder = folder.parent
+    return name_of_path(path if path.is_absolute() else path.resolve())
+
+
+def name_of_path(path: PurePath) -> str:
+    """Return what reports call the model of an absolute path; nothing is looked up."""
+    if path.name != "model":
+        return path.name
+    folder = path.parent
     is_checkpoint = folder.parent.name == "checkpoints"
     return f"{folder.parent.parent.name}/{folder.name}" if is_checkpoint else folder.name
 

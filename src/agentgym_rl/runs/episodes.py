@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from agentgym_rl.errors import RunError
 from agentgym_rl.frozen import FrozenDict
 from agentgym_rl.runs.episode_columns import ScoresOf, episodes_table
+from agentgym_rl.runs.regular_files import open_regular
 from agentgym_rl.types import (
     Episode,
     Message,
@@ -95,7 +96,9 @@ def read_groups(part: Path) -> list[list[Episode]]:
     """Return the episodes of one part by group, in the order in which they were written."""
     groups: dict[int, list[Episode]] = {}
     try:
-        for row in pq.read_table(part).to_pylist():
+        with open_regular(part.resolve()) as file:
+            rows = pq.ParquetFile(file).read().to_pylist()
+        for row in rows:
             groups.setdefault(row["group"], []).append(_episode(row))
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{part} holds no episodes: {type(error).__name__}: {error}") from error

@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentgym_rl.errors import RunError
+from agentgym_rl.runs.regular_files import open_regular
 
 Metrics = dict[str, float]
 
@@ -170,7 +171,9 @@ def read_json_lines(path: Path) -> list[Metrics]:
     """Return the objects of a JSON-lines file up to the first line that is not whole."""
     lines: list[Metrics] = []
     if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
+        with open_regular(path.resolve()) as file:
+            text = file.read().decode("utf-8")
+        for line in text.splitlines():
             try:
                 lines.append(json.loads(line))
             except json.JSONDecodeError:

@@ -48,6 +48,7 @@ def make_app(root: Path, *, names: Sequence[str] = (), envs: Sequence[str] = ())
         threading.Thread(target=reader.warm_up, daemon=True, name="warm-up").start()
         yield
         await playground.close()
+        reader.close()
 
     # No pages about the API: they would load scripts from elsewhere.
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)

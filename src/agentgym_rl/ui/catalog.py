@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 
 from agentgym_rl.evaluation.settings import FILE as SETTINGS_FILE
 from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.runs.regular_files import MEGABYTE, TooLargeError, read_regular
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.series import MetricSeries
 
@@ -26,7 +27,9 @@ _INNER = frozenset({"episodes", "checkpoints", "model", "tokenizer", "eval", "en
 _MAX_DEPTH = 6
 _MAX_FOLDERS = 20_000
 """Of a search: a runs folder that is somebody's home must not hold up the page."""
-_MAX_CONFIG_BYTES = 2_000_000
+_MAX_CONFIG_BYTES = MEGABYTE // 4
+_MAX_DOTS = 300
+"""In a line of a recipe: for a key of n parts, reading TOML takes a time of n squared."""
 _REMEMBERED_S = 2.0
 """How long a search of the runs folder is good for."""
 
@@ -181,11 +184,13 @@ def _inner_folders(folder: Path) -> list[Path]:
 
 def _read_config(file: Path) -> Config:
     try:
-        with file.open("rb") as opened:
-            text = opened.read(_MAX_CONFIG_BYTES).decode("utf-8", "replace")
-    except OSError as error:
-        return Config(file=file.name, problem=f"{file.name} cannot be read: {error.strerror}")
+        text = read_regular(file, max_bytes=_MAX_CONFIG_BYTES).decode("utf-8", "replace")
+    except (OSError, TooLargeError) as error:
+        return Config(file=file.name, problem=f"{file.name} cannot be read: {error}")
     is_toml = file.name != SETTINGS_FILE
+    if is_toml and max(line.count(".") for line in text.split("\n")) > _MAX_DOTS:
+        problem = f"{file.name} is no recipe: a line of it has more than {_MAX_DOTS} dots"
+        return Config(text, file.name, problem=problem)
     try:
         table = tomllib.loads(text) if is_toml else _nested(json.loads(text))
         return Config(text, file.name, table)

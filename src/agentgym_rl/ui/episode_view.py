@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
+from agentgym_rl.runs.part_files import open_part, row_group_bytes
+from agentgym_rl.runs.regular_files import MEGABYTE, TooLargeError
 from agentgym_rl.ui.answers import ApiError
+from agentgym_rl.ui.decoders import Decoders
 from agentgym_rl.ui.parts import BROKEN, STEM
 
 Record = dict[str, Any]  # Any: what a column holds is known to the file alone
@@ -24,9 +25,14 @@ _ALIGNED = {
     "entropy": "entropies",
 }
 """Lists of the token view by the names of the store's."""
+_MAX_EPISODE_BYTES, _MAX_TOKENS_BYTES = 8 * MEGABYTE, 32 * MEGABYTE
+"""Of one episode without and with its tokens, as Arrow has it; as Python's lists it is ten times
+as much."""
 
 
-def read_episode(folder: Path, episode: str, *, with_tokens: bool = False) -> Record:
+def read_episode(
+    folder: Path, episode: str, decoders: Decoders, *, with_tokens: bool = False
+) -> Record:
     """Return the row of an episode, by the store's own names.
 
     Its tokens are left out unless asked for, since they are most of a part. Raises ApiError for an
@@ -39,26 +45,33 @@ def read_episode(folder: Path, episode: str, *, with_tokens: bool = False) -> Re
     if file.is_symlink() or not file.is_file():
         raise ApiError(404, f"there is no part {stem!r} of episodes; it may have been removed")
     try:
-        return _read_row(file, int(number[:18]), with_tokens=with_tokens)
-    except ApiError:
-        raise
+        found = decoders.call(read_row, file, int(number[:18]), with_tokens=with_tokens)
     except BROKEN as error:
         reason = str(error).partition("\n")[0]
         raise ApiError(409, f"{file.name} cannot be read: {reason}") from error
+    if found is None:
+        raise ApiError(404, f"{file.name} has fewer episodes, so no {number}")
+    return found
 
 
-def _read_row(file: Path, row: int, *, with_tokens: bool) -> Record:
-    with pq.ParquetFile(file) as opened:
+def read_row(file: Path, row: int, *, with_tokens: bool) -> Record | None:
+    """Return a row of a part; None where there is none. Raises one of parts.BROKEN."""
+    with open_part(file) as opened:
         metadata = opened.metadata
         if row >= metadata.num_rows:
-            raise ApiError(404, f"{file.name} has {metadata.num_rows} episodes, so no {row}")
+            return None
         group = 0
         while row >= metadata.row_group(group).num_rows:
             row -= metadata.row_group(group).num_rows
             group += 1
         paths = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
-        columns = [path for path in paths if with_tokens or _is_light(path)]
-        table = opened.read_row_group(group, columns=columns).slice(row, 1)
+        places = [i for i, path in enumerate(paths) if with_tokens or _is_light(path)]
+        row_group_bytes(opened, group, places)
+        columns = [paths[place] for place in places]
+        table = opened.read_row_group(group, columns=columns, use_threads=False).slice(row, 1)
+    limit = _MAX_TOKENS_BYTES if with_tokens else _MAX_EPISODE_BYTES
+    if table.nbytes > limit:
+        raise TooLargeError(table.nbytes, limit)
     table.validate(full=True)
     record: Record = table.to_pylist()[0]
     return record

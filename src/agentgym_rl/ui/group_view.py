@@ -11,6 +11,8 @@ from agentgym_rl.ui.filters import EpisodePage
 from agentgym_rl.ui.index import EpisodeIndex
 
 _MAX_EPISODES = 64
+_MAX_CHARS = 32_000_000
+"""Of all their texts."""
 _WAIT_S = 2.0
 """For the part that holds the group, while the index is being read."""
 
@@ -30,17 +32,22 @@ def group_view(
             404, f"there is no group {wanted.group} at step {wanted.step_min} of {wanted.phase!r}"
         )
     episodes: list[dict[str, object]] = []
+    num_chars = 0
     for row in rows:
+        if num_chars > _MAX_CHARS:
+            break
         with reading(str(row["episode"])):
             shown = view(read(str(row["episode"])))
         shown.pop("messages")
+        num_chars += len(str(shown["rounds"]))
         episodes.append(row | shown)
+    left_out = f"{len(rows) - len(episodes)} episodes are left out: the group is too large to show"
     task = {name: rows[0][name] for name in ("env", "split", "task_index", "category", "level")}
     return {
         "task": task,
         "episodes": episodes,
         "common_rounds": common_rounds(episodes),
-        "problem": found["problem"],
+        "problem": left_out if len(episodes) < len(rows) else found["problem"],
     }
 
 

@@ -24,6 +24,8 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
+from agentgym_rl.runs.regular_files import MEGABYTE
+from agentgym_rl.ui.decoders import Decoders
 from agentgym_rl.ui.part_columns import EPISODES, MENTIONS, TEXTS, PartColumns, part_columns
 from agentgym_rl.ui.parts import BROKEN, PartFile, list_parts
 
@@ -37,6 +39,8 @@ _FRESH_S = 0.5
 """How long a listing of the folder is good for."""
 _MAX_HITS = 8
 """Searches whose results are kept."""
+_MAX_BYTES = 1000 * MEGABYTE
+"""Of what is kept of all parts."""
 _numbers = itertools.count(1)
 _TABLES = {"episodes": EPISODES, "texts": TEXTS, "mentions": MENTIONS}
 
@@ -56,8 +60,9 @@ class IndexState:
 class EpisodeIndex:
     """The episodes of one folder. Thread-safe; `ask` while parts are being read is fine."""
 
-    def __init__(self, folder: Path, *, num_threads: int = 2) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, decoders: Decoders, *, num_threads: int = 2) -> None:
+        self._folder, self._decoders = folder, decoders
+        self._num_bytes = 0
         self._base = duckdb.connect(":memory:", config={"threads": num_threads})
         self._base.execute("SET enable_external_access = false")
         for name, schema in _TABLES.items():
@@ -218,11 +223,14 @@ class EpisodeIndex:
                 cursor.execute(f"INSERT INTO {name} SELECT * FROM rows")
                 cursor.unregister("rows")
             cursor.execute("COMMIT")
+        self._num_bytes += sum(item.num_bytes for item in columns)
         self._version += 1
 
     def _columns(self, part: PartFile, number: int) -> PartColumns | str:
         """Return what is kept of a part, or why nothing is."""
+        if self._num_bytes > _MAX_BYTES:
+            return f"{part.name} is left out: the index holds {_MAX_BYTES // MEGABYTE} MB already"
         try:
-            return part_columns(self._folder / part.name, number)
+            return self._decoders.call(part_columns, self._folder / part.name, number)
         except BROKEN as error:
             return f"{part.name} cannot be read: {str(error).splitlines()[0]}"

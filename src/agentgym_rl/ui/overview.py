@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import time
-from pathlib import Path
+from pathlib import Path, PurePath
 
-from agentgym_rl.evaluation.settings import model_name
+from agentgym_rl.evaluation.settings import name_of_path
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.catalog import RunCatalog
-from agentgym_rl.ui.parts import PartFile, list_parts, num_rows
+from agentgym_rl.ui.decoders import Decoders
+from agentgym_rl.ui.parts import BROKEN, PartFile, list_parts, num_rows
 from agentgym_rl.ui.series import Row
 
 logger = logging.getLogger(__name__)
@@ -26,8 +27,8 @@ _RECENT_S = 120.0
 class Overview:
     """Tells how the runs of a catalog stand. Thread-safe."""
 
-    def __init__(self, catalog: RunCatalog) -> None:
-        self._catalog = catalog
+    def __init__(self, catalog: RunCatalog, decoders: Decoders) -> None:
+        self._catalog, self._decoders = catalog, decoders
         self._counts: dict[tuple[str, PartFile], int] = {}
         self._totals: dict[str, tuple[int, int, str | None]] = {}
 
@@ -61,7 +62,7 @@ class Overview:
             "run": run,
             "env": config.word("env", "name"),
             "algorithm": config.word("algorithm", "type"),
-            "model": model_name(model) if model and config.is_evaluation else model,
+            "model": _model_name(model) if model and config.is_evaluation else model,
             "format": config.word("agent", "format"),
             "status": _status(folder, self._catalog.root, locked, steps, target, updated),
             "steps": steps,
@@ -89,13 +90,26 @@ class Overview:
             if count is None:
                 if time.monotonic() > deadline:
                     return None, None
-                count = self._counts[key] = num_rows(folder / part.name)
+                count = self._counts[key] = self._num_rows(folder / part.name)
             num_broken += count < 0
             total += max(count, 0)
         problem = f"{num_broken} part(s) of episodes cannot be read" if num_broken else None
         if time.time_ns() - changed_ns > _SETTLED_NS:
             self._totals[str(folder)] = (changed_ns, total, problem)
         return total, problem
+
+    def _num_rows(self, file: Path) -> int:
+        """Return the rows of a part; -1 for one that cannot be read."""
+        try:
+            return self._decoders.call(num_rows, file)
+        except BROKEN:
+            return -1
+
+
+def _model_name(model: str) -> str:
+    """Return what reports call a model. Settings have paths in full, so nothing is looked up."""
+    path = PurePath(model)
+    return name_of_path(path) if path.is_absolute() else model
 
 
 def _latest(rows: list[Row]) -> dict[str, float | None]:

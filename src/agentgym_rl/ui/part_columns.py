@@ -15,12 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agentgym_rl.ui.parts import read_part
+from agentgym_rl.runs.part_files import MAX_ROWS
+from agentgym_rl.runs.regular_files import MEGABYTE, TooLargeError
+from agentgym_rl.ui.parts import read_tables
 
-MAX_ROWS = 1 << 20
-"""Of one part; an episode's key is its part's number times this, plus its row."""
+MAX_KEPT_BYTES = 64 * MEGABYTE
+"""Of one part, most of it texts."""
 _MAX_TEXTS = 1 << 34
-"""Of one part, likewise."""
+"""Of one part; a text's key is its part's number times this, plus its place."""
 
 _PLAIN = {
     "phase": pa.string(),
@@ -66,16 +68,39 @@ class PartColumns:
     texts: pa.Table
     mentions: pa.Table
 
+    @property
+    def num_bytes(self) -> int:
+        return self.episodes.nbytes + self.texts.nbytes + self.mentions.nbytes
+
 
 def part_columns(file: Path, number: int) -> PartColumns:
-    """Return what the index keeps of a part, which gets a number. Raises one of parts.BROKEN."""
-    table = read_part(file, [*_PLAIN, "messages", "rounds"])
+    """Return what the index keeps of a part, which gets a number. Raises one of parts.BROKEN.
+
+    An episode's key is its part's number times MAX_ROWS, plus its row.
+    """
+    kept: list[PartColumns] = []
+    num_rows, num_texts, num_bytes = 0, 0, 0
+    for table in read_tables(file, [*_PLAIN, "messages", "rounds"], instead="samples"):
+        keys = np.arange(table.num_rows, dtype=np.int64) + number * MAX_ROWS + num_rows
+        found = _columns(table, keys, number, first_text=number * _MAX_TEXTS + num_texts)
+        num_rows += table.num_rows
+        num_texts += found.texts.num_rows
+        num_bytes += found.num_bytes
+        if num_bytes > MAX_KEPT_BYTES:
+            raise TooLargeError(num_bytes, MAX_KEPT_BYTES)
+        kept.append(found)
+    return PartColumns(
+        pa.concat_tables([EPISODES.empty_table(), *(item.episodes for item in kept)]),
+        pa.concat_tables([TEXTS.empty_table(), *(item.texts for item in kept)]),
+        pa.concat_tables([MENTIONS.empty_table(), *(item.mentions for item in kept)]),
+    )
+
+
+def _columns(table: pa.Table, keys: _Ints, number: int, *, first_text: int) -> PartColumns:
+    """Return what is kept of some rows, which have these keys."""
     if "num_tokens" not in table.column_names:
-        table = _with_num_tokens(table, file)
+        table = _with_num_tokens(table)
     num = table.num_rows
-    if num > MAX_ROWS:
-        raise ValueError(f"it has {num} rows; at most {MAX_ROWS} are read")
-    keys = np.arange(num, dtype=np.int64) + number * MAX_ROWS
     columns: dict[str, pa.Array | pa.ChunkedArray] = {
         "key": pa.array(keys),
         "part": pa.array(np.full(num, number, dtype=np.int32)),
@@ -85,7 +110,7 @@ def part_columns(file: Path, number: int) -> PartColumns:
     rounds = _list_of(table, "rounds")
     columns |= _derived(rounds, num)
     episodes = pa.table(columns).select(EPISODES.names).cast(EPISODES)
-    texts, mentions = _texts(table, rounds, keys, number)
+    texts, mentions = _texts(table, rounds, keys, first_text)
     return PartColumns(episodes, texts, mentions)
 
 
@@ -98,9 +123,9 @@ def _plain(table: pa.Table, name: str, kind: pa.DataType) -> pa.Array | pa.Chunk
     return column
 
 
-def _with_num_tokens(table: pa.Table, file: Path) -> pa.Table:
+def _with_num_tokens(table: pa.Table) -> pa.Table:
     """Return the table with the tokens of each episode counted."""
-    samples = _list_of(read_part(file, ["phase", "samples"]), "samples")
+    samples = _list_of(table, "samples")
     masks = _field(samples.values, "loss_mask")
     if masks is None:
         return table
@@ -172,11 +197,12 @@ def _repeats(replies: pa.Array, offsets: _Ints) -> _Ints:
 
 
 def _texts(
-    table: pa.Table, rounds: pa.ListArray, keys: _Ints, number: int
+    table: pa.Table, rounds: pa.ListArray, keys: _Ints, first_text: int
 ) -> tuple[pa.Table, pa.Table]:
-    """Return the distinct texts of the part in lower case, and which episode has which.
+    """Return the distinct texts in lower case, and which episode has which.
 
     Prompts, observations and replies recur within a part, so this is far less than all of them.
+    Texts get keys from `first_text` on.
     """
     messages = _list_of(table, "messages")
     pieces: list[pa.Array] = []
@@ -192,10 +218,10 @@ def _texts(
     every = pc.fill_null(pa.chunked_array(pieces, type=pa.large_string()), "").combine_chunks()
     encoded = every.dictionary_encode()
     codes = _codes(encoded)
-    rows = np.concatenate(owners) - number * MAX_ROWS
+    rows = np.concatenate(owners) - (keys[0] if len(keys) else 0)
     codes, rows = np.divmod(np.unique(codes * MAX_ROWS + rows), MAX_ROWS)
     texts = _call("utf8_lower", encoded.dictionary)
-    text_keys = np.arange(len(texts), dtype=np.int64) + number * _MAX_TEXTS
+    text_keys = np.arange(len(texts), dtype=np.int64) + first_text
     return (
         pa.table([pa.array(text_keys), texts], schema=TEXTS),
         pa.table([pa.array(text_keys[codes]), pa.array(keys[rows])], schema=MENTIONS),

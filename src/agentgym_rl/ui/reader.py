@@ -7,16 +7,20 @@ import threading
 from collections import OrderedDict
 from pathlib import Path
 
+from agentgym_rl.runs.regular_files import MEGABYTE, read_regular
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.catalog import RunCatalog
+from agentgym_rl.ui.decoders import DecodeError, Decoders
 from agentgym_rl.ui.environments import Environments
 from agentgym_rl.ui.episode_view import Record, read_episode, reading, token_view, view
 from agentgym_rl.ui.index import EpisodeIndex
 from agentgym_rl.ui.overview import Overview
-from agentgym_rl.ui.token_texts import TokenTexts, bare_ids, texts_of, tokenizer_file
+from agentgym_rl.ui.token_texts import bare_ids, texts_by_file, tokenizer_file
 
 _MAX_INDEXES = 8
 """Of runs whose episodes were asked for; the one asked for longest ago is forgotten."""
+_MAX_REPORTS = 1000
+_MAX_REPORT_BYTES = MEGABYTE
 
 
 class RunReader:
@@ -25,8 +29,8 @@ class RunReader:
     def __init__(self, root: Path, environments: Environments) -> None:
         self._environments = environments
         self.catalog = RunCatalog(root)
-        self.overview = Overview(self.catalog)
-        self._tokenizers = TokenTexts()
+        self._decoders = Decoders()
+        self.overview = Overview(self.catalog, self._decoders)
         self._lock = threading.Lock()
         self._indexes: OrderedDict[str, EpisodeIndex] = OrderedDict()
 
@@ -35,7 +39,7 @@ class RunReader:
         folder = str(self.catalog.episodes(run))
         with self._lock:
             if folder not in self._indexes:
-                self._indexes[folder] = EpisodeIndex(Path(folder))
+                self._indexes[folder] = EpisodeIndex(Path(folder), self._decoders)
             self._indexes.move_to_end(folder)
             if len(self._indexes) > _MAX_INDEXES:
                 self._indexes.popitem(last=False)[1].close()
@@ -55,7 +59,8 @@ class RunReader:
 
     def record(self, run: str, episode: str, *, with_tokens: bool = False) -> Record:
         """Return the stored row of an episode."""
-        return read_episode(self.catalog.episodes(run), episode, with_tokens=with_tokens)
+        folder = self.catalog.episodes(run)
+        return read_episode(folder, episode, self._decoders, with_tokens=with_tokens)
 
     def episode(self, run: str, episode: str) -> dict[str, object]:
         """Return an episode with its rounds."""
@@ -74,10 +79,10 @@ class RunReader:
             problem = "the run has no tokenizer saved, so ids stand for texts"
             return found | {"tokens": bare_ids(ids), "problem": problem}
         try:
-            tokenizer = self._tokenizers.load(self.catalog.inside(file))
-        except (OSError, ValueError) as error:
+            texts = self._decoders.call(texts_by_file, self.catalog.inside(file), ids)
+        except (DecodeError, OSError, ValueError, TypeError) as error:
             return found | {"tokens": bare_ids(ids), "problem": str(error)}
-        return found | {"tokens": texts_of(tokenizer, ids), "problem": None}
+        return found | {"tokens": texts, "problem": None}
 
     def _tokenizer_file(self, run: str) -> Path | None:
         """Return the tokenizer of a run; of an evaluation that of its model, if it is in a run."""
@@ -85,20 +90,32 @@ class RunReader:
         model = config.word("model", "path")
         if file is not None or model is None or not config.is_evaluation:
             return file
+        # Only then is it looked up: a run must not make the UI ask for paths elsewhere.
+        if ".." in Path(model).parts or not Path(model).is_relative_to(self.catalog.root):
+            return None
         try:
             beside = self.catalog.inside(Path(model) / "tokenizer.json")
         except ApiError:
             return None
         return beside if beside.is_file() else None
 
+    def close(self) -> None:
+        """End the processes that decode."""
+        self._decoders.close()
+
     def reports(self, run: str) -> dict[str, object]:
         """Return the evaluations of a run, those of `agentgym eval` included, by step."""
         folder = self.catalog.folder(run)
         reports: list[dict[str, object]] = []
         problems: list[str] = []
-        for file in sorted([*folder.eval.glob("*.json"), *folder.path.glob("report.json")]):
+        own = self.catalog.inside(folder.eval)
+        files = sorted([*own.glob("*.json"), *folder.path.glob("report.json")])
+        if len(files) > _MAX_REPORTS:
+            problems.append(f"only the first {_MAX_REPORTS} of {len(files)} reports are shown")
+        for file in files[:_MAX_REPORTS]:
             try:
-                content = json.loads(self.catalog.inside(file).read_text(encoding="utf-8"))
+                place = self.catalog.inside(file)
+                content = json.loads(read_regular(place, max_bytes=_MAX_REPORT_BYTES))
                 if not isinstance(content, dict):
                     raise ValueError("it is no report")
                 reports.append({"name": file.stem} | content)

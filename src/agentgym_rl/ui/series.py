@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import sys
 import threading
 from collections.abc import Collection
 from pathlib import Path
 
+from agentgym_rl.runs.regular_files import MEGABYTE, open_regular
+
 Row = dict[str, float | None]
 
-_MAX_LINE_BYTES = 4_000_000
+_MAX_FILE_BYTES = 32 * MEGABYTE
+_MAX_LINE_BYTES = MEGABYTE
+_MAX_METRICS = 5000
+"""Of one line."""
+_MAX_VALUES = 2_000_000
+"""Of all lines together, at most some 150 MB: 80 metrics of 25,000 steps."""
 
 
 class MetricSeries:
@@ -25,7 +34,7 @@ class MetricSeries:
         self._identity: tuple[int, int] | None = None
         self._read_bytes = 0
         self._rows: list[Row] = []
-        self._num_broken = 0
+        self._num_values = self._num_broken = 0
         self._failure = ""
 
     @property
@@ -33,6 +42,8 @@ class MetricSeries:
         """What is wrong with the file, in words."""
         if self._failure:
             return self._failure
+        if self._num_values > _MAX_VALUES:
+            return f"{self._file.name} is too large to show: more than {_MAX_VALUES} values"
         if self._num_broken:
             return f"{self._num_broken} line(s) of {self._file.name} are no metrics of a step"
         return None
@@ -51,12 +62,13 @@ class MetricSeries:
             return list(self._rows)
 
     def _forget(self) -> None:
-        self._identity, self._read_bytes, self._num_broken = None, 0, 0
+        self._identity, self._read_bytes = None, 0
+        self._num_values = self._num_broken = 0
         self._rows = list[Row]()
 
     def _refresh(self) -> None:
-        with self._file.open("rb") as file:
-            stat = self._file.stat()
+        with open_regular(self._file, max_bytes=_MAX_FILE_BYTES) as file:
+            stat = os.fstat(file.fileno())
             identity = (stat.st_dev, stat.st_ino)
             if identity != self._identity or stat.st_size < self._read_bytes:
                 self._forget()
@@ -64,7 +76,7 @@ class MetricSeries:
             if stat.st_size == self._read_bytes:
                 return
             file.seek(self._read_bytes)
-            fresh = file.read()
+            fresh = file.read(_MAX_FILE_BYTES)
         # Half a line at the end is being written.
         whole, newline, rest = fresh.rpartition(b"\n")
         if len(rest) > _MAX_LINE_BYTES:
@@ -73,15 +85,18 @@ class MetricSeries:
             return
         self._read_bytes += len(whole) + 1
         for line in whole.split(b"\n"):
-            self._add(line)
+            if self._num_values <= _MAX_VALUES:
+                self._add(line)
 
     def _add(self, line: bytes) -> None:
         if not line.strip():
             return
-        row = _parsed(line)
+        row = _parsed(line) if len(line) <= _MAX_LINE_BYTES else None
         if row is None:
             self._num_broken += 1
-        else:
+            return
+        self._num_values += len(row)
+        if self._num_values <= _MAX_VALUES:
             self._rows.append(row)
 
 
@@ -102,12 +117,13 @@ def _parsed(line: bytes) -> Row | None:
         found = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or len(found) > _MAX_METRICS:
         return None
     step = _number(found.get("step"))
     if step is None or step != int(step):
         return None
-    return {str(name): _number(value) for name, value in found.items()}
+    # The same names in every line: kept once.
+    return {sys.intern(name): _number(value) for name, value in found.items()}
 
 
 def _number(value: object) -> float | None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import threading
+import os
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.runs.regular_files import MEGABYTE, open_regular, read_regular
+
+MAX_FILE_BYTES = 64 * MEGABYTE
 
 _PLACES = (
     "tokenizer",
@@ -19,24 +23,27 @@ _PLACES = (
 )
 
 
-class TokenTexts:
-    """Tokenizers by file, each read once. Thread-safe."""
+def texts_by_file(file: Path, token_ids: Sequence[int]) -> list[str]:
+    """Return the texts of tokens by the tokenizer of a file. Raises ValueError where it is none.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known: dict[tuple[str, int, int], Tokenizer] = {}
+    The one asked last stays loaded. For a process of decoders.py: a tokenizer may be made to unfold
+    to any size.
+    """
+    found = open_regular(file, max_bytes=MAX_FILE_BYTES)
+    with found:
+        stat = os.fstat(found.fileno())
+        return texts_of(_load(file, stat.st_mtime_ns, stat.st_size), token_ids)
 
-    def load(self, file: Path) -> Tokenizer:
-        """Return the tokenizer of a file. Raises ValueError where it is none."""
-        stat = file.stat()
-        key = (str(file), stat.st_mtime_ns, stat.st_size)
-        with self._lock:
-            if key not in self._known:
-                try:
-                    self._known[key] = Tokenizer.from_file(str(file))
-                except Exception as error:  # the library raises nothing more precise
-                    raise ValueError(f"{file.name} is no tokenizer: {error}") from error
-            return self._known[key]
+
+@lru_cache(maxsize=1)
+def _load(file: Path, changed_ns: int, num_bytes: int) -> Tokenizer:
+    """Return the tokenizer of a file in one state."""
+    try:
+        return Tokenizer.from_buffer(read_regular(file, max_bytes=MAX_FILE_BYTES))
+    except OSError:
+        raise
+    except Exception as error:  # the library raises nothing more precise
+        raise ValueError(f"{file.name} is no tokenizer: {error}") from error
 
 
 def tokenizer_file(folder: RunFolder) -> Path | None:
