@@ -36,7 +36,7 @@ class ProcessLimits:
 
     cpu_s: int
     memory_bytes: int
-    """Of address space."""
+    """Of address space, beyond what its host has taken."""
     max_open_files: int = 16
 
 
@@ -116,8 +116,9 @@ def _own_entries(library: Path) -> list[Path]:
 def _limit_resources(limits: ProcessLimits) -> None:
     # The first limit's signal says why a process ended; the second one ends what ignores it.
     resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_s, limits.cpu_s + 1))
+    num_pages = int(Path("/proc/self/statm").read_text().split()[0])
     for kind, value in (
-        (resource.RLIMIT_AS, limits.memory_bytes),
+        (resource.RLIMIT_AS, num_pages * resource.getpagesize() + limits.memory_bytes),
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_NOFILE, limits.max_open_files),
         (resource.RLIMIT_NPROC, 0),

@@ -27,7 +27,7 @@ class CallLimits:
     and has until `PATIENCE` times as long: `cpu_s` ends it."""
     cpu_s: int
     memory_bytes: int
-    """Of address space."""
+    """Of address space, beyond what its host has taken."""
     reply_bytes: int
 
 

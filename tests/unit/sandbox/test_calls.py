@@ -22,7 +22,6 @@ from agentgym_rl.sandbox.interpreter import why_unavailable
 from agentgym_rl.sandbox.landlock import LandlockError, Rules
 from agentgym_rl.sandbox.locks import LockError, Locks
 from agentgym_rl.sandbox.messages import PATIENCE, CallLimits
-from agentgym_rl.sandbox.syscalls import MACHINES, make_filter
 from waiting import ask_until, wait_for
 
 needs_sandbox = pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
@@ -208,19 +207,3 @@ def test_root_that_cannot_become_another_user_is_refused(monkeypatch: pytest.Mon
     monkeypatch.setattr(os, "setgroups", refuse)
     with pytest.raises(LockError, match="run as an ordinary user"):
         locks._leave_root()
-
-
-@pytest.mark.parametrize("name", MACHINES)
-def test_the_filter_fits_the_kernels_machine(name: str):
-    steps = make_filter(MACHINES[name])
-    assert len(steps) % 8 == 0 and len(steps) // 8 <= 4096
-
-
-@pytest.mark.skipif(platform.machine() not in MACHINES, reason="another machine")
-def test_the_flags_of_reading_are_this_machines():
-    flags = (os.O_CLOEXEC, os.O_DIRECTORY, os.O_NOCTTY, os.O_NOFOLLOW, os.O_NONBLOCK)
-    read_flags = MACHINES[platform.machine()].read_flags
-    assert all(flag & read_flags == flag for flag in flags)
-    writing = (os.O_WRONLY, os.O_RDWR, os.O_CREAT, os.O_TRUNC, os.O_APPEND, os.O_PATH)
-    assert not any(flag & read_flags for flag in writing)
-    assert os.O_TMPFILE & ~read_flags
