@@ -58,12 +58,23 @@ class GuessNumber(Environment):
             return StepResult(f"That is no number between 0 and {_HIGHEST}.", valid_action=False)
         guess = int(word)
         if guess == self._number:
-            return StepResult("Right.", reward=1.0, terminated=True, success=True)
+            self._lowest = self._highest = guess
+            return self._answer("Right.", is_right=True)
         if guess < self._number:
             self._lowest = max(self._lowest, guess + 1)
-            return StepResult(f"It is higher than {guess}.")
+            return self._answer(f"It is higher than {guess}.")
         self._highest = min(self._highest, guess - 1)
-        return StepResult(f"It is lower than {guess}.")
+        return self._answer(f"It is lower than {guess}.")
+
+    def _answer(self, text: str, *, is_right: bool = False) -> StepResult:
+        """Answer a guess; the metric says how many numbers the hidden one can still be."""
+        return StepResult(
+            text,
+            reward=float(is_right),
+            terminated=is_right,
+            success=is_right,
+            metrics={"candidates": self._highest - self._lowest + 1},
+        )
 
     def expert_action(self) -> str:
         """Halve what is left."""

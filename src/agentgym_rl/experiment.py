@@ -39,6 +39,7 @@ from agentgym_rl.models.loading import ADAPTER, TINY, Policy, load_policy, load_
 from agentgym_rl.models.lora import add_lora, load_adapter
 from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.rollout.limits import episode_limits
+from agentgym_rl.rollout.rewards import EpisodeRewards
 from agentgym_rl.rollout.tasks import EpochSampler, evaluation_tasks, select_tasks
 from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.agentevol import AgentEvolTrainer
@@ -61,6 +62,7 @@ async def train(config: RunConfig, run: RunFolder, *, progress: Progress | None 
 
     The folder holds the recipe already (`RunFolder.create`).
     """
+    rewards = EpisodeRewards.of(config)
     await check_engine(config.engine)
     async with make_source(config.env) as source:
         spec = await source.spec()
@@ -69,7 +71,9 @@ async def train(config: RunConfig, run: RunFolder, *, progress: Progress | None 
                 f"the server at {config.env.url} serves {spec.name!r}, not {config.env.name!r}: "
                 f"set env.name={spec.name}, or env.url to another server"
             )
-        experiment = _Experiment(config, run, source, spec, progress or Progress())
+        experiment = _Experiment(
+            config, run, source, spec, progress=progress or Progress(), rewards=rewards
+        )
         await experiment.train()
 
 
@@ -108,10 +112,12 @@ class _Experiment:
         run: RunFolder,
         source: EnvSource,
         spec: EnvSpec,
+        *,
         progress: Progress,
+        rewards: EpisodeRewards,
     ) -> None:
         self._config, self._run, self._source = config, run, source
-        self._spec, self._progress = spec, progress
+        self._spec, self._progress, self._rewards = spec, progress, rewards
         self._agent = make_agent(config.agent, spec)
         self._listeners = Listeners(progress.on_episode, progress.on_step)
 
@@ -124,7 +130,7 @@ class _Experiment:
         policy, demos = await self._policy(tasks)
         policy.save_tokenizer(self._run.tokenizer)
         engine = create_engine(policy, config.engine, folder=self._run.path / "engine")
-        actors = Actors(self._source, engine, self._agent, policy.renderer)
+        actors = Actors(self._source, engine, self._agent, policy.renderer, self._rewards)
         try:
             evaluate = self._evaluate_with(policy, actors, eval_tasks) if eval_tasks else None
             trainer = self._trainer(policy, actors, tasks, demos, evaluate)

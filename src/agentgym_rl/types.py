@@ -36,6 +36,8 @@ class StopReason(StrEnum):
     """The environment or the way to it failed."""
     ENGINE_ERROR = "engine_error"
     """Generation failed."""
+    REWARD_ERROR = "reward_error"
+    """The reward function of the recipe failed."""
     CANCELLED = "cancelled"
     """The collection was stopped before the episode ended."""
 
@@ -51,7 +53,13 @@ class StopReason(StrEnum):
 
 
 _FAILURES = frozenset(
-    {StopReason.TIMEOUT, StopReason.ENV_ERROR, StopReason.ENGINE_ERROR, StopReason.CANCELLED}
+    {
+        StopReason.TIMEOUT,
+        StopReason.ENV_ERROR,
+        StopReason.ENGINE_ERROR,
+        StopReason.REWARD_ERROR,
+        StopReason.CANCELLED,
+    }
 )
 _TRUNCATIONS = frozenset({StopReason.MAX_ROUNDS, StopReason.MAX_TOKENS})
 
@@ -289,6 +297,8 @@ class Episode:
     error: str | None = None
     usage: ReplyUsage | None = None
     """Where the policy is an endpoint that tells text alone, what it tells of its tokens."""
+    env_reward: float | None = None
+    """The environment's own reward, where a reward function gave another; else None."""
 
     @property
     def is_failed(self) -> bool:

@@ -38,7 +38,7 @@ LAYERS = (
     ("models",),
     ("envs",),
     ("sandbox", "runs"),
-    ("config",),
+    ("config", "rewards"),
     ("types", "errors", "heap"),
     ("frozen",),
     ("__init__",),
@@ -47,8 +47,9 @@ LAYERS = (
 
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
-MAX_CONFIG_LEAVES = 165
-"""15 more than the architecture first set, for the parts of an agent and their weights."""
+MAX_CONFIG_LEAVES = 167
+"""17 more than the architecture first set: the parts of an agent and their weights, and a reward
+function with the weights of its parts."""
 MAX_PUBLIC_NAMES = 40
 MAX_HELP_S = 1.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from agentgym_rl.models.loading import TINY
 from agentgym_rl.rollout.tasks import select_tasks
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.types import Episode
+
+logger = logging.getLogger(__name__)
 
 ALL = "all"
 _ALL_TASKS = 10**9
@@ -232,6 +235,13 @@ def _settings(model: str, env: str, options: EvalOptions, overrides: Sequence[st
     trained_on = table.get("env")
     if isinstance(trained_on, dict) and trained_on.get("name") != env:
         del table["env"]  # levels, options and address belong to the environment of the run
+    left_out = table.pop("reward", None)
+    if isinstance(left_out, dict) and left_out.get("function"):
+        # A run folder is data: only a command names code of the user's own.
+        logger.warning(
+            "rewards are the environment's own; for those of the run add reward.function=%s",
+            left_out["function"],
+        )
     forced = [
         f"env.name={env}",
         f"env.eval_split={options.split}",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
-from agentgym_rl.errors import ConfigError
+from agentgym_rl.rewards import load_function
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.runs.imports import import_episodes
-from agentgym_rl.runs.rescoring import RewardFunction, rescore_run
+from agentgym_rl.runs.rescoring import rescore_run
 
 
 def run_import(source: Path, output: Path, *, env: str) -> None:
@@ -23,23 +22,9 @@ def run_import(source: Path, output: Path, *, env: str) -> None:
 
 def run_rescoring(run: Path, reward: str, output: Path) -> None:
     """Rescore and tell what changed."""
-    summary = rescore_run(RunFolder(run), _function(reward), RunFolder(output))
+    function = load_function(reward, setting="--reward")
+    summary = rescore_run(RunFolder(run), function, RunFolder(output))
     print(
         f"{summary.num_episodes} episodes in {output}, of which {summary.num_changed} have another "
         f"reward: mean {summary.mean_before:.4f} before, {summary.mean_after:.4f} after"
     )
-
-
-def _function(name: str) -> RewardFunction:
-    module, colon, attribute = name.partition(":")
-    if not colon:
-        raise ConfigError(f'--reward {name!r} is not of the form "module:function"')
-    try:
-        found: object = getattr(importlib.import_module(module), attribute)  # the user's own
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"--reward {name!r}: {error}; check the spelling, and that it is on PYTHONPATH"
-        ) from error
-    if not callable(found):
-        raise ConfigError(f"--reward {name!r} is no function")
-    return found

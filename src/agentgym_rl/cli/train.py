@@ -28,6 +28,7 @@ from agentgym_rl.config.load import flatten
 from agentgym_rl.envs import registry
 from agentgym_rl.errors import ConfigError, EnvError, RunError
 from agentgym_rl.evaluation.report import EvalReport, read_reports
+from agentgym_rl.rewards import load_function
 from agentgym_rl.runs.folder import Metrics, RunFolder, step_of, write_atomically
 
 logger = logging.getLogger(__name__)
@@ -70,6 +71,8 @@ def run_training(
         run = RunFolder(run_dir or _default_run_dir(recipe or _DEFAULT_RECIPE))
     check_env_options(config.env)
     agent_class(config.agent)
+    if config.reward.function:
+        load_function(config.reward.function, setting="reward.function")
     if dry_run:
         print(dump_config(config), end="")
         return

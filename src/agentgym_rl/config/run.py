@@ -38,6 +38,7 @@ from agentgym_rl.config.sections import (
     ModelConfig,
     NativeEngineConfig,
     OpenAIEngineConfig,
+    RewardConfig,
     RolloutConfig,
     TrainingConfig,
     VllmEngineConfig,
@@ -72,6 +73,7 @@ class RunConfig(BaseConfig):
     """Decides the order of tasks, the noise of sampling and the weights of a new model."""
 
     env: EnvConfig = EnvConfig()
+    reward: RewardConfig = RewardConfig()
     model: ModelConfig = ModelConfig()
     lora: LoraConfig = LoraConfig()
     agent: AgentConfig = AgentConfig()

@@ -50,7 +50,19 @@ class EnvConfig(BaseConfig):
     """File that holds the bearer token of that server; a token never enters a run folder."""
 
     timeout_s: float = Field(default=30.0, gt=0)
-    """Deadline of every single call to an environment."""
+    """Deadline of every single call to an environment, and to a reward function."""
+
+
+class RewardConfig(BaseConfig):
+    """What an episode is worth, beyond the environment's own reward."""
+
+    function: str = ""
+    """A function of your own, "module:function", which gets each finished episode and returns its
+    reward, or named parts of it; empty leaves the environment's reward."""
+
+    weights: dict[str, float] = Field(default_factory=dict)
+    """Weights of the reward's named parts, such as { format = 0.2 }; 1 for others, and 0 makes a
+    part a mere metric."""
 
 
 class TinyModelConfig(BaseConfig):

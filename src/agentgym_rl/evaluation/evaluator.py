@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
 from agentgym_rl.config import RunConfig
 from agentgym_rl.envs.base import EnvSpec
@@ -94,6 +95,9 @@ class Evaluator:
         ordered = [name for name in self._spec.categories if name in names]
         reasons = Counter(str(episode.stop_reason) for episode in episodes)
         num_tries = self._config.agent.reflection.attempts
+        own_rewards = [
+            e.env_reward for e in episodes if e.env_reward is not None and not e.is_failed
+        ]
         return EvalReport(
             env=self.tasks[0].env,
             split=self.tasks[0].split,
@@ -115,6 +119,8 @@ class Evaluator:
             success=self._spec.success,
             metrics=metric_figures(groups),
             reward_parts=reward_part_figures(groups),
+            reward_function=self._config.reward.function,
+            env_reward_mean=fmean(own_rewards) if own_rewards else None,
         )
 
 

@@ -67,6 +67,10 @@ class EvalReport:
     """What the environment reported of its own, by name."""
     reward_parts: dict[str, Figure] = field(default_factory=dict)
     """What the reward is made of, by name."""
+    reward_function: str = ""
+    """The function that the rewards are of; empty where they are the environment's own."""
+    env_reward_mean: float | None = None
+    """Mean of the environment's own reward, where a function gave another."""
 
     def save(self, folder: Path, name: str) -> None:
         # JSON last: a run that goes on takes it as the sign that the report is whole.
@@ -80,6 +84,7 @@ class EvalReport:
             f"At most {self.max_rounds} rounds, temperature {self.temperature:g}; "
             f"intervals are 95% ({'Wilson' if self.attempts == 1 else 'bootstrap over tasks'}).",
             *([f"Success: {self.success}."] if self.success else []),
+            *self._about_rewards(),
             "",
             "| category | episodes | success | interval | reward | rounds | invalid | reply "
             "| failed |",
@@ -103,6 +108,14 @@ class EvalReport:
         lines += figures_markdown("Metrics of the environment", self.metrics)
         lines += figures_markdown("Parts of the reward", self.reward_parts)
         return "\n".join(lines)
+
+    def _about_rewards(self) -> list[str]:
+        if self.env_reward_mean is None:
+            return []
+        return [
+            f"Rewards are those of {self.reward_function}; the environment's own have the mean "
+            f"{self.env_reward_mean:.3f}."
+        ]
 
     @property
     def title(self) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from agentgym_rl.agents.agent import Agent, make_agent
 from agentgym_rl.config import OpenAIEngineConfig, RunConfig
-from agentgym_rl.engines.base import Engine
+from agentgym_rl.engines.base import Engine, TextEngine
 from agentgym_rl.engines.create import create_engine
 from agentgym_rl.engines.openai import OpenAIEngine
 from agentgym_rl.envs.client.base import EnvSource
@@ -32,6 +32,7 @@ from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.loading import load_pretrained
 from agentgym_rl.rollout.episode import Actors, Cast, TextActors
 from agentgym_rl.rollout.limits import episode_limits
+from agentgym_rl.rollout.rewards import EpisodeRewards
 from agentgym_rl.rollout.tasks import evaluation_tasks, select_tasks, tasks_per_category
 from agentgym_rl.types import Episode, Task
 
@@ -42,7 +43,7 @@ NAME = "report"
 class Player:
     """Who plays: a loaded model with its engine, or an endpoint."""
 
-    cast: Callable[[EnvSource, Agent], Cast]
+    cast: Callable[[EnvSource, Agent, EpisodeRewards], Cast]
     max_context: int | None
     """None where it is not known."""
 
@@ -84,9 +85,10 @@ async def evaluate(
     sampling noise, and have a folder each in `out` beside their table.
     """
     check_attempts(wanted.attempts, temperature=config.eval.temperature)
+    rewards = EpisodeRewards.of(config)
     begin_or_go_on(out, wanted.settings(config))
     async with open_player(wanted.model, config, folder=out / "engine") as player:
-        return await _evaluate_env(player, wanted, config, out, progress or Progress())
+        return await _evaluate_env(player, wanted, config, rewards, out, progress or Progress())
 
 
 async def evaluate_suite(
@@ -100,13 +102,14 @@ async def evaluate_suite(
     """Evaluate on several environments, each in a folder of its name; `missing` is reported."""
     progress, first = progress or Progress(), next(iter(configs.values()))
     check_attempts(wanted.attempts, temperature=first.eval.temperature)
+    rewards = EpisodeRewards.of(first)  # which is the same for all
     for env, config in configs.items():
         begin_or_go_on(out / folder_name(env), wanted.settings(config))
     reports: dict[str, Sequence[EvalReport]] = {}
     async with open_player(wanted.model, first, folder=out / "engine") as player:
         for env, config in configs.items():
             folder = out / folder_name(env)
-            reports[env] = await _evaluate_env(player, wanted, config, folder, progress)
+            reports[env] = await _evaluate_env(player, wanted, config, rewards, folder, progress)
     suite = SuiteReport(reports, missing)
     draw_suite(out / f"{NAME}.png", suite)
     suite.save(out, NAME)
@@ -124,7 +127,7 @@ async def open_player(model: str, config: RunConfig, *, folder: Path) -> AsyncIt
     if isinstance(config.engine, OpenAIEngineConfig):
         endpoint = OpenAIEngine(model, config.engine)
         try:
-            yield Player(lambda source, agent: TextActors(source, endpoint, agent), None)
+            yield Player(partial(_text_actors, endpoint), None)
         finally:
             await endpoint.close()
         return
@@ -136,19 +139,36 @@ async def open_player(model: str, config: RunConfig, *, folder: Path) -> AsyncIt
         engine.close()
 
 
-def _actors(engine: Engine, renderer: ChatRenderer, source: EnvSource, agent: Agent) -> Actors:
+def _actors(
+    engine: Engine,
+    renderer: ChatRenderer,
+    source: EnvSource,
+    agent: Agent,
+    rewards: EpisodeRewards,
+) -> Actors:
     renderer = renderer.with_tools(agent.tools)
-    return Actors(source, engine, agent.for_model(renderer), renderer)
+    return Actors(source, engine, agent.for_model(renderer), renderer, rewards)
+
+
+def _text_actors(
+    engine: TextEngine, source: EnvSource, agent: Agent, rewards: EpisodeRewards
+) -> TextActors:
+    return TextActors(source, engine, agent, rewards)
 
 
 async def _evaluate_env(
-    player: Player, wanted: Wanted, config: RunConfig, out: Path, progress: Progress
+    player: Player,
+    wanted: Wanted,
+    config: RunConfig,
+    rewards: EpisodeRewards,
+    out: Path,
+    progress: Progress,
 ) -> list[EvalReport]:
     async with make_source(config.env) as source:
         spec = await source.spec()
         tasks = select_tasks(config.env, spec, await source.tasks(config.env.eval_split))
         tasks = wanted.choose(tasks, config)
-        cast = player.cast(source, make_agent(config.agent, spec))
+        cast = player.cast(source, make_agent(config.agent, spec), rewards)
         horizons = [
             rounds or config.eval.max_rounds or spec.max_rounds for rounds in wanted.horizons
         ]

@@ -29,7 +29,7 @@ _FREE = (
     "env.workers",
 )
 """May change between two calls: they decide how an evaluation gets on, not its result."""
-_SECTIONS = ("seed", "env", "model", "agent", "engine", "rollout", "eval")
+_SECTIONS = ("seed", "env", "reward", "model", "agent", "engine", "rollout", "eval")
 """What an evaluation reads of a recipe; the rest is about training."""
 
 

@@ -73,6 +73,7 @@ async def collect_group(  # noqa: PLR0913 - as above
         request = EpisodeRequest(task, sample_index, noise, temperature)
         async with places:
             episode = await run_episode(request, actors, limits)
+            episode = await actors.rewards.of_episode(episode)
         if on_episode is not None:
             on_episode(episode)
         return episode

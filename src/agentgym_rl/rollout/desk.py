@@ -13,6 +13,7 @@ from agentgym_rl.agents.desk import AttemptOver, Credit, Piece, Reply
 from agentgym_rl.envs.client.base import EnvClient
 from agentgym_rl.errors import PromptTooLongError
 from agentgym_rl.rollout.limits import Limits
+from agentgym_rl.rollout.rewards import EpisodeRewards
 from agentgym_rl.types import (
     Message,
     ReplyUsage,
@@ -31,6 +32,7 @@ class EpisodeDesk(ABC):
     def __init__(self, task: Task, *, limits: Limits) -> None:
         self._task, self._limits = task, limits
         self._client: EnvClient | None = None
+        self._rewards = EpisodeRewards()
         self._attempt = -1
         self._texts = list[str]()
         """What is shown with the next reply's request."""
@@ -40,9 +42,9 @@ class EpisodeDesk(ABC):
         self.messages = list[Message]()
         self.stop_reason: StopReason | None = None
 
-    def connect(self, client: EnvClient) -> None:
+    def connect(self, client: EnvClient, rewards: EpisodeRewards) -> None:
         """Play with this client; its place is the caller's to give back."""
-        self._client = client
+        self._client, self._rewards = client, rewards
 
     def close(self) -> None:  # noqa: B027 - an endpoint holds nothing for an episode
         """Give back what the engine holds for this episode. Safe to repeat."""
@@ -119,7 +121,7 @@ class EpisodeDesk(ABC):
         if action is None:
             result = StepResult(complaint, valid_action=False)
         else:
-            result = await self._client.step(action)
+            result = self._rewards.of_round(await self._client.step(action))
         self._environment_s += time.monotonic() - started
         self._note_reward(result.reward)
         self.rounds.append(

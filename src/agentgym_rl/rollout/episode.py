@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from agentgym_rl.agents.agent import Agent, playing
@@ -25,6 +25,7 @@ from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.rollout.clock import EpisodeClock, running_clock
 from agentgym_rl.rollout.desk import EpisodeDesk
 from agentgym_rl.rollout.limits import Limits
+from agentgym_rl.rollout.rewards import EpisodeRewards
 from agentgym_rl.rollout.text_desk import TextDesk
 from agentgym_rl.rollout.token_desk import TokenDesk
 from agentgym_rl.types import Episode, StopReason, Task
@@ -58,6 +59,9 @@ class Cast(Protocol):
     @property
     def agent(self) -> Agent: ...
 
+    @property
+    def rewards(self) -> EpisodeRewards: ...
+
     def desk(self, request: EpisodeRequest, limits: Limits) -> EpisodeDesk:
         """Return the desk of one start of an episode; the caller closes it."""
         ...
@@ -71,6 +75,7 @@ class Actors:
     engine: Engine
     agent: Agent
     renderer: ChatRenderer
+    rewards: EpisodeRewards = field(default_factory=EpisodeRewards)
 
     def desk(self, request: EpisodeRequest, limits: Limits) -> EpisodeDesk:
         return TokenDesk(
@@ -90,6 +95,7 @@ class TextActors:
     source: EnvSource
     engine: TextEngine
     agent: Agent
+    rewards: EpisodeRewards = field(default_factory=EpisodeRewards)
 
     def desk(self, request: EpisodeRequest, limits: Limits) -> EpisodeDesk:
         return TextDesk(
@@ -145,7 +151,7 @@ class _EpisodeRun:
             async with running_clock(max_seconds) as self._clock:
                 client = await self._actors.source.open()
                 try:
-                    self._desk.connect(client)
+                    self._desk.connect(client, self._actors.rewards)
                     await self._play()
                 finally:
                     await client.close()

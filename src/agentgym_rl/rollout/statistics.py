@@ -47,6 +47,7 @@ def rollout_metrics(
             [len(s.token_ids) for e in completed for s in e.samples]
         ),
         **_metrics_of_kinds(completed),
+        **_env_reward(completed),
         **_own_metrics(completed),
     }
 
@@ -92,6 +93,12 @@ def _metrics_of_kinds(episodes: Sequence[Episode]) -> dict[str, float]:
     lengths = {f"rollout/tokens_{kind}": num / len(episodes) for kind, num in counts.items()}
     shares = {f"rollout/share_{kind}": num / total for kind, num in counts.items()}
     return lengths | shares
+
+
+def _env_reward(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Return the mean of the environment's own reward where a function gave another."""
+    rewards = [episode.env_reward for episode in episodes if episode.env_reward is not None]
+    return {"rollout/env_reward_mean": fmean(rewards)} if rewards else {}
 
 
 def _own_metrics(episodes: Sequence[Episode]) -> dict[str, float]:

@@ -127,6 +127,7 @@ def _episode(row: Mapping[str, Any]) -> Episode:  # Any: pyarrow does not know a
         num_attempts=row["num_attempts"],
         error=row["error"],
         usage=_usage(row.get("usage")),  # parts written before there were endpoints lack it
+        env_reward=row.get("env_reward"),  # older parts lack it
     )
 
 

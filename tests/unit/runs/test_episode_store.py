@@ -107,6 +107,7 @@ def test_every_field_of_an_episode_comes_back(tmp_path: Path):
         "stop_reason": "success",
         "success": True,
         "reward": 0.75,
+        "env_reward": None,
         "num_rounds": 2,
         "num_tokens": 6,
         "num_sampled_tokens": 3,

@@ -1,0 +1,123 @@
+"""Reward functions of a user's own: how one is found, and an episode under what it returns.
+
+    def shorter_is_better(episode: Episode) -> float:
+        return float(episode.success) - 0.01 * len(episode.rounds)
+
+A function gets a finished episode (task with payload, rounds, messages, the environment's own
+reward and metrics) and returns one of
+
+    0.7                              the episode's reward, which goes to the last round
+    {"answer": 1.0, "style": -0.3}   named parts; the reward is their weighted sum
+    [0.0, 0.5, 0.2]                  one reward for each round
+
+It may be `async`. What it returns takes the place of the environment's reward, which is kept as
+`Episode.env_reward`; success stays what the environment said. Who calls it, when, and what a
+failure becomes is in rollout/rewards.py (runs) and runs/rescoring.py (stored episodes).
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+
+from agentgym_rl.errors import ConfigError, did_you_mean
+from agentgym_rl.frozen import NOTHING, named_numbers
+from agentgym_rl.types import Episode, Sample, SegmentKind
+
+Rewarding = float | Mapping[str, float] | Sequence[float]
+"""What a reward function returns."""
+RewardFunction = Callable[[Episode], Rewarding | Awaitable[Rewarding]]
+
+
+def load_function(name: str, *, setting: str) -> RewardFunction:
+    """Return the function behind "module:function"; imports the module.
+
+    `setting` is where the name was given, for the message. Raises ConfigError.
+    """
+    given = f"{setting}={name!r}"
+    module_name, colon, attribute = name.partition(":")
+    if not colon or not module_name or not attribute:
+        raise ConfigError(f'{given} is not of the form "module:function"')
+    try:
+        found: object = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{given}: there is no module {error.name!r}; check the spelling, and that it is "
+            "installed or on PYTHONPATH"
+        ) from error
+    except Exception as error:  # whatever a module of the user's own raises
+        reason = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"{given}: importing {module_name!r} failed: {reason}") from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            hint = did_you_mean(part, [each for each in vars(found) if not each.startswith("_")])
+            raise ConfigError(f"{given}: {module_name!r} has no {attribute!r}{hint}")
+        found = getattr(found, part)  # the name is the user's
+    if not callable(found):
+        raise ConfigError(f"{given} is not a function: it is {found!r}")
+    return found
+
+
+def weighted(parts: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    """Return the sum of the parts, each times its weight; a part without one has weight 1."""
+    return math.fsum(value * weights.get(name, 1.0) for name, value in parts.items())
+
+
+def with_rewards(
+    episode: Episode, given: Rewarding, *, weights: Mapping[str, float] = NOTHING
+) -> Episode:
+    """Return a completed episode under what a reward function gave it.
+
+    Rewards count in the last attempt only, each on the last action token of its round. Raises
+    TypeError or ValueError for what is no reward.
+    """
+    parts = named_numbers(given, "the reward") if isinstance(given, Mapping) else NOTHING
+    rewards = _rewards(episode, weighted(parts, weights) if isinstance(given, Mapping) else given)
+    last = episode.rounds[-1].attempt if episode.rounds else 0
+    rewards = [
+        value if round_.attempt == last else 0.0
+        for value, round_ in zip(rewards, episode.rounds, strict=True)
+    ]
+    rounds = [
+        replace(round_, reward=value, reward_parts=NOTHING)
+        for round_, value in zip(episode.rounds, rewards, strict=True)
+    ]
+    if rounds:
+        rounds[-1] = replace(rounds[-1], reward_parts=parts)
+    own = episode.reward if episode.env_reward is None else episode.env_reward
+    return replace(
+        episode,
+        reward=math.fsum(rewards),
+        env_reward=own,
+        rounds=tuple(rounds),
+        samples=tuple(_with_token_rewards(sample, rewards) for sample in episode.samples),
+    )
+
+
+def _rewards(episode: Episode, given: float | Sequence[float]) -> list[float]:
+    """Return one number per round, checked."""
+    num = len(episode.rounds)
+    if isinstance(given, str | bytes):
+        raise TypeError(f"a reward is a number, not {given!r}")
+    if isinstance(given, Sequence):
+        values = [float(value) for value in given]
+    else:
+        values = [*[0.0] * (num - 1), float(given)]
+    if len(values) != num or not all(map(math.isfinite, values)):
+        raise ValueError(
+            f"the reward of {episode.task.id} must be a finite number, named parts, or one number "
+            f"for each of its {num} rounds; got {given!r}"
+        )
+    return values
+
+
+def _with_token_rewards(sample: Sample, rewards: Sequence[float]) -> Sample:
+    """Return the sample with each round's reward on the last action token sampled in it."""
+    tokens = [0.0] * len(sample.token_ids)
+    for segment in sample.segments:
+        is_learned = segment.kind is SegmentKind.ACTION and sample.loss_mask[segment.end - 1]
+        if is_learned and segment.round_index < len(rewards):
+            tokens[segment.end - 1] = rewards[segment.round_index]
+    return replace(sample, rewards=tuple(tokens))

@@ -1,0 +1,127 @@
+"""What decides the rewards of a run's episodes: weights of named parts, and a reward function.
+
+Weights act in every round, on the parts that the environment reports; with a function on its parts
+instead, and the function sees the environment's reward as it is. It is asked once, when an episode
+has ended, and can be as slow as a judge over the network without holding up other episodes. An
+episode whose function fails is a failed one: counted, dropped, never scored 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+from agentgym_rl.config import RunConfig
+from agentgym_rl.envs.worker_thread import CallExpiredError, CallFailedError, WorkerThread
+from agentgym_rl.frozen import NOTHING
+from agentgym_rl.rewards import RewardFunction, Rewarding, load_function, weighted, with_rewards
+from agentgym_rl.types import Episode, StepResult, StopReason
+
+logger = logging.getLogger(__name__)
+
+_MAX_UNSEEN_EPISODES = 64
+"""Episodes after which a weight of a part that none of them had is told of."""
+
+
+class EpisodeRewards:
+    """Rewards of rounds and of episodes. One for a run; used from its event loop."""
+
+    def __init__(
+        self,
+        function: RewardFunction | None = None,
+        *,
+        weights: Mapping[str, float] = NOTHING,
+        timeout_s: float = 30.0,
+    ) -> None:
+        self._function, self._weights, self._timeout_s = function, weights, timeout_s
+        self._idle: list[WorkerThread] = []
+        self._has_failed = False
+        self._unseen, self._num_episodes = set(weights), 0
+
+    @classmethod
+    def of(cls, config: RunConfig) -> EpisodeRewards:
+        """Return what a recipe asks for. Raises ConfigError for a function that there is not."""
+        name = config.reward.function
+        function = load_function(name, setting="reward.function") if name else None
+        return cls(function, weights=config.reward.weights, timeout_s=config.env.timeout_s)
+
+    def of_round(self, result: StepResult) -> StepResult:
+        """Return the result with its parts weighed, unless a function has the last word."""
+        if self._function is not None or not self._weights or not result.reward_parts:
+            return result
+        return replace(result, reward=weighted(result.reward_parts, self._weights))
+
+    async def of_episode(self, episode: Episode) -> Episode:
+        """Return an episode that has just ended, with its final reward."""
+        if episode.is_failed:
+            return episode
+        if self._function is not None:
+            episode = await self._scored(self._function, episode)
+        self._look_for_weighed_parts(episode)
+        return episode
+
+    async def _scored(self, function: RewardFunction, episode: Episode) -> Episode:
+        deadline = asyncio.timeout(self._timeout_s)
+        try:
+            async with deadline:
+                given = await self._ask(function, episode)
+            return with_rewards(episode, given, weights=self._weights)
+        except Exception as error:  # noqa: BLE001 - whatever a function of the user's own raises
+            if deadline.expired() or isinstance(error, CallExpiredError):
+                reason = f"no reward within {self._timeout_s:g} s (env.timeout_s)"
+            else:
+                cause = error.cause if isinstance(error, CallFailedError) else error
+                reason = f"{type(cause).__name__}: {cause}"
+                self._tell_first(cause)
+        return replace(
+            episode,
+            stop_reason=StopReason.REWARD_ERROR,
+            reward=None,
+            success=False,
+            samples=(),
+            error=f"the reward function failed for {episode.task.id}: {reason}",
+        )
+
+    async def _ask(self, function: RewardFunction, episode: Episode) -> Rewarding:
+        """Call the function: on the event loop if it is async, else on a thread."""
+        if inspect.iscoroutinefunction(function):
+            given: object = function(episode)
+        else:
+            given = await self._on_thread(function, episode)
+        if inspect.isawaitable(given):
+            given = await given
+        return given  # pyrefly: ignore[bad-return] - `with_rewards` looks at what it is
+
+    async def _on_thread(self, function: RewardFunction, episode: Episode) -> object:
+        """Return what a blocking function returns; one that hangs keeps its thread to itself."""
+        thread = self._idle.pop() if self._idle else WorkerThread("reward")
+        try:
+            return await thread.call(function, episode, timeout_s=self._timeout_s)
+        finally:
+            if thread.is_busy:
+                thread.stop()
+            else:
+                self._idle.append(thread)
+
+    def _tell_first(self, error: BaseException) -> None:
+        """Log where the function failed, once: the others are in their episodes."""
+        if not self._has_failed:
+            self._has_failed = True
+            logger.warning("the reward function failed", exc_info=error)
+
+    def _look_for_weighed_parts(self, episode: Episode) -> None:
+        """Tell of weights that do nothing, which is likely a mistake in a name."""
+        if not self._unseen:
+            return
+        self._num_episodes += 1
+        self._unseen -= episode.reward_parts.keys()
+        if self._unseen and self._num_episodes == _MAX_UNSEEN_EPISODES:
+            known = ", ".join(sorted(episode.reward_parts)) or "none"
+            logger.warning(
+                "reward.weights of %s did nothing in %d episodes; the last had the parts: %s",
+                ", ".join(sorted(self._unseen)), self._num_episodes, known,
+            )  # fmt: skip
+            self._unseen.clear()
