@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import random
+import signal
 import threading
 import time
 from pathlib import Path
@@ -88,6 +91,22 @@ class FlakyBabyAI(BabyAI):
                 time.sleep(3600)
             raise SystemExit(3) if self._trouble == "exit" else KeyError("the world is broken")
         return super().step(action)
+
+
+STOP_AT = "stop-at-reset"
+"""A file where the command runs, with the number of the reset at which its process is stopped."""
+
+
+class StoppingBabyAI(BabyAI):
+    """Sends SIGTERM to its process, as a machine does that is taken away."""
+
+    _num_resets = itertools.count(1)
+
+    def reset(self, task: Task) -> str:
+        number, file = next(self._num_resets), Path(STOP_AT)
+        if file.exists() and number == int(file.read_text()):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().reset(task)
 
 
 def train(*arguments: object, kill: Kill | None = None) -> Outcome:

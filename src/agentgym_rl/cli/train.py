@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import shutil
+import signal
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,6 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from agentgym_rl.agents.agent import agent_class
+from agentgym_rl.cli.stopping import Stopped, run_stoppable
 from agentgym_rl.cli.terminal import interruptible_imports
 from agentgym_rl.config import (
     AdaptiveRoundsConfig,
@@ -34,6 +36,8 @@ from agentgym_rl.runs.folder import Metrics, RunFolder, step_of, write_atomicall
 logger = logging.getLogger(__name__)
 
 _DEFAULT_RECIPE = "quickstart"
+_TERMINATED = 128 + signal.SIGTERM
+"""Exit status of a run that SIGTERM stopped: schedulers take it for one to be started again."""
 # What may change when a run goes on: how long, where and what it keeps; not what it learns.
 _MAY_CHANGE = (
     "training.steps",
@@ -95,17 +99,27 @@ def _train(config: RunConfig, run: RunFolder, *, is_new: bool, title: str) -> No
         started = time.monotonic()
         with TrainingDisplay(console, title=title) as display:
             try:
-                asyncio.run(train(config, run, progress=display))
-            except KeyboardInterrupt:
+                run_stoppable(train(config, run, progress=display))
+            except (Stopped, KeyboardInterrupt) as stop:
                 with suppress(Exception):  # how to go on is what has to be said
                     _draw_curve(run, run.read_metrics(), read_reports(run))
-                raise RunError(
-                    f"stopped; go on with: agentgym train --run-dir {run.path} --resume"
-                ) from None
+                error = _stopped(run)
+                if isinstance(stop, Stopped) and stop.by == signal.SIGTERM:
+                    print(f"error: {error}", file=sys.stderr)
+                    sys.exit(_TERMINATED)
+                raise error from None
             except Exception:
                 _remove_unbegun(run, made)
                 raise
         _close(console, run, seconds=time.monotonic() - started)
+
+
+def _stopped(run: RunFolder) -> RunError:
+    """Return what to say of a run that was stopped."""
+    checkpoint = run.latest_checkpoint()
+    step = step_of(checkpoint.name) if checkpoint is not None else 0
+    saved = f"step {step} is saved" if step else "no step was complete"
+    return RunError(f"stopped, {saved}; resume with: agentgym train --run-dir {run.path} --resume")
 
 
 def check_env_options(env: EnvConfig) -> None:

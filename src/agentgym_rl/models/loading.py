@@ -27,6 +27,7 @@ from agentgym_rl.models.float32_logits import keep_float32_logits
 from agentgym_rl.models.gguf import SMOLLM2, find_gguf, load_gguf, load_gguf_tokenizer
 from agentgym_rl.models.lora import has_lora, save_adapter, save_merged
 from agentgym_rl.models.tiny import build_tiny_model, train_tokenizer
+from agentgym_rl.runs.durable import put_in_place
 
 TINY = "tiny"
 ADAPTER = "adapter"
@@ -86,7 +87,7 @@ class Policy:
             # safetensors lets the owner alone read its files; the others follow the umask.
             shutil.copymode(writing / "config.json", weights)
         shutil.rmtree(folder, ignore_errors=True)
-        writing.rename(folder)
+        put_in_place(writing, folder)
 
     def save_tokenizer(self, folder: Path) -> None:
         """Write the tokenizer alone, unless it is there; the folder appears only when whole."""
@@ -94,7 +95,7 @@ class Policy:
             writing = folder.with_name(f".{folder.name}.writing")
             shutil.rmtree(writing, ignore_errors=True)
             self.tokenizer.save_pretrained(writing)
-            writing.rename(folder)
+            put_in_place(writing, folder)
 
 
 def _declared_stops(model: PreTrainedModel) -> list[int]:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from agentgym_rl.errors import RunError
 from agentgym_rl.frozen import FrozenDict
+from agentgym_rl.runs.durable import put_in_place
 from agentgym_rl.runs.episode_columns import ScoresOf, episodes_table
 from agentgym_rl.runs.regular_files import open_regular
 from agentgym_rl.types import (
@@ -83,7 +84,7 @@ def write_part(path: Path, table: pa.Table) -> Path:
         row_group_size=_ROW_GROUP,
         use_dictionary=[name for name in _DICTIONARIES if name.partition(".")[0] in names],
     )
-    temporary.replace(path)
+    put_in_place(temporary, path)
     return path
 
 

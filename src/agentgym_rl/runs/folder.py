@@ -13,8 +13,8 @@
     iterations/base.pt   the weights that they begin with, where each one restarts
     reference_scores.pt  of preference learning: what the first weights say of the pairs
 
-Whatever is replaced is written beside its place and then renamed, so that a reader, or a run that
-is killed and resumed, never meets half a file.
+Whatever is replaced is written beside its place, synced to the disk and then renamed, so that a
+reader, or a run that resumes after a kill or a crash of its machine, never meets half a file.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentgym_rl.errors import RunError
+from agentgym_rl.runs.durable import put_in_place
 from agentgym_rl.runs.regular_files import open_regular
 
 Metrics = dict[str, float]
@@ -133,11 +134,11 @@ class RunFolder:
         final = self.checkpoint_path(step)
         if final.exists():
             shutil.rmtree(final)
-        written.rename(final)
+        put_in_place(written, final)
         link = self.checkpoints / ".latest"
         link.unlink(missing_ok=True)
         link.symlink_to(final.name)
-        link.replace(self.checkpoints / "latest")
+        put_in_place(link, self.checkpoints / "latest")
         numbered = self._numbered_checkpoints()
         # A later one was left by a kill before `latest` pointed at it; this one takes its place.
         kept = [path for path in numbered if step_of(path.name) <= step][-keep:]
@@ -162,9 +163,7 @@ def write_atomically(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.writing")  # one process writes a folder at a time
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    put_in_place(temporary, path)
 
 
 def read_json_lines(path: Path) -> list[Metrics]:

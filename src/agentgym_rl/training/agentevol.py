@@ -19,6 +19,7 @@ from agentgym_rl.errors import RunError
 from agentgym_rl.models.forward import action_logprobs
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.episode import Actors
+from agentgym_rl.runs.durable import put_in_place
 from agentgym_rl.runs.episodes import read_episodes
 from agentgym_rl.runs.folder import Metrics, RunFolder, step_of, write_atomically
 from agentgym_rl.training.algorithms.base import TrainingSample
@@ -223,7 +224,7 @@ def _write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     writing = path.with_name(f".{path.name}.writing")
     torch.save({name: weight.detach().cpu() for name, weight in weights.items()}, writing)
-    writing.replace(path)
+    put_in_place(writing, path)
 
 
 @torch.no_grad()

@@ -18,6 +18,7 @@ from agentgym_rl.rollout.tasks import EpochSampler
 from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.checkpoint import restore_learner, save_checkpoint
 from agentgym_rl.training.learner import Learner
+from agentgym_rl.training.stopping import LastStep, unbroken
 from agentgym_rl.training.trainer import Evaluate, Listeners, is_due
 
 _Item = TypeVar("_Item")
@@ -44,6 +45,7 @@ class OfflineTrainer(ABC, Generic[_Item]):
         self._learner = learner
         self._evaluate = evaluate
         self._listeners = listeners or Listeners()
+        self._last_step = LastStep(self._save)
 
     @abstractmethod
     def update(self, batch: Sequence[_Item]) -> Metrics:
@@ -55,22 +57,33 @@ class OfflineTrainer(ABC, Generic[_Item]):
 
     async def train(self, *, after: int = 0) -> None:
         """Run the steps after step `after`, then save the model."""
-        config, last = self._config, self._config.training.steps
-        for step in range(after + 1, last + 1):
-            started = time.monotonic()
-            batch = self._items.take(step, self._batch_size)
-            metrics: Metrics = {"step": step, **self.update(batch)}
-            del metrics["train/logprob_diff"]  # this run's engine sampled nothing to compare
-            metrics |= self._learner.take_rates()
-            metrics["time/update_s"] = time.monotonic() - started
-            if self._evaluate is not None and is_due(step, config.eval.every, last=last):
-                metrics |= await self._evaluate(step)
-            metrics["time/step_s"] = time.monotonic() - started
-            self._run.append_metrics(metrics)
-            if is_due(step, config.checkpoint.every, last=last):
-                keep = config.checkpoint.keep
-                save_checkpoint(self._run, self._policy, self._learner, step=step, keep=keep)
-            if self._listeners.on_step is not None:
-                self._listeners.on_step(metrics)
-            await asyncio.sleep(0)  # nothing above waits, and Ctrl-C is heard only where we do
+        self._last_step.begin(after)
+        try:
+            for step in range(after + 1, self._config.training.steps + 1):
+                await unbroken(self._step(step))
+        except asyncio.CancelledError:
+            self._last_step.save()
+            raise
         self._policy.save(self._run.model)
+
+    async def _step(self, step: int) -> None:
+        started, config, last = time.monotonic(), self._config, self._config.training.steps
+        self._last_step.leave()
+        batch = self._items.take(step, self._batch_size)
+        metrics: Metrics = {"step": step, **self.update(batch)}
+        del metrics["train/logprob_diff"]  # this run's engine sampled nothing to compare
+        metrics |= self._learner.take_rates()
+        metrics["time/update_s"] = time.monotonic() - started
+        if self._evaluate is not None and is_due(step, config.eval.every, last=last):
+            metrics |= await self._evaluate(step)
+        metrics["time/step_s"] = time.monotonic() - started
+        self._run.append_metrics(metrics)
+        self._last_step.complete(step)
+        if is_due(step, config.checkpoint.every, last=last):
+            self._last_step.save()
+        if self._listeners.on_step is not None:
+            self._listeners.on_step(metrics)
+
+    def _save(self, step: int) -> None:
+        keep = self._config.checkpoint.keep
+        save_checkpoint(self._run, self._policy, self._learner, step=step, keep=keep)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from agentgym_rl.errors import RunError
+from agentgym_rl.runs.durable import put_in_place
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.training.algorithms.base import ScoredSample
 from agentgym_rl.training.fixed_data import fingerprint
@@ -34,7 +35,7 @@ def reference_logprobs(
     writing = run.reference_scores.with_name(f".{run.reference_scores.name}.writing")
     writing.parent.mkdir(parents=True, exist_ok=True)
     torch.save({"samples": fingerprint(samples), "logprobs": parts}, writing)
-    writing.replace(run.reference_scores)
+    put_in_place(writing, run.reference_scores)
     return parts
 
 

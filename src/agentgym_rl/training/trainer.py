@@ -2,7 +2,7 @@
 
 They know neither the environment, nor the model, nor the algorithm. Everything that decides a step
 derives from (config, seed, step) or is in the checkpoint, so a run that is killed and resumed
-writes the metrics of one that never stopped.
+writes the metrics of one that never stopped. One whose task is cancelled saves its last step first.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 import itertools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +32,7 @@ from agentgym_rl.training.collection import Collected, Collector, StepCollector
 from agentgym_rl.training.kinds import kind_weights
 from agentgym_rl.training.learner import Learner
 from agentgym_rl.training.rounds import make_scheduler
+from agentgym_rl.training.stopping import LastStep, unbroken
 from agentgym_rl.training.traces import TokenTraces
 from agentgym_rl.types import Episode, Group, Task
 
@@ -89,6 +90,9 @@ class OnlineTrainer(ABC):
         """Of the present step: what `learn` tells the episode store of tokens."""
         self._checkpoint_s = 0.0
         """Of the checkpoint since the last line of metrics."""
+        self._last_step = LastStep(self._save)
+        self._collector_state: Mapping[str, object] = {}
+        """At the end of the last complete step; a step that is given up has changed it since."""
 
     @abstractmethod
     def learn(self, step: int, collected: Collected) -> Metrics:
@@ -103,6 +107,7 @@ class OnlineTrainer(ABC):
     async def train(self, *, after: int = 0) -> None:
         """Run the steps after step `after`, then save the model."""
         self._history = [line for line in self._run.read_metrics() if line["step"] <= after]
+        self._last_step.begin(after)
         with (
             ThreadPoolExecutor(max_workers=1, thread_name_prefix="learner") as self._thread,
             spared_heap(),
@@ -110,14 +115,26 @@ class OnlineTrainer(ABC):
             try:
                 for step in range(after + 1, self._config.training.steps + 1):
                     await self._step(step)
+            except asyncio.CancelledError:
+                self._last_step.save()
+                raise
             finally:
                 await self._collector.aclose()
         self._policy.save(self._run.model)
 
     async def _step(self, step: int) -> None:
-        started, last = time.monotonic(), self._config.training.steps
+        started = time.monotonic()
         max_rounds = self._rounds.max_rounds(step, self._history)
         collected = await self._collector.collect(step, max_rounds=max_rounds)
+        work = self._finish(step, collected, max_rounds=max_rounds, started=started)
+        await unbroken(work)
+
+    async def _finish(
+        self, step: int, collected: Collected, *, max_rounds: int, started: float
+    ) -> None:
+        """Do all of a step that comes after its episodes."""
+        self._last_step.leave()
+        last = self._config.training.steps
         groups, collected_at = collected.groups, time.monotonic()
         metrics: Metrics = {"step": step}
         metrics |= rollout_metrics(
@@ -149,6 +166,8 @@ class OnlineTrainer(ABC):
         metrics["time/step_s"] = time.monotonic() - started
         self._run.append_metrics(metrics)
         self._history.append(metrics)
+        self._last_step.complete(step)
+        self._collector_state = self._collector.state()
         await self._apart(partial(self._save_when_due, step))
         if self._listeners.on_step is not None:
             self._listeners.on_step(metrics)
@@ -175,15 +194,18 @@ class OnlineTrainer(ABC):
     def _save_when_due(self, step: int) -> None:
         started, config = time.monotonic(), self._config
         if is_due(step, config.checkpoint.every, last=config.training.steps):
-            save_checkpoint(
-                self._run,
-                self._policy,
-                self._learner,
-                step=step,
-                keep=config.checkpoint.keep,
-                collector=self._collector.state(),
-            )
+            self._last_step.save()
         self._checkpoint_s = time.monotonic() - started
+
+    def _save(self, step: int) -> None:
+        save_checkpoint(
+            self._run,
+            self._policy,
+            self._learner,
+            step=step,
+            keep=self._config.checkpoint.keep,
+            collector=self._collector_state,
+        )
 
 
 class RLTrainer(OnlineTrainer):
