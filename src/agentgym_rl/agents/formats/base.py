@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
+from agentgym_rl.agents.formats.decoration import undecorated
 from agentgym_rl.envs.base import EnvSpec, ToolSchema
 
 DEFAULT_THOUGHT = "I do the next step."
@@ -30,6 +31,8 @@ class ParsedReply:
     action_start: int | None = None
     """Where in the reply the action begins, its marker included; what is before is thought. None
     without an action."""
+    is_open: bool = field(default=False, compare=False)
+    """Whether nothing in the reply ends the action: a longer reply could be another action."""
 
 
 class ToolTemplate(Protocol):
@@ -57,6 +60,8 @@ class ActionFormat(ABC):
 
     def __init__(self, spec: EnvSpec) -> None:
         self._spec = spec
+        self._keeps_marks = undecorated(spec.example_action) != spec.example_action
+        """Whether the environment's own actions have such marks: WebArena's are in backticks."""
 
     @property
     def tools(self) -> tuple[ToolSchema, ...]:
@@ -71,13 +76,31 @@ class ActionFormat(ABC):
     def instructions(self) -> str:
         """Return what the model is told about the form of its replies."""
 
+    def parse(self, reply: str, *, cut_at: int | None = None) -> ParsedReply:
+        """Read the action out of a reply; any text is accepted.
+
+        `cut_at` is the limit on tokens that cut the reply, if one did. Of a cut reply only an
+        action counts that was complete: "go to 1" may have been going to be "go to 12".
+        """
+        parsed = self.read(reply)
+        if cut_at is None or (parsed.action is not None and not parsed.is_open):
+            return parsed
+        complaint = parsed.complaint or "The action may be incomplete and was not taken."
+        return ParsedReply(
+            None, f"Your reply was cut at {cut_at} tokens; a reply must be shorter. {complaint}"
+        )
+
     @abstractmethod
-    def parse(self, reply: str) -> ParsedReply:
-        """Read the action out of a reply; any text is accepted."""
+    def read(self, reply: str) -> ParsedReply:
+        """Read the action out of a reply that ended by itself."""
 
     @abstractmethod
     def write(self, action: str, thought: str = "") -> str:
         """Return a reply that carries the action: the form of expert demonstrations."""
+
+    def _plain(self, text: str) -> str:
+        """Return the action that a text means, without the decoration around it."""
+        return text.strip() if self._keeps_marks else undecorated(text)
 
     def can_carry(self, action: str) -> bool:
         """Whether a reply can say exactly this action: whether it comes back out of `write`."""

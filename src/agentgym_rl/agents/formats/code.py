@@ -1,26 +1,13 @@
 """The action is the content of a fenced block, for actions of several lines such as programs.
 
-A fence is a line that begins with three backticks or more; a word after them (the language) does
-not matter. The block ends at a line of as many backticks or more, so that a longer fence can hold a
-shorter one, as in CommonMark. A fence that begins and ends in one line is a block too.
+What is in the block is the action as it stands, indentation included; fences.py has the rules.
 """
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
 from agentgym_rl.agents.formats.base import DEFAULT_THOUGHT, ActionFormat, ParsedReply
-
-_FENCE = re.compile(r"[ \t]*(`{3,})([^\n]*)")
-_RUN = re.compile(r"`{3,}")
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    start: int
-    body: str | None
-    """None where the end is missing."""
+from agentgym_rl.agents.formats.elements import THOUGHT_WITHOUT_END, opened_thought_end
+from agentgym_rl.agents.formats.fences import find_blocks, longest_run
 
 
 class CodeFormat(ActionFormat):
@@ -35,8 +22,11 @@ class CodeFormat(ActionFormat):
             f"{self.write(self._spec.example_action, '...')}"
         )
 
-    def parse(self, reply: str) -> ParsedReply:
-        blocks = _blocks(reply)
+    def read(self, reply: str) -> ParsedReply:
+        start = opened_thought_end(reply)
+        if start is None:
+            return ParsedReply(None, THOUGHT_WITHOUT_END)
+        blocks = [block for block in find_blocks(reply) if block.start >= start]
         if not blocks:
             return ParsedReply(
                 None, "No action found. Write it in a block between lines of three backticks."
@@ -56,32 +46,10 @@ class CodeFormat(ActionFormat):
         return ParsedReply(action, action_start=blocks[0].start)
 
     def write(self, action: str, thought: str = "") -> str:
-        if _blocks(thought):
+        if find_blocks(thought):
             raise ValueError(f"a thought must not hold a fence of backticks: {thought[:80]!r}")
-        longest = max((len(run) for run in _RUN.findall(action)), default=2)
-        fence = "`" * (longest + 1)
+        fence = "`" * max(3, longest_run(action) + 1)
         return f"{thought or DEFAULT_THOUGHT}\n{fence}\n{action}\n{fence}"
-
-
-def _blocks(text: str) -> list[_Block]:
-    """Return the blocks in order; only the last can lack its end."""
-    blocks: list[_Block] = []
-    fence, start, body_start = "", 0, 0
-    offset = 0
-    for line in text.split("\n"):
-        found = _FENCE.fullmatch(line)
-        end = offset + len(line) + 1
-        if found is not None and not fence:
-            ticks, rest = found[1], found[2].rstrip()
-            if "`" not in rest:
-                fence, start, body_start = ticks, offset, end
-            elif rest.endswith(ticks):
-                blocks.append(_Block(offset, rest[: -len(ticks)]))
-        elif found is not None and len(found[1]) >= len(fence) and not found[2].strip():
-            blocks.append(_Block(start, text[body_start:offset]))
-            fence = ""
-        offset = end
-    return [*blocks, _Block(start, None)] if fence else blocks
 
 
 def _without_blank_borders(body: str) -> str:

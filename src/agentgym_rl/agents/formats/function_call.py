@@ -16,7 +16,13 @@ import json
 import re
 
 from agentgym_rl.agents.formats.base import ActionFormat, ParsedReply, ToolTemplate
-from agentgym_rl.agents.formats.elements import GENERIC, make_element, split_action
+from agentgym_rl.agents.formats.elements import (
+    GENERIC,
+    make_element,
+    only_element,
+    split_action,
+    thought_end,
+)
 from agentgym_rl.envs.base import EnvSpec, JsonValue, ToolSchema
 
 _ACT = "act"
@@ -34,7 +40,7 @@ _BARE = re.compile(
 _THOUGHT_END = re.compile(r"</think>", re.IGNORECASE)
 _THOUGHT = re.compile(r"<think>", re.IGNORECASE)
 _BLANK = re.compile(r"\s*")
-_DECODER = json.JSONDecoder()
+_DECODER = json.JSONDecoder(strict=False)  # a text may have its line ends as they are
 
 
 class _MalformedError(Exception):
@@ -77,11 +83,11 @@ class FunctionCallFormat(ActionFormat):
             f"{self.write(self._spec.example_action)}"
         )
 
-    def parse(self, reply: str) -> ParsedReply:
+    def read(self, reply: str) -> ParsedReply:
         try:
             calls = _find_calls(reply)
             if not calls:
-                raise _MalformedError("No tool call found.")
+                return self._read_element(reply)
             if len(calls) > 1:
                 raise _MalformedError(f"{len(calls)} tool calls found.")
             start, call = calls[0]
@@ -96,11 +102,19 @@ class FunctionCallFormat(ActionFormat):
         tool = _ACT if tag == GENERIC else tag
         opening = f"{thought}\n" * bool(thought)
         native = self._native(tool, inner)
-        if native is not None and self.parse(opening + native).action == action:
+        if native is not None and self.read(opening + native).action == action:
             return opening + native
         call = _to_json({"name": tool, "arguments": {_parameter(tool): inner}})
         call = call.replace("</", "<\\/")  # the same JSON, without marks that close something
         return f"{opening}<tool_call>\n{call}\n</tool_call>"
+
+    def _read_element(self, reply: str) -> ParsedReply:
+        """Read a reply without a call: the environment's own marks will do, if they are clear."""
+        start = thought_end(reply) or 0
+        element = only_element(reply[start:], self._spec.action_tags)
+        if element is None:
+            raise _MalformedError("No tool call found.")
+        return ParsedReply(element[0], action_start=start + element[1])
 
     def _native(self, tool: str, inner: str) -> str | None:
         """Return a call as the chat template writes it, if it does."""
@@ -115,9 +129,9 @@ class FunctionCallFormat(ActionFormat):
             known = ", ".join(f"`{name}`" for name in self._tools)
             raise _MalformedError(f"There is no tool {str(tool)[:80]!r}; there are: {known}.")
         parameter = _parameter(tool)
-        if not isinstance(arguments, dict) or arguments.keys() != {parameter}:
+        if not isinstance(arguments, dict) or len(arguments) != 1:
             raise _MalformedError(f"The tool `{tool}` takes one argument, `{parameter}`.")
-        inner = arguments[parameter]
+        (inner,) = arguments.values()  # there is only one, whatever a model calls it
         if not isinstance(inner, str) or not inner.strip():
             raise _MalformedError(f"The argument `{parameter}` must be a text that is not empty.")
         return inner if tool == _ACT else make_element(tool, inner)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from agentgym_rl.agents.formats.base import DEFAULT_THOUGHT, ActionFormat, ParsedReply
+from agentgym_rl.agents.formats.decoration import quoted_literal
 from agentgym_rl.agents.formats.elements import GENERIC, THOUGHT, make_element, split_action
 from agentgym_rl.envs.base import EnvSpec
 
@@ -54,7 +55,7 @@ class TagsFormat(ActionFormat):
             f"{self._forms}. For example:\n{self.write(self._spec.example_action, '...')}"
         )
 
-    def parse(self, reply: str) -> ParsedReply:
+    def read(self, reply: str) -> ParsedReply:
         try:
             actions = self._actions(reply)
         except _MalformedError as error:
@@ -71,11 +72,13 @@ class TagsFormat(ActionFormat):
             return ParsedReply(
                 None, f"The action is empty. Write it between `<{found.tag}>` and `</{found.tag}>`."
             )
-        action = inner.strip() if found.tag == GENERIC else make_element(found.tag, inner)
+        action = self._plain(inner) if found.tag == GENERIC else make_element(found.tag, inner)
         return ParsedReply(action, action_start=found.start)
 
     def write(self, action: str, thought: str = "") -> str:
         tag, inner = split_action(action, self._spec.action_tags)
+        if tag == GENERIC and self._plain(inner) != inner:
+            inner = quoted_literal(inner)
         parts = ((THOUGHT, thought or DEFAULT_THOUGHT), (tag, inner))
         return "\n".join(
             make_element(name, self._to_escape.sub(_escape, text)) for name, text in parts
