@@ -24,6 +24,7 @@ class DoubleCheckAgent(Agent):
         while not desk.is_over:
             await desk.ask(SegmentKind.THOUGHT)
             desk.tell(_CHECK)
-            parsed = self.parse((await desk.ask()).text)
+            reply = await desk.ask()
+            parsed = self.parse(reply.text, cut_at=reply.cut_at)
             result = await desk.act(parsed.action, complaint=parsed.complaint)
             desk.tell(result.observation)

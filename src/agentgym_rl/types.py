@@ -299,6 +299,8 @@ class Episode:
     """Where the policy is an endpoint that tells text alone, what it tells of its tokens."""
     env_reward: float | None = None
     """The environment's own reward, where a reward function gave another; else None."""
+    num_replies_cut: int = 0
+    """Replies that the limit on tokens cut."""
 
     @property
     def is_failed(self) -> bool:

@@ -62,9 +62,9 @@ class Agent:
         """Return the first message: the instructions and the first observation."""
         return self._preamble + observation
 
-    def parse(self, reply: str) -> ParsedReply:
-        """Read the action out of a reply."""
-        return self._format.parse(reply)
+    def parse(self, reply: str, *, cut_at: int | None = None) -> ParsedReply:
+        """Read the action out of a reply; `cut_at` as in `Reply`."""
+        return self._format.parse(reply, cut_at=cut_at)
 
     def write(self, action: str) -> str:
         """Return the reply with which a demonstration takes `action`."""

@@ -29,6 +29,8 @@ class Reply:
     """The round it is of, counted over all attempts."""
     num_thought_tokens: int = 0
     """How many of its first tokens are its thought."""
+    cut_at: int | None = None
+    """The limit on tokens that cut it; None for a reply that ended by itself."""
 
     def without_thought(self) -> Reply:
         """Return the reply with the ids of its action alone."""

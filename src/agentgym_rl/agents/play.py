@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from agentgym_rl.agents.desk import AttemptOver, Desk, Piece, Reply
 from agentgym_rl.agents.formats import ParsedReply
@@ -38,6 +39,12 @@ class Exchange:
     reply: Reply
 
 
+class Parse(Protocol):
+    """Reads the action out of a reply, as `Agent.parse` does."""
+
+    def __call__(self, reply: str, *, cut_at: int | None = None) -> ParsedReply: ...
+
+
 class Play:
     """One episode of the standard agent."""
 
@@ -47,7 +54,7 @@ class Play:
         desk: Desk,
         *,
         first_prompt: Callable[[str], str],
-        parse: Callable[[str], ParsedReply],
+        parse: Parse,
     ) -> None:
         self._config, self._desk = config, desk
         self._first_prompt, self._parse = first_prompt, parse
@@ -86,7 +93,7 @@ class Play:
     async def _play_round(self) -> None:
         desk = self._desk
         reply = await desk.ask()
-        parsed = self._parse(reply.text)
+        parsed = self._parse(reply.text, cut_at=reply.cut_at)
         reply = desk.split(reply, parsed.action_start or 0)
         result = await desk.act(parsed.action, complaint=parsed.complaint)
         self._rounds.append(Exchange(self._observation, reply))

@@ -40,6 +40,8 @@ class Score:
     """Share of actions that were invalid."""
     reply_tokens_mean: float = 0.0
     """Of one reply, over all replies."""
+    replies_cut_rate: float = 0.0
+    """Share of replies that the limit on tokens cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,9 @@ class EvalReport:
             )
         reasons = ", ".join(f"{reason} {count}" for reason, count in self.stop_reasons.items())
         lines += ["", f"Stop reasons: {reasons}.", ""]
+        if self.overall.replies_cut_rate:
+            share = f"{self.overall.replies_cut_rate:.1%}"
+            lines += [f"The limit on tokens cut {share} of the replies.", ""]
         if self.several is not None:
             lines += [f"## {self.attempts} attempts a task", "", *self.several.to_markdown(), ""]
         if self.reflection is not None:
@@ -167,6 +172,10 @@ def score(episodes: Sequence[Episode]) -> Score:
         ),
         reply_tokens_mean=_share(
             sum(episode.num_reply_tokens for episode in completed),
+            sum(episode.num_replies for episode in completed),
+        ),
+        replies_cut_rate=_share(
+            sum(episode.num_replies_cut for episode in completed),
             sum(episode.num_replies for episode in completed),
         ),
     )

@@ -40,6 +40,7 @@ class EpisodeDesk(ABC):
         """Of the present round."""
         self.rounds = list[Round]()
         self.messages = list[Message]()
+        self.num_replies_cut = 0
         self.stop_reason: StopReason | None = None
 
     def connect(self, client: EnvClient, rewards: EpisodeRewards) -> None:

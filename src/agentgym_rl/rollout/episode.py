@@ -182,6 +182,7 @@ class _EpisodeRun:
             num_attempts=num_attempts,
             error=self._error,
             usage=desk.usage,
+            num_replies_cut=desk.num_replies_cut,
         )
 
     async def _play(self) -> None:

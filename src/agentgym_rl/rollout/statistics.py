@@ -39,6 +39,7 @@ def rollout_metrics(
             [e.stop_reason is StopReason.MAX_TOKENS for e in completed]
         ),
         "rollout/invalid_action_rate": _mean([not round_.valid_action for round_ in rounds]),
+        **_reply_metrics(completed),
         "rollout/groups_without_spread": float(
             sum(not has_spread(group, discount=discount) for group in groups)
         ),
@@ -78,6 +79,17 @@ def _discounted(episode: Episode, discount: float) -> float:
     if discount == 1:
         return 0.0
     return sum(round_.reward * discount**number for number, round_ in enumerate(episode.rounds))
+
+
+def _reply_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
+    """Return the length of replies and how many were cut; means are over replies."""
+    num_replies = max(1, sum(episode.num_replies for episode in episodes))
+    num_cut = sum(episode.num_replies_cut for episode in episodes)
+    num_tokens = sum(episode.num_reply_tokens for episode in episodes)
+    return {
+        "rollout/replies_cut_rate": num_cut / num_replies,
+        "rollout/reply_tokens_mean": num_tokens / num_replies,
+    }
 
 
 def _metrics_of_kinds(episodes: Sequence[Episode]) -> dict[str, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agentgym_rl.agents.desk import Piece, Reply, TextReply
 from agentgym_rl.engines.base import ContextFullError, TextCompletion, TextEngine
@@ -78,18 +79,20 @@ class TextDesk(EpisodeDesk):
         self._generation_s += time.monotonic() - started
         self._texts = []
         self._note(asked, completion)
-        return TextReply(completion.text, (), kind, len(self.rounds))
+        cut_at = max_tokens if completion.is_cut else None
+        return TextReply(completion.text, (), kind, len(self.rounds), cut_at=cut_at)
 
     def split(self, reply: Reply, action_start: int) -> Reply:
         # A reply that is all thought keeps its last character, as it would its last token.
         num_chars = max(0, min(action_start, len(reply.text) - 1))
-        return TextReply(reply.text, (), reply.kind, reply.round_index, num_chars)
+        return replace(reply, num_thought_tokens=num_chars)
 
     def _note(self, asked: list[Message], completion: TextCompletion) -> None:
         said = Message("assistant", completion.text)
         self.messages += [asked[-1], said]
         self._context = [*asked, said]
         self._num_replies += 1
+        self.num_replies_cut += completion.is_cut
         length = completion.num_tokens
         length = _estimate([said]) if length is None else length
         self._reply_tokens += length

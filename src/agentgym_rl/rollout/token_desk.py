@@ -124,7 +124,9 @@ class TokenDesk(EpisodeDesk):
             completion.token_ids,
             kind,
             len(self.rounds),
+            cut_at=None if completion.is_stopped else max_tokens,
         )
+        self.num_replies_cut += reply.cut_at is not None
         context.append_reply(completion, reply.text, kind=kind, round_index=reply.round_index)
         self.messages.append(Message("assistant", reply.text))
         return reply
@@ -132,7 +134,7 @@ class TokenDesk(EpisodeDesk):
     def split(self, reply: Reply, action_start: int) -> Reply:
         num_tokens = self._renderer.num_tokens_before(reply.token_ids, action_start)
         self._context.split_reply(num_tokens)
-        return Reply(reply.text, reply.token_ids, reply.kind, reply.round_index, num_tokens)
+        return replace(reply, num_thought_tokens=num_tokens)
 
     @property
     def _context(self) -> RolloutHandler:

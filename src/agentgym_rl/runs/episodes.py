@@ -129,6 +129,7 @@ def _episode(row: Mapping[str, Any]) -> Episode:  # Any: pyarrow does not know a
         error=row["error"],
         usage=_usage(row.get("usage")),  # parts written before there were endpoints lack it
         env_reward=row.get("env_reward"),  # older parts lack it
+        num_replies_cut=row.get("num_replies_cut") or 0,  # older parts lack it
     )
 
 

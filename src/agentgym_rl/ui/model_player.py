@@ -65,13 +65,12 @@ class ModelPlayer:
         self._num_replies += 1
         session = self._engine.session(session_key("ui", self._num_replies))
         try:
-            completion = asyncio.run(
-                session.generate(ids, SamplingParams(1.0, min(room, _MAX_REPLY_TOKENS)))
-            )
+            max_tokens = min(room, _MAX_REPLY_TOKENS)
+            completion = asyncio.run(session.generate(ids, SamplingParams(1.0, max_tokens)))
         finally:
             session.close()
         text = renderer.decode_reply(completion.token_ids)
-        parsed = agent.parse(text)
+        parsed = agent.parse(text, cut_at=None if completion.is_stopped else max_tokens)
         return Reply(text, parsed.action, parsed.complaint)
 
     def close(self) -> None:

@@ -50,6 +50,7 @@ SOLVED = Episode(
     samples=(SAMPLE,),
     seconds=1.5,
     num_attempts=2,
+    num_replies_cut=1,
 )
 PAYLOAD = {"goal": "gö", "doors": [{"at": [1, 2]}, None]}
 REPORTING = replace(
@@ -112,6 +113,7 @@ def test_every_field_of_an_episode_comes_back(tmp_path: Path):
         "num_tokens": 6,
         "num_sampled_tokens": 3,
         "num_attempts": 2,
+        "num_replies_cut": 1,
         "seconds": 1.5,
         "error": None,
         "messages": [asdict(message) for message in REPORTING.messages],
