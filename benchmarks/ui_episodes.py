@@ -157,7 +157,7 @@ def _part(step: int, size: Size, share: float, rng: np.random.Generator) -> pa.T
     }
     arrays = [
         value if isinstance(value, pa.Array) else pa.array(value, SCHEMA.field(name).type)
-        for name, value in ((name, columns[name]) for name in SCHEMA.names)
+        for name, value in ((name, columns.get(name, [None] * num)) for name in SCHEMA.names)
     ]
     return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
@@ -185,7 +185,8 @@ def _rounds_column(step: int, num_rounds: Sequence[int], rng: np.random.Generato
         "generation_s": pa.array(seconds[0]),
         "environment_s": pa.array(seconds[1] * 0.1),
     }
-    structs = pa.StructArray.from_arrays([values[field.name] for field in fields], fields=fields)
+    arrays = [values.get(field.name, pa.nulls(total, field.type)) for field in fields]
+    structs = pa.StructArray.from_arrays(arrays, fields=fields)
     return pa.ListArray.from_arrays(_offsets(num_rounds), structs)
 
 
