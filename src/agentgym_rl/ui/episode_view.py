@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from agentgym_rl.frozen import MAX_NUMBERS
 from agentgym_rl.runs.part_files import open_part, row_group_bytes
 from agentgym_rl.runs.regular_files import MEGABYTE, TooLargeError
 from agentgym_rl.ui.answers import ApiError
@@ -15,6 +17,7 @@ from agentgym_rl.ui.parts import BROKEN, STEM
 
 Record = dict[str, Any]  # Any: what a column holds is known to the file alone
 
+_MAX_PAYLOAD_CHARS = 200_000
 _SAMPLE = "samples.list.element."
 _ALIGNED = {
     "mask": "loss_mask",
@@ -110,6 +113,7 @@ def view(record: Record) -> dict[str, object]:
     lengths = [len(sample.get("loss_mask") or ()) for sample in samples]
     plain.setdefault("num_tokens", sum(lengths))
     return plain | {
+        "payload": _payload(record.get("payload")),
         "messages": _messages(record),
         "rounds": _rounds(rounds, samples, record.get("messages") or []),
         "samples": [
@@ -122,6 +126,20 @@ def view(record: Record) -> dict[str, object]:
             for place, sample in enumerate(samples)
         ],
     }
+
+
+def _payload(text: str | None) -> str | None:
+    """Return the task's own data for people to read: JSON with a line per value."""
+    if not text:
+        return None
+    with suppress(ValueError, RecursionError):  # what is no JSON is shown as it is
+        text = json.dumps(json.loads(text), ensure_ascii=False, indent=2)
+    return text if len(text) <= _MAX_PAYLOAD_CHARS else f"{text[:_MAX_PAYLOAD_CHARS]} …"
+
+
+def _numbers(pairs: Sequence[tuple[str, float]] | None) -> dict[str, float]:
+    """Return the named numbers of a round, as many as a round may have."""
+    return dict((pairs or ())[:MAX_NUMBERS])
 
 
 def _messages(record: Record) -> list[dict[str, object]]:
@@ -176,6 +194,8 @@ def _rounds(
                 "observation": item["observation"],
                 "reward": item["reward"],
                 "valid_action": item["valid_action"],
+                "metrics": _numbers(item.get("metrics")),
+                "reward_parts": _numbers(item.get("reward_parts")),
                 "seconds": {name: value for name, value in seconds.items() if value is not None},
                 "parts": [*besides.get(index, []), *_split(item["reply"], item["action"])],
             }

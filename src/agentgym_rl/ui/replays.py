@@ -9,6 +9,7 @@ remembered, so stepping back costs nothing.
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -139,8 +140,9 @@ class Replays:
                 category=record.get("category") or "",
                 level=record.get("level") or "",
                 seed=record.get("task_seed") or 0,
+                payload=json.loads(record.get("payload") or "{}"),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise ApiError(409, f"the episode does not name its task: {error}") from None
         rounds = record.get("rounds") or []
         check_actions(rounds)

@@ -2,7 +2,7 @@
 
 import { badge } from "./components.js";
 import { h } from "./dom.js";
-import { duration, signed } from "./format.js";
+import { duration, number, signed } from "./format.js";
 
 /** A piece of text of one kind (thought, plan, action, observation ...), with its label. */
 export function part(kind, text, { note = null } = {}) {
@@ -11,13 +11,27 @@ export function part(kind, text, { note = null } = {}) {
     h("div", { class: "part-text text" }, text === "" ? h("i", { class: "faint" }, "empty") : text));
 }
 
+/** Named numbers in a line: what the environment reported, or what a reward is made of. */
+function numbers(label, values, show) {
+  const entries = Object.entries(values ?? {});
+  if (!entries.length) return null;
+  return h("div", { class: "round-numbers" }, h("span", { class: "part-label" }, label),
+    entries.map(([name, value]) => h("span", { class: "named-number" }, h("span", { class: "muted" }, name), " ", h("b", { class: "number" }, show(value)))));
+}
+
+/** The task's own data, folded away: it may be long, and the agent did not see it. */
+function payload(text) {
+  return text ? h("details", { class: "payload" }, h("summary", { class: "part-label" }, "task data", h("span", { class: "part-note" }, " not shown to the agent")), h("div", { class: "part-text text mono" }, text)) : null;
+}
+
 /** What the agent was told before its first reply. */
 export function startCard(episode) {
   const end = episode.messages.findIndex((message) => message.role === "assistant");
   const told = episode.messages.slice(0, end < 0 ? undefined : end);
   return h("article", { class: "round-card", "data-position": 0, "aria-label": "Start" },
     h("header", { class: "round-head" }, h("h3", {}, "Start"), h("span", { class: "faint" }, "what the agent was told")),
-    told.map((message) => part("prompt", message.content, { note: message.role })));
+    told.map((message) => part("prompt", message.content, { note: message.role })),
+    payload(episode.payload));
 }
 
 /** One round: what the agent wrote, what the environment answered, reward and time. */
@@ -32,7 +46,9 @@ export function roundCard(round, { position }) {
       h("span", { class: "grow" }),
       total > 0 ? h("span", { class: "faint number" }, duration(total)) : null),
     parts.map(({ kind, text }) => part(kind, text)),
-    part("observation", round.observation));
+    part("observation", round.observation),
+    numbers("reward parts", round.reward_parts, signed),
+    numbers("metrics", round.metrics, number));
 }
 
 /** The cards of a whole episode, with a line where another attempt begins. */

@@ -9,8 +9,9 @@ import { color, lineColor, seriesColor } from "./theme.js";
 
 export const DEFAULT_METRICS = [
   "rollout/success_rate", "rollout/reward_mean", "rollout/rounds_mean", "eval/*", "train/kl", "train/entropy", "rollout/tokens_per_s",
-  "rollout/episodes_failed", "rollout/invalid_action_rate", "train/loss",
+  "rollout/episodes_failed", "rollout/invalid_action_rate", "train/loss", "rollout/env/*", "rollout/reward/*",
 ];
+const MAX_OF_A_KIND = 12;
 const HORIZON = "rollout/max_rounds";
 const MAX_SEARCHED = 60;
 
@@ -31,9 +32,14 @@ export function chosenMetrics(known, { metrics, search }) {
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   if (words.length) return known.filter((name) => words.every((word) => name.toLowerCase().includes(word))).slice(0, MAX_SEARCHED);
   const isKnown = new Set(known);
-  const named = metrics.flatMap((name) => (name.endsWith("/*") ? known.filter((other) => other.startsWith(name.slice(0, -1)) && other.endsWith("success_rate")) : [name]));
+  const named = metrics.flatMap((name) => (name.endsWith("/*") ? known.filter((other) => isOfKind(other, name)).slice(0, MAX_OF_A_KIND) : [name]));
   const shown = named.filter((name) => isKnown.has(name));
   return shown.length || metrics !== DEFAULT_METRICS ? shown : known.slice(0, 12);
+}
+
+/** Whether "eval/*" (of which success alone is shown) or another such word stands for a metric. */
+function isOfKind(name, kind) {
+  return name.startsWith(kind.slice(0, -1)) && (kind !== "eval/*" || name.endsWith("/success_rate"));
 }
 
 export class CurveBoard {
