@@ -94,3 +94,14 @@ def test_supervised_learning_saves_its_last_step(recipe: Path, tmp_path: Path):
     assert metrics_of(path) == metrics_of(whole)
     weights = "model/model.safetensors"
     assert (path / weights).read_bytes() == (whole / weights).read_bytes()
+
+
+def test_agentevol_saves_its_last_iteration(recipe: Path, tmp_path: Path):
+    whole, path = tmp_path / "whole", tmp_path / "stopped"
+    words = (recipe, "algorithm.type=agentevol", "algorithm.num_demos=4", "training.steps=3")
+    words = (*words, "checkpoint.every=8", "eval.tasks=0")
+    assert succeeded(train(*words, "--run-dir", whole))
+    kill = Kill(r"train-000002", with_signal=signal.SIGTERM)
+    assert terminated(train(*words, "--run-dir", path, kill=kill), path, step=2)
+    assert succeeded(go_on(path))
+    assert metrics_of(path) == metrics_of(whole)

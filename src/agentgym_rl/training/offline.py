@@ -45,7 +45,7 @@ class OfflineTrainer(ABC, Generic[_Item]):
         self._learner = learner
         self._evaluate = evaluate
         self._listeners = listeners or Listeners()
-        self._last_step = LastStep(self._save)
+        self._last_step = LastStep(self._write_checkpoint)
 
     @abstractmethod
     def update(self, batch: Sequence[_Item]) -> Metrics:
@@ -84,6 +84,6 @@ class OfflineTrainer(ABC, Generic[_Item]):
         if self._listeners.on_step is not None:
             self._listeners.on_step(metrics)
 
-    def _save(self, step: int) -> None:
+    def _write_checkpoint(self, step: int) -> None:
         keep = self._config.checkpoint.keep
         save_checkpoint(self._run, self._policy, self._learner, step=step, keep=keep)

@@ -90,7 +90,7 @@ class OnlineTrainer(ABC):
         """Of the present step: what `learn` tells the episode store of tokens."""
         self._checkpoint_s = 0.0
         """Of the checkpoint since the last line of metrics."""
-        self._last_step = LastStep(self._save)
+        self._last_step = LastStep(self._write_checkpoint)
         self._collector_state: Mapping[str, object] = {}
         """At the end of the last complete step; a step that is given up has changed it since."""
 
@@ -197,7 +197,7 @@ class OnlineTrainer(ABC):
             self._last_step.save()
         self._checkpoint_s = time.monotonic() - started
 
-    def _save(self, step: int) -> None:
+    def _write_checkpoint(self, step: int) -> None:
         save_checkpoint(
             self._run,
             self._policy,
