@@ -52,7 +52,9 @@ def load_gguf(file: Path, *, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTr
     The weights keep what quantisation left of them; their type is `dtype`.
     """
     tokenizer = load_gguf_tokenizer(file)
-    read = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=dtype)
+    read = AutoModelForCausalLM.from_pretrained(
+        file.parent, gguf_file=file.name, dtype=dtype, trust_remote_code=False
+    )
     # The weights are plain now, but the model says that it is quantised, and would not be saved.
     settings = read.config.to_dict()
     settings.pop("quantization_config", None)
@@ -75,7 +77,9 @@ def load_gguf_tokenizer(file: Path) -> PreTrainedTokenizerBase:
             f"{file.name} is a GGUF file, which needs the package gguf: "
             'pip install "agentgym-rl[gguf]"'
         )
-    tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
+    tokenizer = AutoTokenizer.from_pretrained(
+        file.parent, gguf_file=file.name, trust_remote_code=False
+    )
     assert isinstance(tokenizer, PreTrainedTokenizerBase), "a file has a tokenizer, or fails"
     return tokenizer
 

@@ -1,4 +1,7 @@
-"""Loading and saving a policy: a model directory, a hub name, a GGUF file, or the tiny model."""
+"""Loading and saving a policy: a model directory, a hub name, a GGUF file, or the tiny model.
+
+Loading runs no code that comes with a model (model_folder.py says how).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from jinja2 import TemplateError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
@@ -26,6 +30,7 @@ from agentgym_rl.models.device import choose_device
 from agentgym_rl.models.float32_logits import keep_float32_logits
 from agentgym_rl.models.gguf import SMOLLM2, find_gguf, load_gguf, load_gguf_tokenizer
 from agentgym_rl.models.lora import has_lora, save_adapter, save_merged
+from agentgym_rl.models.model_folder import check_model_folder
 from agentgym_rl.models.tiny import build_tiny_model, train_tokenizer
 from agentgym_rl.runs.durable import put_in_place
 
@@ -153,9 +158,13 @@ def load_pretrained(path: str | Path, *, dtype: str = "float32", device: str = "
         if gguf is not None:
             model, tokenizer = load_gguf(gguf, dtype=DTYPES[dtype])
         else:
-            tokenizer = AutoTokenizer.from_pretrained(path)
+            tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
             model = AutoModelForCausalLM.from_pretrained(
-                path, dtype=DTYPES[dtype], attn_implementation=ATTENTION
+                path,
+                dtype=DTYPES[dtype],
+                attn_implementation=ATTENTION,
+                trust_remote_code=False,
+                use_safetensors=True,
             )
     except (OSError, ValueError, SafetensorError) as error:
         reason = " ".join(str(error).split())  # transformers' messages have several lines
@@ -176,6 +185,7 @@ def _check_directory(text: str) -> None:
     if not any((path / name).is_file() for name in ("config.json", "adapter_config.json")):
         hint = f"; take its model, {str(path / 'model')!r}" if (path / "model").is_dir() else ""
         raise ConfigError(f"{text!r} is no model directory: it has no config.json{hint}")
+    check_model_folder(path)
 
 
 def load_renderer(path: str) -> ChatRenderer:
@@ -185,12 +195,12 @@ def load_renderer(path: str) -> ChatRenderer:
         if gguf is not None:
             tokenizer = load_gguf_tokenizer(gguf)
         else:
-            tokenizer = AutoTokenizer.from_pretrained(path)
+            tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"cannot load a tokenizer from {path!r}: {reason}") from error
     assert isinstance(tokenizer, PreTrainedTokenizerBase), "from_pretrained found one"
-    return ChatRenderer(tokenizer)
+    return _renderer(tokenizer)
 
 
 def _policy(
@@ -198,4 +208,13 @@ def _policy(
 ) -> Policy:
     nn.Module.to(model, device)  # transformers' own `to` has no types
     # Dropout is off in training too: the learner must see the probabilities of the engine.
-    return Policy(model=model.eval(), tokenizer=tokenizer, renderer=ChatRenderer(tokenizer))
+    return Policy(model=model.eval(), tokenizer=tokenizer, renderer=_renderer(tokenizer))
+
+
+def _renderer(tokenizer: PreTrainedTokenizerBase) -> ChatRenderer:
+    try:
+        return ChatRenderer(tokenizer)
+    except TemplateError as error:  # transformers renders in a sandbox, which forbids much
+        raise ConfigError(
+            f"the chat template of {tokenizer.name_or_path!r} cannot be rendered: {error}"
+        ) from error

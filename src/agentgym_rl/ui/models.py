@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from agentgym_rl.errors import AgentGymError, ConfigError
@@ -69,6 +69,15 @@ class Models:
         table = {str(key): value for key, value in agent.items()} if isinstance(agent, dict) else {}
         # Plans and memory are of whole episodes; a round by itself has neither.
         kept = {key: table[key] for key in ("format", "include_instructions") if key in table}
-        player = ModelPlayer(self._catalog.inside(self._catalog.root / name), kept)
+        player = ModelPlayer(self._model_folder(name), kept)
         self._loaded = (name, player)
         return player
+
+    def _model_folder(self, name: str) -> Path:
+        """Return the folder of a model, all of whose files are below the runs folder."""
+        folder = self._catalog.inside(self._catalog.root / name)
+        for file in folder.iterdir():
+            self._catalog.inside(file)
+        if (folder / "adapter_config.json").exists():  # it names another model, of anywhere
+            raise ConfigError("it is an adapter of another model, which the UI does not load")
+        return folder

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from agentgym_rl.errors import EnvError
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
+    from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 _BATCH_TEXTS = 64
 
@@ -36,10 +36,8 @@ class EncoderSettings:
 
 def check_encoder(model: str) -> None:
     """Raise EnvError for a model that cannot be loaded, as far as its configuration tells."""
-    from transformers import AutoConfig  # late, as below
-
     try:
-        AutoConfig.from_pretrained(model)
+        _read_config(model)
     except (OSError, ValueError) as error:
         raise _cannot_load(model, error) from error
 
@@ -59,8 +57,14 @@ class Encoder:
         self._device = "cuda" if torch.cuda.is_available() else "cpu"
         dtype = torch.float16 if self._device == "cuda" else torch.float32
         try:
-            tokenizer = AutoTokenizer.from_pretrained(settings.model)
-            model = AutoModel.from_pretrained(settings.model, dtype=dtype)
+            tokenizer = AutoTokenizer.from_pretrained(settings.model, trust_remote_code=False)
+            model = AutoModel.from_pretrained(
+                settings.model,
+                config=_read_config(settings.model),
+                dtype=dtype,
+                trust_remote_code=False,
+                use_safetensors=True,  # pickled weights can run code
+            )
         except (OSError, ValueError) as error:
             raise _cannot_load(settings.model, error) from error
         self._tokenizer = cast("PreTrainedTokenizerBase", tokenizer)
@@ -103,6 +107,15 @@ class Encoder:
             mean_BD = sum_BD / mask_BT1.sum(dim=1).clamp(min=1)
             unit_BD = torch.nn.functional.normalize(mean_BD, dim=-1)
         return unit_BD.cpu().numpy()
+
+
+def _read_config(model: str) -> PretrainedConfig:
+    from transformers import AutoConfig  # late, as above
+
+    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+    # It may name a kernel on the hub, which is code.
+    config._attn_implementation = None  # transformers' own name for it
+    return config
 
 
 def _cannot_load(model: str, error: Exception) -> EnvError:
