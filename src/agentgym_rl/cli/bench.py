@@ -18,6 +18,7 @@ _PROGRAMS = {
     "attention": "attention_bench",
     "learning": "learning_study",
     "train": "train_bench",
+    "memory": "memory_bench",
     "ui": "ui_bench",
     "search": "search_bench",
 }
