@@ -69,13 +69,18 @@ def named_numbers(values: Mapping[str, float], what: str) -> FrozenDict[float]:
     return FrozenDict({_name(name, what): _number(values[name], name, what) for name in values})
 
 
+def is_name(name: object) -> bool:
+    """Return whether a value can name a number."""
+    return isinstance(name, str) and len(name) <= MAX_NAME_CHARS and bool(_NAME.fullmatch(name))
+
+
 def parts_sum_to(parts: Mapping[str, float], reward: float) -> bool:
     """Return whether the parts of a reward sum to it, but for rounding."""
     return math.isclose(math.fsum(parts.values()), reward, rel_tol=1e-6, abs_tol=1e-6)
 
 
 def _name(name: object, what: str) -> str:
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME_CHARS:
+    if not is_name(name):
         raise ValueError(
             f"{what} has the name {str(name)[:80]!r}; a name has letters, digits and underscores, "
             f"begins with no digit, and has at most {MAX_NAME_CHARS} characters"

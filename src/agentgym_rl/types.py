@@ -99,7 +99,7 @@ class Task:
     """A finer name than the category, where the environment has one."""
     seed: int = 0
     """Seeds whatever the environment draws beyond the problem itself (e.g. distractors)."""
-    payload: Mapping[str, JsonValue] = field(default=NOTHING, hash=False)
+    payload: Mapping[str, JsonValue] = field(default=NOTHING, hash=False, repr=False)
     """JSON data of the environment's own, such as a question and its answers. It is copied and
     cannot be changed; lists become tuples. Never shown to the agent by itself."""
 
@@ -141,7 +141,7 @@ class StepResult:
     valid_action: bool = True
     metrics: Mapping[str, float] = NOTHING
     """Finite numbers of the environment's own, by names like identifiers; at most 64. An episode's
-    value is the one reported last, so report a running figure, and report it in every round."""
+    value is the one reported last, so report a running figure, from the first round on."""
     reward_parts: Mapping[str, float] = NOTHING
     """What `reward` is made of, by name: the parts sum to it. `reward.weights` of a recipe weighs
     them anew. Empty where the reward is in one part."""

@@ -59,6 +59,10 @@ def test_a_task_without_a_payload_is_as_before():
     assert Task("babyai", "test", 4, payload={}) == Task("babyai", "test", 4)
 
 
+def test_messages_are_not_filled_with_payloads():
+    assert "payload" not in repr(task_with({"text": "x" * 1000}))
+
+
 deep: dict[str, object] = {}
 for _ in range(40):
     deep = {"in": deep}

@@ -52,6 +52,12 @@ def test_frozen_lake_is_seen_and_solved():
     assert (result.reward, result.terminated, result.success) == (1.0, True, True)
 
 
+def test_plain_numbers_of_the_info_are_metrics():
+    env = registry.make("gymnasium/Taxi-v4", {})
+    env.reset(first_task(env))
+    assert env.step("north").metrics == {"prob": 1.0}  # and no action_mask, which is an array
+
+
 def test_a_hole_ends_without_success():
     env = registry.make("gymnasium/FrozenLake-v1", {"is_slippery": False})
     env.reset(first_task(env))

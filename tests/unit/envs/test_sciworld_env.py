@@ -209,7 +209,7 @@ def test_bad_input_is_an_observation():
     )
     for action in inputs:
         result = env.step(action)
-        assert result == StepResult(result.observation, valid_action=False)
+        assert result == StepResult(result.observation, valid_action=False, metrics={"score": 0.0})
         assert result.observation.startswith("No known action matches that input. The actions are:")
     assert env.step("look\naround \x07").valid_action
 

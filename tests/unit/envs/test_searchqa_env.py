@@ -194,6 +194,8 @@ def test_f1_pays_a_part_but_is_no_success():
     # "the Volga river delta" -> volga river delta, best: river Volga, P = 2/3, R = 1, F1 = 0.8
     (result,) = play(start(reward="f1"), "<answer>the Volga river delta</answer>")
     assert result.reward == pytest.approx(0.8)
+    assert result.reward_parts == {}
+    assert (result.metrics["f1"], result.metrics["searches"]) == (pytest.approx(0.8), 0)
     assert result.terminated and not result.success
 
 
@@ -208,6 +210,13 @@ def test_shares_for_form_and_gold_by_hand():
         "<answer>Volga</answer>",  # 0.6 for the answer, 0.1 for the form
     )
     assert [r.reward for r in results] == pytest.approx([0.1, 0.0, 0.1, 0.7])
+    assert [dict(r.reward_parts) for r in results] == [
+        {"gold": pytest.approx(0.1)},
+        {},
+        {"gold": pytest.approx(0.1)},
+        {"answer": pytest.approx(0.6), "format": pytest.approx(0.1)},
+    ]
+    assert [r.metrics["gold_seen"] for r in results] == pytest.approx([1 / 3, 1 / 3, 2 / 3, 2 / 3])
     sloppy = play(start(**options), "Stalker?", "<answer>Seine</answer>")
     assert [r.reward for r in sloppy] == [0.0, 0.0]
     assert play(start(**options), "<answer>Seine</answer>")[0].reward == pytest.approx(0.1)

@@ -14,6 +14,8 @@ from agentgym_rl.envs.textcraft.minecraft import load_book
 from agentgym_rl.types import StepResult, Task
 from worked_examples import assert_example_holds
 
+NOTHING_CRAFTED = {"items_crafted": 0.0, "depth_reached": 0.0}
+
 
 def task_for(item: str, seed: int = 0) -> Task:
     return Task("textcraft", "train", load_book().goals.index(item), level=item, seed=seed)
@@ -81,8 +83,23 @@ def test_goal_ends_the_episode_with_reward_one():
     assert (before.reward, before.terminated) == (0.0, False)
     result = env.step("craft 1 chest using 8 birch planks")
     assert result == StepResult(
-        "Crafted 1 chest. The goal is reached.", 1.0, terminated=True, success=True
+        "Crafted 1 chest. The goal is reached.",
+        1.0,
+        terminated=True,
+        success=True,
+        metrics={"items_crafted": 2.0, "depth_reached": 2.0},
     )
+
+
+def test_what_was_crafted_is_reported_from_the_first_round_and_when_it_changes():
+    env = start("chest")
+    actions = ("get 2 birch log", "nonsense", "craft birch planks using 2 birch log", "inventory")
+    assert [env.step(action).metrics for action in actions] == [
+        {"items_crafted": 0.0, "depth_reached": 0.0},
+        {},
+        {"items_crafted": 1.0, "depth_reached": 1.0},
+        {},
+    ]
 
 
 def test_recipes_that_are_not_shown_are_accepted():
@@ -140,7 +157,7 @@ def test_general_and_plural_names_fetch_an_item_that_is_raw(action: str, item: s
     if item is None:
         assert not result.valid_action and "has to be crafted" in result.observation
     else:
-        assert result == StepResult(f"Got 4 {item}.")
+        assert result == StepResult(f"Got 4 {item}.", metrics=NOTHING_CRAFTED)
 
 
 def test_a_general_ingredient_is_the_kind_that_is_held_in_the_number():
@@ -230,7 +247,8 @@ def test_mistakes_are_explained_and_change_nothing(action: str, reply: str):
 
 
 def test_inventory_is_valid_even_when_empty():
-    assert start("chest").step("inventory") == StepResult("Inventory: empty.")
+    expected = StepResult("Inventory: empty.", metrics=NOTHING_CRAFTED)
+    assert start("chest").step("inventory") == expected
 
 
 def test_craft_without_ingredients_is_explained():

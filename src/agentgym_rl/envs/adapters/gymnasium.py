@@ -28,6 +28,7 @@ from agentgym_rl.envs.adapters.spaces import is_printable, plain_picture, print_
 from agentgym_rl.envs.adapters.toy_text import Preset, find_preset
 from agentgym_rl.envs.base import EnvSpec, JsonValue
 from agentgym_rl.errors import EnvError, did_you_mean
+from agentgym_rl.frozen import MAX_NUMBERS, is_name
 from agentgym_rl.types import StepResult, Task
 
 # Observations, actions and options of Gymnasium are of any type, which is its own business.
@@ -149,6 +150,7 @@ class GymnasiumEnvironment(SeededEnvironment):
             terminated=outcome.terminated or is_success,
             truncated=outcome.truncated and not (outcome.terminated or is_success),
             success=is_success,
+            metrics=_numbers_of(self._info),
         )
 
     def available_actions(self) -> tuple[str, ...]:
@@ -301,3 +303,15 @@ def _default_goal(env_id: str) -> str:
 def _listed(names: tuple[str, ...]) -> str:
     rest = ", ..." if len(names) > _MAX_LISTED_ACTIONS else ""
     return ", ".join(names[:_MAX_LISTED_ACTIONS]) + rest
+
+
+def _numbers_of(info: Mapping[str, object]) -> dict[str, float]:
+    """Return the plain numbers of a step's info, as far as metrics hold them."""
+    numbers = {
+        name: float(value)
+        for name, value in info.items()
+        if is_name(name)
+        and isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating)
+        and math.isfinite(value)
+    }
+    return dict(list(numbers.items())[:MAX_NUMBERS])

@@ -178,7 +178,7 @@ class SciWorld(Environment):
         simulation = self._running()
         line = texts.clean_action(action)
         if line.lower() in ("help", "objects"):
-            return StepResult(self._answer(line.lower()))
+            return StepResult(self._answer(line.lower()), metrics={"score": self._score})
         reply = simulation.step(line)
         is_understood = texts.is_understood(reply.text)
         if is_understood:
@@ -275,6 +275,7 @@ class SciWorld(Environment):
             truncated=truncated,
             success=terminated and reply.score == 100,
             valid_action=is_valid,
+            metrics={"score": reply.score},
         )
 
     def _is_out_of_moves(self) -> bool:

@@ -89,6 +89,7 @@ class SearchQA(Environment):
         self._trace: Trace | None = None
         self._expert: Expert | None = None
         self._is_over = True
+        self._f1 = 0.0
 
     @classmethod
     def with_options(cls, options: Mapping[str, object]) -> type[Self]:
@@ -135,20 +136,23 @@ class SearchQA(Environment):
         self._trace = Trace(question)
         self._expert = Expert(question, Library(self._shown_by, self._title_of))
         self._is_over = False
+        self._f1 = 0.0
         return f"Question: {question.text}"
 
     def step(self, action: str) -> StepResult:
         trace = self._running()
         parsed = parse(action, self.spec.action_tags)
-        if isinstance(parsed, Mistake):
-            return self._refuse(action, parsed.reply)
         num_gold = len(trace.gold_seen)
-        result = self._do(parsed)
+        if isinstance(parsed, Mistake):
+            result = self._refuse(action, parsed.reply)
+        else:
+            result = self._do(parsed)
         num_new = len(trace.gold_seen) - num_gold
+        result = replace(result, metrics=self._metrics(trace))
         if not num_new or not self._options.gold_reward:
             return result
         bonus = self._options.gold_reward * num_new / len(trace.question.gold)
-        return replace(result, reward=result.reward + bonus)
+        return replace(result, reward=result.reward + bonus, reward_parts={"gold": bonus})
 
     def available_actions(self) -> tuple[str, ...]:
         """Return the openings of what was found last; queries and answers cannot be listed."""
@@ -233,16 +237,27 @@ class SearchQA(Environment):
         trace = self._running()
         accepted = trace.question.answers
         is_right = bool(exact_match(answer, accepted))
+        self._f1 = f1(answer, accepted)
         trace.events.append(Event("answer", answer, is_right=is_right))
         if not is_right and self._options.on_wrong_answer == "retry":
             return StepResult(texts.WRONG_RETRY)
         self._is_over = True
         options = self._options
-        score = float(is_right) if options.reward == "em" else f1(answer, accepted)
-        reward = (1.0 - options.format_reward - options.gold_reward) * score
-        reward += options.format_reward * (not trace.has_mistakes)
+        score = float(is_right) if options.reward == "em" else self._f1
+        parts = {"answer": (1.0 - options.format_reward - options.gold_reward) * score}
+        if options.format_reward:
+            parts["format"] = options.format_reward * (not trace.has_mistakes)
         text = texts.CORRECT if is_right else texts.WRONG
-        return StepResult(text, reward, terminated=True, success=is_right)
+        result = StepResult(text, sum(parts.values()), terminated=True, success=is_right)
+        has_parts = options.format_reward or options.gold_reward
+        return replace(result, reward_parts=parts) if has_parts else result
+
+    def _metrics(self, trace: Trace) -> dict[str, float]:
+        """Return how the search goes: searches, and how much of what it takes was found."""
+        searches = sum(event.kind == "search" for event in trace.events)
+        gold = trace.question.gold
+        found = {"gold_seen": len(trace.gold_seen) / len(gold)} if gold else {}
+        return {"searches": searches, "f1": self._f1, **found}
 
     def _refuse(self, text: str, reply: str) -> StepResult:
         self._running().events.append(Event("mistake", text[:200]))

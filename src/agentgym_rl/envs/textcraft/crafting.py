@@ -16,6 +16,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 from agentgym_rl.envs.base import Environment, JsonValue
@@ -49,6 +50,8 @@ class CraftingEnvironment(Environment):
         self._goal = ""
         self._commands: tuple[Recipe, ...] = ()
         self._held: dict[str, int] = {}
+        self._made: set[str] = set()
+        self._num_reported = -1
 
     @property
     def _book(self) -> RecipeBook:
@@ -62,12 +65,23 @@ class CraftingEnvironment(Environment):
             goal, num_distractors=self._num_distractors, draws=Draws(seed)
         )
         self._held = {}
+        self._made = set()
+        self._num_reported = -1
         lines = "\n".join([recipe.text for recipe in self._commands])
         return f"Crafting commands:\n{lines}\n\nGoal: craft {shown(goal)}."
 
     def step(self, action: str) -> StepResult:
         """Do one action; whatever is wrong with it is told in the observation."""
         assert self._goal, "reset before the first step"
+        result = self._do(action)
+        if self._num_reported == len(self._made):  # what was reported last counts
+            return result
+        self._num_reported = len(self._made)
+        depths = [self._book.depths[item] for item in self._made]
+        metrics = {"items_crafted": len(self._made), "depth_reached": max(depths, default=0)}
+        return replace(result, metrics=metrics)
+
+    def _do(self, action: str) -> StepResult:
         command = parse(action, self.examples)
         if isinstance(command, Get):
             return self._get(command)
@@ -166,6 +180,7 @@ class CraftingEnvironment(Environment):
         return items
 
     def _crafted(self, item: str, count: int) -> StepResult:
+        self._made.add(item)
         reply = f"Crafted {count} {shown(item)}."
         if item != self._goal:
             return StepResult(reply)
