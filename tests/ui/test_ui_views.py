@@ -118,6 +118,8 @@ def test_a_deep_link_to_filtered_episodes_is_the_same_list(page: Page, url: str)
 
 
 def test_a_trajectory_is_replayed_round_by_round(page: Page, url: str):
+    states: list[str] = []
+    page.on("request", lambda request: states.append(request.url) if "state" in request.url else 0)
     show(page, url, "#/replay?run=grid&episode=train-000001:0")
     scrubber = page.get_by_role("slider", name="Round")
     expect(scrubber).to_have_attribute("aria-valuetext", "start")
@@ -125,6 +127,8 @@ def test_a_trajectory_is_replayed_round_by_round(page: Page, url: str):
     asked = page.get_by_role("button", name="Show the environment's state")
     expect(asked).to_be_visible()
     expect(picture).to_have_count(0)
+    page.wait_for_load_state("networkidle")
+    assert not states  # nothing is played again unasked
     asked.click()
     expect(picture).to_be_visible()
     expect(asked).to_have_count(0)

@@ -167,7 +167,7 @@ def load_pretrained(path: str | Path, *, dtype: str = "float32", device: str = "
                 use_safetensors=True,
             )
     except (OSError, ValueError, SafetensorError) as error:
-        reason = " ".join(str(error).split())  # transformers' messages have several lines
+        reason = _reason(error)
         raise ConfigError(
             f"cannot load a causal language model from {text!r}: {reason} - {_ACCEPTED}"
         ) from error
@@ -197,10 +197,20 @@ def load_renderer(path: str) -> ChatRenderer:
         else:
             tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(f"cannot load a tokenizer from {path!r}: {reason}") from error
+        raise ConfigError(f"cannot load a tokenizer from {path!r}: {_reason(error)}") from error
     assert isinstance(tokenizer, PreTrainedTokenizerBase), "from_pretrained found one"
     return _renderer(tokenizer)
+
+
+def _reason(error: Exception) -> str:
+    """Return why a model was not loaded, in one line."""
+    text = " ".join(str(error).split())
+    if "trust_remote_code" in text:  # the remedy that transformers names is not offered here
+        return (
+            "it needs code that comes with it, which is never run; use a model of a kind that "
+            "transformers knows"
+        )
+    return text
 
 
 def _policy(

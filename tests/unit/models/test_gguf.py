@@ -131,6 +131,22 @@ def test_a_file_is_the_model_that_was_written_and_saves_as_one(tmp_path: Path):
     assert torch.equal(logprobs(saved.model), logprobs(policy.model))
 
 
+def test_code_beside_a_file_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("builtins.input", lambda *_: "y")  # whoever is asked would say yes
+    write_gguf(tmp_path / "small.gguf")
+    (tmp_path / "own.py").write_text(f"open({str(tmp_path / 'marked')!r}, 'w')\n")
+    auto = {
+        "AutoConfig": "own.C",
+        "AutoModelForCausalLM": "own.M",
+        "AutoTokenizer": ["own.T", None],
+    }
+    for name in ("config.json", "tokenizer_config.json"):
+        (tmp_path / name).write_text(json.dumps({"model_type": "own", "auto_map": auto}))
+    with pytest.raises(ConfigError, match="code that comes with it, which is never run"):
+        load_pretrained(tmp_path / "small.gguf", device="cpu")
+    assert not (tmp_path / "marked").exists()
+
+
 def quantised(weight: torch.Tensor, kind: str) -> torch.Tensor:
     gguf = pytest.importorskip("gguf")
     kind = gguf.GGMLQuantizationType[kind]
