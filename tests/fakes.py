@@ -81,6 +81,7 @@ class CountingEnv(Environment):
 
     @classmethod
     def tasks(cls, split: str) -> Sequence[Task]:
+        cls.require_split(split)
         first = cls.spec.splits.index(split)
         return [
             Task(cls.spec.name, split, index, category="small" if index < 10 else "large")
@@ -88,6 +89,9 @@ class CountingEnv(Environment):
         ]
 
     def reset(self, task: Task) -> str:
+        self.require_split(task.split)
+        if not 0 <= task.index < 1000:  # those beyond 20 are not listed, and harmless
+            raise ValueError(f"there is no task {task.index}")
         self._goal, self._count = task.index + 1, 0
         return f"Goal: {self._goal}. Count: 0."
 
@@ -202,8 +206,9 @@ class ReportingEnv(CountingEnv):
 
     def reset(self, task: Task) -> str:
         self._num_steps = 0
-        goal = task.payload["goal"]
-        return f"{super().reset(task)} The payload says {goal}."
+        if "goal" not in task.payload:
+            raise ValueError(f"task {task.id} has no goal in its payload")
+        return f"{super().reset(task)} The payload says {task.payload['goal']}."
 
     def step(self, action: str) -> StepResult:
         word, _, rest = action.partition(" ")

@@ -40,15 +40,24 @@ class HeldEngine(KeyedEngine):
         super().__init__(words)
         self.go_on = asyncio.Event()
         self.all_held = asyncio.Event()
-        self._num_held = 0
+        """Set when every episode is held, or has ended before."""
+        self.num_held = 0
+        self._num_ended = 0
 
     async def reply(self, session: FakeSession) -> str:
         if session.num_replies == 1 + session.key % 4:
-            self._num_held += 1
-            if self._num_held == NUM_EPISODES:
-                self.all_held.set()
+            self.num_held += 1
+            self._look_around()
             await self.go_on.wait()
         return await super().reply(session)
+
+    def note_end(self, episode: Episode) -> None:
+        self._num_ended += 1
+        self._look_around()
+
+    def _look_around(self) -> None:
+        if self.num_held + self._num_ended == NUM_EPISODES:
+            self.all_held.set()
 
 
 class Server:
@@ -103,6 +112,7 @@ async def play_all(source: HttpEnvSource, engine: HeldEngine) -> list[Episode]:
         noise=(0, "restart"),
         temperature=1.0,
         max_concurrency=NUM_EPISODES,
+        on_episode=engine.note_end,
     )
     return [replace(episode, seconds=0.0) for group in groups for episode in group.episodes]
 
@@ -134,6 +144,7 @@ async def test_a_killed_server_that_comes_back_costs_no_episode(
             playing = asyncio.create_task(play_all(source, disturbed))
             async with asyncio.timeout(200):
                 await disturbed.all_held.wait()
+            assert disturbed.num_held > 0.8 * NUM_EPISODES
             disturbed.go_on.set()
             await asyncio.sleep(0)  # the first calls are on their way
             await asyncio.to_thread(server.kill)

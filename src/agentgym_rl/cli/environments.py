@@ -161,7 +161,8 @@ def check_environment(env: str, *, num_tasks: int, call_timeout_s: float) -> Non
     """Print what the checker found; exit with 1 when the contract is broken."""
     report = check(env, tasks_per_split=num_tasks, call_timeout_s=call_timeout_s)
     print(f"{report.env}: {report.num_tasks} tasks, {report.num_episodes} episodes, "
-          f"{report.num_steps} steps")  # fmt: skip
+          f"{report.num_steps} steps, some once more in {report.num_processes} fresh processes"
+          )  # fmt: skip
     if report.expert_success_rate is not None:
         rate = report.expert_success_rate
         print(f"the expert solves {rate:.1%} within the environment's own limit on rounds")
@@ -170,7 +171,7 @@ def check_environment(env: str, *, num_tasks: int, call_timeout_s: float) -> Non
     for problem in report.problems:
         print(f"- {problem}")
     if not report.is_ok:
-        print(f"{len(report.problems)} kind(s) of problem; docs/environments.md has the contract")
+        print(f"{len(report.problems)} law(s) broken; docs/environments.md has the contract")
         raise SystemExit(1)
     print("the contract holds")
 

@@ -4,11 +4,12 @@ An author writes `spec`, `tasks`, `reset` and `step`; the server, the clients, t
 player and training follow from these. What the last observation was, round numbers, deadlines
 and leases belong to whoever holds the object (envs/server, envs/client), not to the author.
 
-Laws, which `envs/checker.py` tests:
-- `reset(task)` gives the same observation every time, and the same actions the same results.
+Laws, which `envs/checker.py` tests (laws.py has all of them by name):
+- `reset(task)` gives the same observation every time, and the same actions the same results, in
+  every process; a task that there is not is refused.
 - Any text is a legal argument of `step`; a bad action is an observation with `valid_action` false.
 - `success` implies `terminated`; after `terminated` or `truncated` no step follows.
-- The rewards of an episode sum to a value in `spec.reward_range`.
+- The rewards of an episode sum to a value in `spec.reward_range`, wherever it is cut.
 - `reward_parts`, where there are any, sum to the reward of their round; metrics are finite numbers.
 - Two objects never share mutable state.
 """

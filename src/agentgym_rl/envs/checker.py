@@ -1,61 +1,66 @@
 """The contract of envs/base.py as a test that any environment can be put through.
 
-`check("babyai")` plays many tasks with a seeded mixture of expert, listed and garbage actions,
-plays the same actions again (same object, fresh object, interleaved with another task), and
-reports what broke as sentences with a remedy. It never raises for what an environment does, and
-every call has a deadline: an environment that hangs ends the check with a finding.
+`check("babyai")` plays many tasks with a seeded mixture of expert, listed and garbage actions, some
+of them far beyond the usual length of an episode; plays the same actions again (same object, fresh
+object, interleaved with another task, in fresh processes); offers tasks that there are not; and
+reports the laws (laws.py) that are broken, each with a remedy. It never raises for what an
+environment does, and every call has a deadline: one that hangs ends the check with a finding.
 """
 
 from __future__ import annotations
 
+import importlib
 import itertools
+import math
 import random
-import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from agentgym_rl.envs import registry
-from agentgym_rl.envs.base import Environment
-from agentgym_rl.envs.guarded import (
-    CALL_TIMEOUT_S,
-    CallThread,
-    CallTimeoutError,
-    GuardedEnvironment,
+from agentgym_rl.envs.base import Environment, EnvSpec
+from agentgym_rl.envs.check_play import (
+    HungError,
+    Mixture,
+    Player,
+    Transcript,
+    UnplayableError,
 )
-from agentgym_rl.envs.laws import (
-    details_problems,
-    raising_law,
-    render_problems,
-    result_problems,
-    spec_problems,
+from agentgym_rl.envs.check_process import (
+    Play,
+    ProcessFailedError,
+    Recording,
+    replay_in_processes,
+    result_fields,
 )
+from agentgym_rl.envs.guarded import CALL_TIMEOUT_S, CallThread, GuardedEnvironment
+from agentgym_rl.envs.laws import Law, spec_problems, task_problems
 from agentgym_rl.types import StepResult, Task
 
-_GARBAGE = (
-    "",
-    " \t\n",
-    "x" * 100_000,
-    "\x00\x07\x1b[31m\x7f",
-    "épée ☃ 漢字 \U0001f600 \u202ertl",
-    "Thought: I should look around.\nAction:\nlook around",
-    '{"name": "click", "arguments": {"id": 3}}',
-    "<search>who wrote it</search>",
-    "click [12]",
-    "'; DROP TABLE tasks; --",
-    "%s %n {0} {} \\",
-    "((((([[[[[",
-    "-1",
-    "../../etc/passwd",
-    "go to go to go to",
-    "1 2 3 NaN inf",
-)
-_MAX_PLAYED_ROUNDS = 12
+_SHORT_ROUNDS = 12
+_MIN_LONG_ROUNDS, _MAX_LONG_ROUNDS = 40, 200
+"""Of the long episodes, which last for twice `spec.max_rounds` within these."""
+_SHORT = Mixture(expert=0.4, listed=0.3)
+_LONG = (Mixture(expert=0.0, listed=0.0), Mixture(expert=0.0, listed=0.8))
+"""Without an expert, who would end the episode: bad actions only, and mostly possible ones."""
 _MAX_LISTED_ACTIONS = 5
-_MAX_EXAMPLES = 2
+_MAX_IN_TURNS = 20
+_MAX_REPLAYED_IN_PROCESSES = 12
 _EXPERT_PATIENCE = 10
 """Times spec.max_rounds. A slow expert shows in its success rate; one that never ends is broken."""
+_IN_THE_WAY = frozenset(
+    {
+        *(Law.CONSTRUCTS, Law.STARTS_EVERY_TASK, Law.ANY_TEXT, Law.STEP_RESULT, Law.FINITE_REWARD),
+        *(Law.SAME_TASKS, Law.SAME_EVERY_TIME, Law.LOOKING_CHANGES_NOTHING, Law.LISTED_ACTIONS),
+        *(Law.NAMED_NUMBERS, Law.SPLITS_HAVE_TASKS, Law.EXTRAS_DO_NOT_RAISE, Law.CLOSES_ANY_TIME),
+    }
+)
+"""What is broken in one process shows in others as well, so these are compared only without it."""
+_ROUNDING = 1e-6
+_NO_SPLIT = "no such split"
+_NO_LEVEL = "no such level"
+_NO_INDICES = (-1, 2**53)
+"""No task can have them: one is negative, and JSON does not carry the other exactly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,8 @@ class CheckReport:
 
     env: str
     problems: tuple[str, ...]
+    broken: tuple[str, ...]
+    """The names of the broken laws, in the order of `problems`."""
     num_tasks: int
     """Tasks that were played."""
     num_episodes: int
@@ -72,6 +79,9 @@ class CheckReport:
     """Episodes that an expert played from the start; 0 where there is no expert."""
     num_expert_successes: int
     """Those that it solved within `spec.max_rounds`."""
+    num_processes: int
+    """Fresh processes in which episodes were played again; 0 for a class that has no name there,
+    such as one defined inside a function."""
 
     @property
     def is_ok(self) -> bool:
@@ -92,56 +102,26 @@ def check(
     tasks_per_split: int = 20,
     seed: int = 0,
     call_timeout_s: float = CALL_TIMEOUT_S,
+    num_processes: int = 2,
 ) -> CheckReport:
     """Check an environment, given by name, "module:Class" or class, over tasks of every split.
 
     A call that takes longer than `call_timeout_s` is a finding and ends the check.
     """
+    options = dict(options or {})
     cls = registry.env_class(env) if isinstance(env, str) else env
-    cls = registry.configured(cls, options or {})
+    name = env if isinstance(env, str) else _importable_name(cls)
     thread = CallThread(call_timeout_s)
     try:
-        return _Checker(cls, dict(options or {}), seed, thread).run(tasks_per_split)
+        checker = _Checker(registry.configured(cls, options), options, seed, thread)
+        if checker.is_playable():
+            with suppress(HungError):
+                checker.check_tasks(tasks_per_split)
+                if name and num_processes:
+                    checker.check_processes(name, num_processes, timeout_s=5 * call_timeout_s)
+        return checker.report()
     finally:
         thread.close()
-
-
-@dataclass(slots=True)
-class _Findings:
-    """Problems by law, so that one bug over a hundred tasks is one sentence with a count."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    examples: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, law: str, example: str) -> None:
-        self.counts[law] = self.counts.get(law, 0) + 1
-        examples = self.examples.setdefault(law, [])
-        if len(examples) < _MAX_EXAMPLES:
-            examples.append(example)
-
-    def sentences(self) -> tuple[str, ...]:
-        return tuple(
-            f"{law} Seen in {count} place(s), e.g. {'; '.join(self.examples[law])}"
-            for law, count in self.counts.items()
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Transcript:
-    """One episode as it went."""
-
-    task: Task
-    first: str
-    actions: tuple[str, ...]
-    results: tuple[StepResult, ...]
-
-
-class _UnplayableError(Exception):
-    """The finding is noted, and the episode cannot go on."""
-
-
-class _HungError(Exception):
-    """The finding is noted, and nothing more of the environment can be trusted to return."""
 
 
 class _Checker:
@@ -149,155 +129,195 @@ class _Checker:
         self, cls: type[Environment], options: dict[str, object], seed: int, thread: CallThread
     ) -> None:
         self._class = cls
-        self._thread = thread
         self._options = options
         self._random = random.Random(seed)
-        self._garbage = itertools.cycle(_GARBAGE)
-        self._findings = _Findings()
+        self._player = Player(cls, options, self._random, thread)
+        self._findings = self._player.findings
+        self._to_replay: list[Transcript] = []
+        """Episodes for the fresh processes."""
         self._num_tasks = 0
-        self._num_episodes = 0
-        self._num_steps = 0
         self._num_expert_episodes = 0
         self._num_expert_successes = 0
+        self._num_processes = 0
 
-    def run(self, tasks_per_split: int) -> CheckReport:
-        spec = self._class.spec
-        for law, example in spec_problems(spec):
-            self._findings.add(law, example)
-        with suppress(_HungError):
-            self._check_all(tasks_per_split)
+    def report(self) -> CheckReport:
+        spec = getattr(self._class, "spec", None)  # a class of a user's may lack it
+        name = spec.name if isinstance(spec, EnvSpec) else self._class.__qualname__
         return CheckReport(
-            env=spec.name,
+            env=str(name),
             problems=self._findings.sentences(),
+            broken=tuple(law.title for law in self._findings.counts),
             num_tasks=self._num_tasks,
-            num_episodes=self._num_episodes,
-            num_steps=self._num_steps,
+            num_episodes=self._player.num_episodes,
+            num_steps=self._player.num_steps,
             num_expert_episodes=self._num_expert_episodes,
             num_expert_successes=self._num_expert_successes,
+            num_processes=self._num_processes,
         )
 
-    def _check_all(self, tasks_per_split: int) -> None:
-        transcripts: list[_Transcript] = []
-        for task in self._sample_tasks(tasks_per_split):
-            self._num_tasks += 1
-            transcript = self._check_task(task)
-            if transcript is not None:
-                transcripts.append(transcript)
-        for one, other in itertools.pairwise(transcripts):
-            with self._watching(f"{one.task.id} interleaved with {other.task.id}"):
+    def is_playable(self) -> bool:
+        """Check what the class says of itself; without that, nothing else makes sense."""
+        spec = getattr(self._class, "spec", None)  # as above
+        missing = sorted(self._class.__abstractmethods__)
+        if missing:
+            self._findings.add(Law.COMPLETE, f"there is no {', '.join(missing)}")
+        if not isinstance(spec, EnvSpec):
+            self._findings.add(Law.COMPLETE, f"spec is {spec!r:.60}")
+            return False
+        for law, value in spec_problems(spec):
+            self._findings.add(law, f"{value!r:.200}")
+        return not self._findings.counts
+
+    def check_tasks(self, tasks_per_split: int) -> None:
+        """Check the lists of tasks, and play tasks of each."""
+        transcripts: list[Transcript] = []
+        for tasks in self._sample_tasks(tasks_per_split):
+            for task in tasks:
+                self._num_tasks += 1
+                transcript = self._check_task(task)
+                if transcript is not None:
+                    transcripts.append(transcript)
+            with self._player.watching(f"a long episode of task {tasks[0].id}"):
+                self._check_long_episodes(tasks[0])
+            with self._player.watching(f"a task like {tasks[0].id} that there is not"):
+                self._check_unknown_tasks(tasks[0])
+        with self._player.watching("tasks"):
+            self._check_unknown_split()
+        for one, other in itertools.pairwise(transcripts[: _MAX_IN_TURNS + 1]):
+            with self._player.watching(f"{one.task.id} interleaved with {other.task.id}"):
                 self._check_isolation(one, other)
 
     # Tasks
 
-    def _sample_tasks(self, tasks_per_split: int) -> list[Task]:
+    def _sample_tasks(self, tasks_per_split: int) -> list[list[Task]]:
         """Check the lists of tasks and draw from each."""
-        sampled: list[Task] = []
+        sampled: list[list[Task]] = []
         seen: dict[int, str] = {}
         for split in self._class.spec.splits:
-            with self._watching(f"tasks({split!r})"):
-                tasks = self._list_tasks(split)
-                if self._list_tasks(split) != tasks:
-                    self._findings.add(
-                        "tasks() must give the same list every time: sort what it reads.", split
-                    )
-                self._check_tasks(split, tasks, seen)
-                sampled += self._random.sample(tasks, min(tasks_per_split, len(tasks)))
+            with self._player.watching(f"tasks({split!r})"):
+                tasks = self._player.list_tasks(split)
+                if self._player.list_tasks(split) != tasks:
+                    self._findings.add(Law.SAME_TASKS, f"tasks({split!r}), called twice")
+                self._check_list(split, tasks, seen)
+                if tasks:
+                    sampled.append(self._random.sample(tasks, min(tasks_per_split, len(tasks))))
         return sampled
 
-    def _list_tasks(self, split: str) -> list[Task]:
-        return self._thread.call("tasks", lambda: list(self._class.tasks(split)))
-
-    def _check_tasks(self, split: str, tasks: Sequence[Task], seen: dict[int, str]) -> None:
-        spec = self._class.spec
-        if not tasks:
-            self._findings.add("A split that spec declares must have tasks: drop it.", split)
+    def _check_list(self, split: str, tasks: Sequence[Task], seen: dict[int, str]) -> None:
+        strangers = [task for task in tasks if not isinstance(task, Task)]
+        if strangers or not tasks:
+            what = f"{strangers[0]!r:.60}" if strangers else "an empty list"
+            self._findings.add(Law.SPLITS_HAVE_TASKS, f"tasks({split!r}) has {what}")
+        if strangers:
+            raise UnplayableError
         for task in tasks:
-            if (task.env, task.split) != (spec.name, split):
-                self._findings.add(
-                    "A task must carry spec.name and the split it was listed under.", repr(task)
-                )
-            if task.category not in spec.categories:
-                self._findings.add("Every category must be in spec.categories: add it.", repr(task))
+            for law in task_problems(task, self._class.spec, split):
+                self._findings.add(law, repr(task))
             if task.index in seen:
-                self._findings.add(
-                    "Task.index must be unique over all splits: number on across them.",
-                    f"{task.id} in {seen[task.index]!r} and {split!r}",
-                )
+                where = f"{task.id} in {seen[task.index]!r} and {split!r}"
+                self._findings.add(Law.UNIQUE_INDEX, where)
             seen[task.index] = split
+
+    def _check_unknown_tasks(self, task: Task) -> None:
+        """Offer tasks that there are not, each of which must be refused."""
+        unknown = [
+            replace(task, split=_NO_SPLIT),
+            *(replace(task, index=index) for index in _NO_INDICES),
+        ]
+        if task.level:
+            unknown.append(replace(task, level=_NO_LEVEL))
+        if task.payload:
+            unknown.append(replace(task, payload={_NO_LEVEL: None}))
+        for stranger in unknown:
+            with self._player.environment() as env:
+                try:
+                    env.reset(stranger)
+                except ValueError:
+                    continue
+                except Exception as error:  # noqa: BLE001 - what it raises is the finding
+                    told = f"raised {type(error).__name__} for"
+                else:
+                    told = "accepted"
+                self._findings.add(Law.REFUSES_UNKNOWN, f"reset {told} {stranger!r}")
+
+    def _check_unknown_split(self) -> None:
+        try:
+            self._player.list_tasks(_NO_SPLIT)
+        except ValueError:
+            return
+        except Exception as error:  # noqa: BLE001 - what it raises is the finding
+            told = f"raised {type(error).__name__} for"
+        else:
+            told = "accepted"
+        self._findings.add(Law.REFUSES_UNKNOWN, f"tasks {told} {_NO_SPLIT!r}")
 
     # Episodes
 
-    def _check_task(self, task: Task) -> _Transcript | None:
+    def _check_task(self, task: Task) -> Transcript | None:
         """Check everything that concerns one task; None when it could not be played."""
-        transcript: _Transcript | None = None
-        with self._watching(f"task {task.id}"), self._environment() as env:
-            transcript = self._play(env, task)
+        player, transcript = self._player, None
+        with player.watching(f"task {task.id}"), player.environment() as env:
+            transcript = player.play(env, task, mixture=_SHORT, max_rounds=_SHORT_ROUNDS)
             self._check_rewards(transcript)
             self._check_replay(env, transcript, "on the same object, after the episode")
         if transcript is None:
             return None
-        with self._watching(f"task {task.id} on a second object"), self._environment() as env:
+        with player.watching(f"task {task.id} on a second object"), player.environment() as env:
             self._check_replay(env, transcript, "on a second object")
             self._check_listed_actions(env, transcript)
-        with self._watching(f"task {task.id} played by the expert"), self._environment() as env:
+        with player.watching(f"task {task.id} played by the expert"), player.environment() as env:
             self._check_expert(env, task)
+        if len(self._to_replay) < _MAX_REPLAYED_IN_PROCESSES:
+            self._to_replay.append(transcript)
         return transcript
 
-    def _play(self, env: GuardedEnvironment, task: Task) -> _Transcript:
-        """Play mixed actions until the end or a few rounds."""
-        first = self._reset(env, task)
-        self._check_views(env, task)
-        actions: list[str] = []
-        results: list[StepResult] = []
-        while len(actions) < _MAX_PLAYED_ROUNDS and not (results and results[-1].is_last):
-            actions.append(self._choose(env))
-            results.append(self._step(env, actions[-1], task))
-        self._check_views(env, task)
-        return _Transcript(task, first, tuple(actions), tuple(results))
+    def _check_long_episodes(self, task: Task) -> None:
+        """Play far beyond the usual end: some things go wrong only then."""
+        player = self._player
+        twice = 2 * self._class.spec.max_rounds
+        max_rounds = min(max(twice, _MIN_LONG_ROUNDS), _MAX_LONG_ROUNDS)
+        for mixture in _LONG:
+            with player.environment() as env:
+                transcript = player.play(env, task, mixture=mixture, max_rounds=max_rounds)
+            self._check_rewards(transcript)
+            with player.environment() as env:
+                self._check_replay(env, transcript, "in a long episode on a second object")
+            self._to_replay.append(transcript)
 
-    def _choose(self, env: GuardedEnvironment) -> str:
-        draw = self._random.random()
-        if draw < 0.4 and (action := env.expert_action()) is not None:
-            return action
-        if draw < 0.7 and (listed := env.available_actions()):
-            return self._random.choice(listed)
-        return next(self._garbage)
-
-    def _check_views(self, env: GuardedEnvironment, task: Task) -> None:
-        """Look at what viewers are shown; a replay without it finds out if looking changes it."""
-        details, picture = env.details(), env.render()
-        for law in details_problems(details):
-            self._findings.add(law, f"task {task.id}: {str(details)[:200]}")
-        for law in render_problems(picture):
-            self._findings.add(law, f"task {task.id}: {str(picture)[:60]}")
-
-    def _check_rewards(self, transcript: _Transcript) -> None:
+    def _check_rewards(self, transcript: Transcript) -> None:
+        """Add the rewards up; a limit on rounds may cut the episode after any of them."""
         low, high = self._class.spec.reward_range
-        total = sum(result.reward for result in transcript.results)
-        if not low - 1e-6 <= total <= high + 1e-6:
-            self._findings.add(
-                "The rewards of an episode must sum to a value in spec.reward_range: widen it.",
-                f"task {transcript.task.id}: {total:g} is not in [{low:g}, {high:g}]",
-            )
-
-    def _check_replay(self, env: GuardedEnvironment, transcript: _Transcript, how: str) -> None:
-        """Play the same actions again and compare."""
-        law = (
-            "The same task and actions must give the same results: draw from "
-            "random.Random(task.seed), never iterate over a set, keep nothing from the last "
-            "episode, and let available_actions, expert_action, details and render change nothing."
-        )
-        first = self._reset(env, transcript.task)
-        if first != transcript.first:
-            self._findings.add(law, f"task {transcript.task.id}, first observation, {how}")
-            return
-        for index, action in enumerate(transcript.actions):
-            if self._step(env, action, transcript.task) != transcript.results[index]:
-                where = f"task {transcript.task.id}, round {index} ({action[:30]!r}), {how}"
-                self._findings.add(law, where)
+        limit = max(self._class.spec.max_rounds, _SHORT_ROUNDS)
+        rewards = [result.reward for result in transcript.results[:limit]]
+        if not all(map(math.isfinite, rewards)):
+            return  # another law
+        for index, total in enumerate(itertools.accumulate(rewards)):
+            if not low - _ROUNDING <= total <= high + _ROUNDING:
+                self._findings.add(
+                    Law.REWARDS_IN_RANGE,
+                    f"task {transcript.task.id}, round {index}: {total:g} is not in "
+                    f"[{low:g}, {high:g}]",
+                )
                 return
 
-    def _check_listed_actions(self, env: GuardedEnvironment, transcript: _Transcript) -> None:
+    def _check_replay(self, env: GuardedEnvironment, before: Transcript, how: str) -> None:
+        """Play the same actions again and compare."""
+        again = self._player.replay(env, before.task, before.actions)
+        if again.is_like(before):
+            return
+        where = f"task {before.task.id}, {_first_difference(before, again)}, {how}"
+        self._findings.add(self._law_of_difference(before), where)
+
+    def _law_of_difference(self, before: Transcript) -> Law:
+        """Return why an episode went differently: it was looked at the first time, or at random."""
+        replays: list[Transcript] = []
+        for _ in range(2):
+            with self._player.environment() as env:
+                replays.append(self._player.replay(env, before.task, before.actions))
+        is_steady = replays[0].is_like(replays[1]) and not replays[0].is_like(before)
+        return Law.LOOKING_CHANGES_NOTHING if is_steady else Law.SAME_EVERY_TIME
+
+    def _check_listed_actions(self, env: GuardedEnvironment, transcript: Transcript) -> None:
         """Do listed actions from one state of the episode, each after a replay up to it."""
         rounds = [
             i
@@ -305,112 +325,112 @@ class _Checker:
             if i == 0 or not transcript.results[i - 1].is_last
         ]
         prefix = transcript.actions[: self._random.choice(rounds)] if rounds else ()
-        self._replay(env, transcript.task, prefix)
-        listed = env.available_actions()
+        task = transcript.task
+        self._player.replay(env, task, prefix)
+        listed = self._player.listed(env, task)
         for action in self._random.sample(listed, min(_MAX_LISTED_ACTIONS, len(listed))):
-            self._replay(env, transcript.task, prefix)
-            if not self._step(env, action, transcript.task).valid_action:
-                self._findings.add(
-                    "Every action that available_actions lists must be valid: list fewer.",
-                    f"task {transcript.task.id}, round {len(prefix)}: {action[:60]!r}",
-                )
+            self._player.replay(env, task, prefix)
+            result = self._player.step(env, action, task, round_index=len(prefix))
+            if not result.valid_action:
+                where = f"task {task.id}, round {len(prefix)}: {action[:60]!r} is refused"
+                self._findings.add(Law.LISTED_ACTIONS, where)
 
     def _check_expert(self, env: GuardedEnvironment, task: Task) -> None:
-        self._reset(env, task)
-        action = env.expert_action()
+        self._player.reset(env, task)
+        action = self._player.advised(env, task)
         if action is None:
             return
         self._num_expert_episodes += 1
         max_rounds = self._class.spec.max_rounds
         for round_index in range(_EXPERT_PATIENCE * max_rounds):
-            result = self._step(env, action, task)
+            result = self._player.step(env, action, task, round_index=round_index)
             if result.success:
                 self._num_expert_successes += round_index < max_rounds
                 return
-            action = None if result.is_last else env.expert_action()
+            action = None if result.is_last else self._player.advised(env, task)
             if action is None:
                 break
-        self._findings.add(
-            "An expert must solve its task: return None from expert_action where there is none.",
-            f"task {task.id}",
-        )
+        self._findings.add(Law.EXPERT_SOLVES, f"task {task.id}")
 
-    def _check_isolation(self, one: _Transcript, other: _Transcript) -> None:
+    def _check_isolation(self, one: Transcript, other: Transcript) -> None:
         """Play two tasks in turns on two objects; each must go as it went alone."""
-        with self._environment() as env_one, self._environment() as env_other:
-            seen_one: list[str | StepResult] = [self._reset(env_one, one.task)]
-            seen_other: list[str | StepResult] = [self._reset(env_other, other.task)]
-            for action_one, action_other in itertools.zip_longest(one.actions, other.actions):
-                if action_one is not None:
-                    seen_one.append(self._step(env_one, action_one, one.task))
-                if action_other is not None:
-                    seen_other.append(self._step(env_other, action_other, other.task))
-        if seen_one != [one.first, *one.results] or seen_other != [other.first, *other.results]:
-            self._findings.add(
-                "Two objects must not share state: move class attributes, module globals and "
-                "global random generators into the object.",
-                f"tasks {one.task.id} and {other.task.id} in turns",
-            )
-
-    # Single calls
-
-    @contextmanager
-    def _environment(self) -> Iterator[GuardedEnvironment]:
-        env = GuardedEnvironment(
-            lambda: registry.construct(self._class, self._options), self._thread
-        )
-        try:
-            yield env
-        finally:
-            env.close()
-            env.close()  # closing again must be harmless
-
-    @contextmanager
-    def _watching(self, what: str) -> Iterator[None]:
-        """Turn an exception into a finding."""
-        try:
-            yield
-        except _UnplayableError:
+        player = self._player
+        results: tuple[list[StepResult], list[StepResult]] = ([], [])
+        with player.environment() as env_one, player.environment() as env_other:
+            sides = ((env_one, one, results[0]), (env_other, other, results[1]))
+            firsts = [player.reset(env, transcript.task) for env, transcript, _ in sides]
+            for index in range(max(len(one.actions), len(other.actions))):
+                for env, transcript, seen in sides:
+                    if index < len(transcript.actions):
+                        action = transcript.actions[index]
+                        seen.append(player.step(env, action, transcript.task, round_index=index))
+        in_turns = [
+            replace(transcript, first=first, results=tuple(seen))
+            for (_, transcript, seen), first in zip(sides, firsts, strict=True)
+        ]
+        if in_turns[0].is_like(one) and in_turns[1].is_like(other):
             return
-        except CallTimeoutError as error:
-            self._findings.add(
-                "Every call must return: a server would give up on it too. The check ended there.",
-                f"{what}: {error}",
+        if self._is_steady(one) and self._is_steady(other):
+            where = f"tasks {one.task.id} and {other.task.id} in turns"
+            self._findings.add(Law.OWN_STATE, where)
+
+    def _is_steady(self, transcript: Transcript) -> bool:
+        """Whether an episode alone goes as it went; else another law is broken."""
+        with self._player.environment() as env:
+            again = self._player.replay(env, transcript.task, transcript.actions)
+        return again.is_like(transcript)
+
+    # Processes
+
+    def check_processes(self, name: str, num_processes: int, *, timeout_s: float) -> None:
+        """Play episodes again in fresh processes and compare them with each other and with ours."""
+        if not self._to_replay or not _IN_THE_WAY.isdisjoint(self._findings.counts):
+            return
+        plays = [Play(transcript.task, transcript.actions) for transcript in self._to_replay]
+        try:
+            recordings = replay_in_processes(
+                name, self._options, plays, num_processes=num_processes, timeout_s=timeout_s
             )
-            raise _HungError from error
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - what it raises is the finding
-            call = self._thread.failed_call
-            self._findings.add(
-                raising_law(call),
-                f"{what}: {call} raised {type(error).__name__}: "
-                f"{str(error)[:200]}{_place_of(error)}",
-            )
+        except ProcessFailedError as error:
+            self._findings.add(Law.SAME_IN_EVERY_PROCESS, f"a fresh process failed: {error}")
+            return
+        self._num_processes = num_processes
+        for one, other in itertools.pairwise(recordings):
+            for law, where in self._differences(one, other):
+                self._findings.add(law, where)
+        for transcript, seen in zip(self._to_replay, recordings[0].plays, strict=True):
+            texts = [item for item in seen if not isinstance(item, list)]
+            ours = [transcript.first, *map(result_fields, transcript.results)]
+            if texts != ours and Law.SAME_IN_EVERY_PROCESS not in self._findings.counts:
+                where = f"task {transcript.task.id}, in a fresh process and here"
+                self._findings.add(Law.SAME_IN_EVERY_PROCESS, where)
 
-    def _replay(self, env: GuardedEnvironment, task: Task, actions: Sequence[str]) -> None:
-        self._reset(env, task)
-        for action in actions:
-            self._step(env, action, task)
-
-    def _reset(self, env: GuardedEnvironment, task: Task) -> str:
-        self._num_episodes += 1
-        observation = env.reset(task)
-        if not isinstance(observation, str) or not observation.strip():
-            self._findings.add(
-                "reset must return text that states the goal.", f"task {task.id}: {observation!r}"
-            )
-        return observation
-
-    def _step(self, env: GuardedEnvironment, action: str, task: Task) -> StepResult:
-        self._num_steps += 1
-        result = env.step(action)
-        for law in result_problems(result):
-            self._findings.add(law, f"task {task.id}, action {action[:30]!r}: {str(result)[:200]}")
-        if not isinstance(result, StepResult):
-            raise _UnplayableError
-        return result
+    def _differences(self, one: Recording, other: Recording) -> Iterator[tuple[Law, str]]:
+        for split in self._class.spec.splits:
+            if one.tasks[split] != other.tasks[split]:
+                yield Law.SAME_TASKS, f"tasks({split!r}), in two fresh processes"
+        for transcript, seen, seen_too in zip(self._to_replay, one.plays, other.plays, strict=True):
+            if seen != seen_too:
+                pairs = zip(seen, seen_too, strict=False)  # one may have ended before the other
+                mine = next((mine for mine, theirs in pairs if mine != theirs), None)
+                what = "available_actions" if isinstance(mine, list) else "an answer"
+                where = f"task {transcript.task.id}: {what} differs in two fresh processes"
+                yield Law.SAME_IN_EVERY_PROCESS, where
 
 
-def _place_of(error: BaseException) -> str:
-    """Return where in the author's code it was raised, e.g. " (chess.py, line 12)"."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+def _first_difference(one: Transcript, other: Transcript) -> str:
+    """Return where two plays of the same actions part."""
+    if one.first != other.first:
+        return "first observation"
+    pairs = zip(one.results, other.results, strict=True)
+    index = next(index for index, (mine, theirs) in enumerate(pairs) if mine != theirs)
+    return f"round {index} ({one.actions[index][:30]!r})"
+
+
+def _importable_name(cls: type[Environment]) -> str:
+    """Return the "module:Class" under which another process finds the class; else nothing."""
+    found: object = importlib.import_module(cls.__module__)
+    for part in cls.__qualname__.split("."):
+        found = getattr(found, part, None)  # the name is the user's
+    is_shared = found is cls and cls.__module__ != "__main__"
+    return f"{cls.__module__}:{cls.__qualname__}" if is_shared else ""

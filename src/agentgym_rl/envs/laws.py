@@ -1,4 +1,4 @@
-"""The laws of envs/base.py that a single value can break, each as a sentence with its remedy.
+"""The laws of envs/base.py by name, each with its remedy, and those that a single value can break.
 
 What takes several calls to find out (determinism, isolation, experts) is in `checker.py`.
 """
@@ -8,105 +8,263 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
 
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.frozen import named_numbers, parts_sum_to
-from agentgym_rl.types import StepResult
+from agentgym_rl.types import StepResult, Task
 
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _TAG = re.compile(r"[a-z][a-z0-9_-]*")
 _RESERVED_TAGS = ("think", "action", "act")
 
+
+class Law(Enum):
+    """A short name that stays the same, and a sentence with the remedy."""
+
+    COMPLETE = (
+        "complete",
+        "The class must have `spec`, an EnvSpec, and implement tasks, reset and step.",
+    )
+    SPEC_TEXTS = (
+        "spec-texts",
+        "name, summary, instructions and example_action of spec must be texts that say something.",
+    )
+    SPEC_SPLITS = ("spec-splits", "spec.splits must be a tuple of names, at least one, each once.")
+    SPEC_CATEGORIES = (
+        "spec-categories",
+        "spec.categories must be a tuple of names, at least one, each once.",
+    )
+    SPEC_ROUNDS = ("spec-rounds", "spec.max_rounds must be a whole number, at least 1.")
+    SPEC_REWARDS = (
+        "spec-rewards",
+        "spec.reward_range must be two finite numbers, the lower first.",
+    )
+    SPEC_TAGS = (
+        "spec-tags",
+        "spec.action_tags must be a tuple of lower-case names, none of think, action and act.",
+    )
+    CONSTRUCTS = (
+        "constructs",
+        "The constructor must work with its default options: give each option a default, and say "
+        "in the error what is missing on this machine.",
+    )
+    SPLITS_HAVE_TASKS = (
+        "splits-have-tasks",
+        "tasks must list Task objects for every split that spec.splits names, at least one: drop "
+        "a split without tasks.",
+    )
+    SAME_TASKS = (
+        "same-tasks",
+        "tasks must give the same list every time, in every process: sort what it reads.",
+    )
+    TASK_NAMES = ("task-names", "A task must carry spec.name and the split it was listed under.")
+    KNOWN_CATEGORIES = ("known-categories", "Every task's category must be in spec.categories.")
+    UNIQUE_INDEX = (
+        "unique-index",
+        "Task.index must be unique over all splits: number on across them.",
+    )
+    REFUSES_UNKNOWN = (
+        "refuses-unknown-tasks",
+        "tasks and reset must raise ValueError for what there is not: call require_split(split), "
+        "and compare index, level and payload with the tasks that there are.",
+    )
+    STARTS_EVERY_TASK = (
+        "starts-every-task",
+        "reset must start every task that tasks lists, any number of times, with text that states "
+        "the goal.",
+    )
+    ANY_TEXT = (
+        "any-text-is-an-action",
+        "step must not raise for what an agent wrote, in any round: answer a bad action with "
+        'StepResult("...", valid_action=False).',
+    )
+    STEP_RESULT = (
+        "step-result",
+        "step must return a StepResult whose observation is str and whose flags are bool: convert "
+        "NumPy's with str() and bool().",
+    )
+    FINITE_REWARD = (
+        "finite-reward",
+        "StepResult.reward must be a finite float: convert NumPy's with float().",
+    )
+    SUCCESS_ENDS = ("success-ends", "success implies terminated: set both.")
+    REWARDS_IN_RANGE = (
+        "rewards-in-range",
+        "The rewards of an episode must sum to a value in spec.reward_range in whatever round a "
+        "limit cuts it: widen the range, or stop paying.",
+    )
+    NAMED_NUMBERS = (
+        "named-numbers",
+        "StepResult.metrics and reward_parts must be finite numbers under names like identifiers, "
+        "at most 64.",
+    )
+    REWARD_PARTS = (
+        "reward-parts",
+        "StepResult.reward_parts must sum to StepResult.reward: give the sum as the reward.",
+    )
+    SAME_EVERY_TIME = (
+        "same-every-time",
+        "The same task and actions must give the same results, however long the episode: draw "
+        "from random.Random(task.seed) and keep nothing from the last episode.",
+    )
+    SAME_IN_EVERY_PROCESS = (
+        "same-in-every-process",
+        "The same task and actions must give the same results in every process: sort sets before "
+        "iterating over them, and use neither hash() nor id().",
+    )
+    LOOKING_CHANGES_NOTHING = (
+        "looking-changes-nothing",
+        "available_actions, expert_action, details and render must not change the episode.",
+    )
+    OWN_STATE = (
+        "own-state",
+        "Two objects must not share state: move class attributes, module globals and global "
+        "random generators into the object.",
+    )
+    LISTED_ACTIONS = (
+        "listed-actions",
+        "available_actions must return a tuple of texts, each a valid action now: list fewer.",
+    )
+    EXPERT_SOLVES = (
+        "expert-solves",
+        "An expert must solve its task: return None from expert_action where there is none.",
+    )
+    PLAIN_DETAILS = (
+        "plain-details",
+        "details must return a mapping of plain JSON, an empty one where there is nothing to say: "
+        "convert NumPy's numbers with float() or int(), sets with sorted(), objects with str().",
+    )
+    PNG_OR_NOTHING = (
+        "png-or-nothing",
+        "render must return the bytes of a PNG file, or None where there is no picture.",
+    )
+    EXTRAS_DO_NOT_RAISE = (
+        "extras-do-not-raise",
+        "available_actions, expert_action, details and render must not raise, also after the end: "
+        "return an empty value where there is nothing to say.",
+    )
+    CLOSES_ANY_TIME = (
+        "closes-any-time",
+        "close must be harmless at any time: before the first reset, and when repeated.",
+    )
+    CALLS_RETURN = (
+        "calls-return",
+        "Every call must return in time: a server would give up on it too. The check ended there.",
+    )
+
+    def __init__(self, title: str, remedy: str) -> None:
+        self.title = title
+        self.remedy = remedy
+
+
 _RAISED = {
-    "the constructor": "The constructor must work with its default options: give each option a "
-    "default, and say in the error what is missing on this machine.",
-    "tasks": "tasks must list every split that spec.splits names.",
-    "reset": "reset must be able to start every task that tasks() lists, any number of times.",
-    "step": "step must not raise for what an agent wrote: answer a bad action with "
-    'StepResult("...", valid_action=False).',
-    "close": "close must be harmless at any time: before the first reset, and when repeated.",
+    "the constructor": Law.CONSTRUCTS,
+    "tasks": Law.SPLITS_HAVE_TASKS,
+    "reset": Law.STARTS_EVERY_TASK,
+    "step": Law.ANY_TEXT,
+    "close": Law.CLOSES_ANY_TIME,
 }
 
 
-def raising_law(call: str) -> str:
-    """Return what a call that raised should have done."""
-    default = f"{call} must not raise: return an empty value where there is nothing to say."
-    return _RAISED.get(call, default)
+def raising_law(call: str) -> Law:
+    """Return what a call that raised has broken."""
+    return _RAISED.get(call, Law.EXTRAS_DO_NOT_RAISE)
 
 
-def details_problems(details: object) -> Iterator[str]:
-    """Yield the laws that the answer of `details` breaks."""
+def is_broken_details(details: object) -> bool:
+    """Whether the answer of `details` breaks its law."""
     if not isinstance(details, Mapping):
-        yield "details must return a mapping; an empty one where there is nothing to say."
-        return
+        return True
     try:
         json.dumps(dict(details), allow_nan=False)
     except (TypeError, ValueError):
-        yield (
-            "details must be plain JSON: convert NumPy's numbers with float() or int(), sets with "
-            "sorted(), objects with str()."
-        )
+        return True
+    return False
 
 
-def render_problems(picture: object) -> Iterator[str]:
-    """Yield the laws that the answer of `render` breaks."""
+def is_broken_picture(picture: object) -> bool:
+    """Whether the answer of `render` breaks its law."""
     if picture is None:
-        return
-    if not isinstance(picture, bytes) or not picture.startswith(_PNG_SIGNATURE):
-        yield "render must return the bytes of a PNG file, or None where there is no picture."
+        return False
+    return not (isinstance(picture, bytes) and picture.startswith(_PNG_SIGNATURE))
 
 
-def spec_problems(spec: EnvSpec) -> Iterator[tuple[str, str]]:
-    """Yield what is wrong with a spec: the law and the value."""
+def is_broken_list(actions: object) -> bool:
+    """Whether the answer of `available_actions` is not a tuple of texts."""
+    if not isinstance(actions, Sequence) or isinstance(actions, str):
+        return True
+    return not all(isinstance(action, str) for action in actions)
+
+
+def spec_problems(spec: EnvSpec) -> Iterator[tuple[Law, object]]:
+    """Yield what is wrong with a spec: the law and the value. A spec may hold anything."""
     texts = (spec.name, spec.summary, spec.instructions, spec.example_action)
     if not all(isinstance(text, str) and text.strip() for text in texts):
-        yield (
-            "name, summary, instructions and example_action of spec must be filled in.",
-            repr(spec),
-        )
-    if not spec.splits or len(set(spec.splits)) != len(spec.splits):
-        yield "spec.splits must name at least one split, each once.", repr(spec.splits)
-    if len(set(spec.categories)) != len(spec.categories):
-        yield "spec.categories must name each category once.", repr(spec.categories)
-    if any(not _TAG.fullmatch(tag) or tag in _RESERVED_TAGS for tag in spec.action_tags):
-        yield (
-            "spec.action_tags must be lower-case names, and none of think, action and act.",
-            repr(spec.action_tags),
-        )
-    if spec.max_rounds < 1:
-        yield "spec.max_rounds must be at least 1.", repr(spec.max_rounds)
-    low, high = spec.reward_range
-    if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        yield "spec.reward_range must be two finite numbers, the lower first.", f"({low}, {high})"
+        yield Law.SPEC_TEXTS, texts
+    if not _are_names(spec.splits):
+        yield Law.SPEC_SPLITS, spec.splits
+    if not _are_names(spec.categories):
+        yield Law.SPEC_CATEGORIES, spec.categories
+    if type(spec.max_rounds) is not int or spec.max_rounds < 1:
+        yield Law.SPEC_ROUNDS, spec.max_rounds
+    if not _is_range(spec.reward_range):
+        yield Law.SPEC_REWARDS, spec.reward_range
+    if spec.action_tags != () and not (
+        _are_names(spec.action_tags)
+        and all(_TAG.fullmatch(tag) and tag not in _RESERVED_TAGS for tag in spec.action_tags)
+    ):
+        yield Law.SPEC_TAGS, spec.action_tags
 
 
-def result_problems(result: StepResult) -> Iterator[str]:
-    """Yield the laws that an answer breaks."""
+def task_problems(task: Task, spec: EnvSpec, split: str) -> Iterator[Law]:
+    """Yield the laws that a listed task breaks by itself."""
+    if (task.env, task.split) != (spec.name, split):
+        yield Law.TASK_NAMES
+    if task.category not in spec.categories:
+        yield Law.KNOWN_CATEGORIES
+
+
+def result_problems(result: StepResult) -> Iterator[tuple[Law, str]]:
+    """Yield the laws that an answer breaks, and with what."""
+    told = str(result)[:200]
     if not isinstance(result, StepResult):
-        yield "step must return a StepResult."
+        yield Law.STEP_RESULT, repr(result)[:200]
         return
     flags = (result.terminated, result.truncated, result.success, result.valid_action)
-    if not isinstance(result.observation, str):
-        yield "StepResult.observation must be str."
-    if not all(isinstance(flag, bool) for flag in flags):
-        yield "The flags of StepResult must be bool: convert NumPy's with bool()."
-    if isinstance(result.reward, bool) or not isinstance(result.reward, float | int):
-        yield "StepResult.reward must be a float: convert NumPy's with float()."
-    elif not math.isfinite(result.reward):
-        yield "StepResult.reward must be finite."
+    if not isinstance(result.observation, str) or not all(type(flag) is bool for flag in flags):
+        yield Law.STEP_RESULT, told
+    if not _is_number(result.reward):
+        yield Law.FINITE_REWARD, told
     if result.success and not result.terminated:
-        yield "success implies terminated: set both."
-    yield from _report_problems(result)
-
-
-def _report_problems(result: StepResult) -> Iterator[str]:
-    """Yield the laws that an environment's own numbers break."""
+        yield Law.SUCCESS_ENDS, told
     try:
         named_numbers(result.metrics, "metrics")
         parts = named_numbers(result.reward_parts, "reward_parts")
     except (TypeError, ValueError) as error:
-        yield f"StepResult.metrics and reward_parts must be named, finite numbers: {error}."
+        yield Law.NAMED_NUMBERS, str(error)
         return
-    if parts and isinstance(result.reward, float | int) and not parts_sum_to(parts, result.reward):
-        yield "StepResult.reward_parts must sum to StepResult.reward: give the sum as the reward."
+    if parts and _is_number(result.reward) and not parts_sum_to(parts, result.reward):
+        yield Law.REWARD_PARTS, told
+
+
+def _are_names(values: object) -> bool:
+    """Whether this is a tuple of texts, at least one, each once. A text itself is none."""
+    if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+        return False
+    are_texts = all(isinstance(value, str) and value for value in values)
+    return are_texts and len(set(values)) == len(values)
+
+
+def _is_range(bounds: object) -> bool:
+    if not isinstance(bounds, Sequence) or len(bounds) != 2:
+        return False
+    return all(map(_is_number, bounds)) and bounds[0] < bounds[1]
+
+
+def _is_number(value: object) -> bool:
+    """Whether this is a finite number of Python's own, or NumPy's float64, which is one."""
+    if isinstance(value, bool) or not isinstance(value, float | int):
+        return False
+    return math.isfinite(value)

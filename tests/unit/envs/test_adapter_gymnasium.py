@@ -31,7 +31,10 @@ def first_task(env: Environment) -> Task:
 
 @pytest.mark.parametrize("env_id", TOY_TEXT)
 def test_toy_text_passes_the_checker(env_id: str):
-    assert check(f"gymnasium/{env_id}", tasks_per_split=5).problems == ()
+    num_processes = 2 if env_id == "FrozenLake-v1" else 0  # each imports the whole library
+    assert (
+        check(f"gymnasium/{env_id}", tasks_per_split=5, num_processes=num_processes).problems == ()
+    )
 
 
 def test_a_name_is_always_the_same_class():

@@ -18,7 +18,8 @@ GUESS = "textarena/GuessTheNumber-v0"
 
 @pytest.mark.parametrize("game", ["GuessTheNumber-v0", "Mastermind-v0-raw", "FrozenLake-v0-raw"])
 def test_games_pass_the_checker(game: str):
-    assert check(f"textarena/{game}", tasks_per_split=5).problems == ()
+    num_processes = 2 if game == "GuessTheNumber-v0" else 0  # each imports the whole library
+    assert check(f"textarena/{game}", tasks_per_split=5, num_processes=num_processes).problems == ()
 
 
 def test_a_win_pays_one_at_the_end():

@@ -5,25 +5,28 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
-from agentgym_rl.envs.base import Environment, EnvSpec, JsonValue
+from agentgym_rl.envs.base import Environment, JsonValue
 from agentgym_rl.envs.checker import check
+from agentgym_rl.envs.laws import Law
 from agentgym_rl.types import StepResult, Task
+from broken_envs import BROKEN
 from fakes import (
     BrokenResetEnv,
     BrokenStartEnv,
     CountingEnv,
     TroubleEnv,
-    fake_spec,
     hang,
 )
 
 
 def test_a_good_environment_has_no_problems():
     report = check(CountingEnv, tasks_per_split=10)
+    assert report.num_processes == 2
     assert report.problems == ()
     assert report.is_ok
     assert report.num_tasks == 20
@@ -32,11 +35,33 @@ def test_a_good_environment_has_no_problems():
 
 
 def test_the_same_seed_gives_the_same_check():
-    assert check(CountingEnv, seed=3) == check(CountingEnv, seed=3)
+    assert check(CountingEnv, seed=3, num_processes=0) == check(
+        CountingEnv, seed=3, num_processes=0
+    )
 
 
 def test_names_and_options_are_taken():
     assert check("fakes:CountingEnv", options={"largest": 2}, tasks_per_split=2).is_ok
+
+
+@pytest.mark.parametrize("law", BROKEN)
+def test_an_environment_that_breaks_one_law_is_caught_and_the_law_named(
+    law: str, patient_calls: None
+):
+    num_processes = 2 if law == "same-in-every-process" else 0
+    timeout_s = 0.5 if law == "calls-return" else 60.0
+    report = check(
+        BROKEN[law], tasks_per_split=10, num_processes=num_processes, call_timeout_s=timeout_s
+    )
+    assert report.broken == (law,), report.problems
+    (problem,) = report.problems
+    assert problem.startswith(f"{law}: ")
+
+
+def test_every_law_has_its_broken_environment_and_its_place_in_the_docs():
+    assert list(BROKEN) == [law.title for law in Law]
+    docs = Path("docs/environments.md").read_text(encoding="utf-8")
+    assert [law.title for law in Law if f"`{law.title}`" not in docs] == []
 
 
 class Forgetful(CountingEnv):
@@ -63,28 +88,6 @@ class Sticky(CountingEnv):
         return replace(super().step(action), observation=f"Episode {self._num_episodes}.")
 
 
-class Impure(CountingEnv):
-    """Asking the expert moves the world."""
-
-    def expert_action(self) -> str | None:
-        self._count += 1
-        return "add 1"
-
-
-class Sharing(CountingEnv):
-    """Every object has the same counter."""
-
-    _shared: ClassVar[list[int]] = [0]
-
-    def reset(self, task: Task) -> str:
-        self._shared[0] = 0
-        return super().reset(task)
-
-    def step(self, action: str) -> StepResult:
-        self._shared[0] += 1
-        return replace(super().step(action), observation=str(self._shared[0]))
-
-
 class Touchy(CountingEnv):
     """Raises on an action it does not know."""
 
@@ -103,95 +106,24 @@ class Quitter(CountingEnv):
         return super().step(action)
 
 
-class Unfinished(CountingEnv):
-    """Says success without an end."""
-
-    def step(self, action: str) -> StepResult:
-        return replace(super().step(action), terminated=False)
-
-
-class Generous(CountingEnv):
-    """Pays more than it declares."""
-
-    def step(self, action: str) -> StepResult:
-        return replace(super().step(action), reward=0.7)
-
-
-class WrongFlag(CountingEnv):
-    def step(self, action: str) -> StepResult:
-        return replace(super().step(action), valid_action=1)
-
-
-class WrongReward(CountingEnv):
-    def step(self, action: str) -> StepResult:
-        return replace(super().step(action), reward=float("inf"))
-
-
 class WrongAnswer(CountingEnv):
     def step(self, action: str) -> StepResult:
         return super().step(action).observation  # type: ignore[return-value]  # the bug
 
 
-class Silent(CountingEnv):
-    def reset(self, task: Task) -> str:
-        super().reset(task)
-        return ""
-
-
-class OverlongList(CountingEnv):
-    """Lists an action that it refuses."""
-
+class InfiniteReward(CountingEnv):
     def step(self, action: str) -> StepResult:
-        return replace(super().step(action), valid_action=action in ("add 1", "add 2"))
+        return replace(super().step(action), reward=float("inf"))
 
 
-class LostExpert(CountingEnv):
-    """Its expert goes beyond the goal."""
-
-    def expert_action(self) -> str | None:
-        return "add 3"
-
-
-class ClosesOnce(CountingEnv):
-    def close(self) -> None:
-        super().close()
-        if self.num_closes > 1:
-            raise RuntimeError("closed twice")
-
-
-class NewCategory(CountingEnv):
-    spec: ClassVar[EnvSpec] = fake_spec("counting", categories=("small",))
-
-
-class SameIndices(CountingEnv):
-    @classmethod
-    def tasks(cls, split: str) -> Sequence[Task]:
-        return [replace(task, index=task.index // 2) for task in super().tasks(split)]
-
-
-class NoTests(CountingEnv):
-    @classmethod
-    def tasks(cls, split: str) -> Sequence[Task]:
-        return super().tasks(split) if split == "train" else []
-
-
-class BadSpec(CountingEnv):
-    spec: ClassVar[EnvSpec] = fake_spec("counting", max_rounds=0, reward_range=(1.0, 0.0))
-
-
-class UnwritableDetails(CountingEnv):
-    def details(self) -> Mapping[str, JsonValue]:
-        return {"seen": {self._count}}  # type: ignore[dict-item]  # the bug
+class NoText(CountingEnv):
+    def step(self, action: str) -> StepResult:
+        return replace(super().step(action), observation=None)
 
 
 class NoDetails(CountingEnv):
     def details(self) -> Mapping[str, JsonValue]:
         return None  # type: ignore[return-value]  # the bug
-
-
-class WrongPicture(CountingEnv):
-    def render(self) -> bytes | None:
-        return b"GIF89a"
 
 
 class MovingPicture(CountingEnv):
@@ -202,58 +134,112 @@ class MovingPicture(CountingEnv):
         return None
 
 
-class BrokenList(CountingEnv):
+class EmptySplit(CountingEnv):
     @classmethod
     def tasks(cls, split: str) -> Sequence[Task]:
-        raise FileNotFoundError("tasks.json")
+        return super().tasks(split) if split == "train" else []
+
+
+class NotTasks(CountingEnv):
+    @classmethod
+    def tasks(cls, split: str) -> Sequence[Task]:
+        return [1, 2]  # type: ignore[list-item]  # the bug
+
+
+class NoSpec(CountingEnv):
+    spec = None  # type: ignore[assignment]  # the bug
+
+
+class HashedList(CountingEnv):
+    """Lists its actions in the order in which this process has a set."""
+
+    def available_actions(self) -> tuple[str, ...]:
+        return tuple(set(super().available_actions()))
+
+
+class HashedTasks(CountingEnv):
+    """The same for its tasks."""
+
+    @classmethod
+    def tasks(cls, split: str) -> Sequence[Task]:
+        by_name = {str(task.index): task for task in super().tasks(split)}
+        return [by_name[name] for name in set(by_name)]
+
+
+class NumberedActions(CountingEnv):
+    def available_actions(self) -> tuple[str, ...]:
+        return 3  # type: ignore[return-value]  # the bug
+
+    def step(self, action: str) -> StepResult:
+        return StepResult("Nothing happens.")
+
+    def expert_action(self) -> str | None:
+        return None
 
 
 @pytest.mark.parametrize(
-    ("env", "words"),
+    ("env", "law", "words"),
     [
-        (Forgetful, "same task and actions must give the same"),
-        (Sticky, "keep nothing from the last episode"),
-        (Impure, "let available_actions, expert_action, details and render change"),
-        (Sharing, "must not share state"),
-        (Touchy, "step must not raise"),
-        (Touchy, "ValueError: what? (test_checker.py, line"),
-        (UnwritableDetails, "details must be plain JSON"),
-        (NoDetails, "details must return a mapping"),
-        (WrongPicture, "bytes of a PNG file"),
-        (MovingPicture, "render change nothing"),
-        (BrokenList, "tasks raised FileNotFoundError: tasks.json"),
-        (Quitter, "SystemExit"),
-        (Unfinished, "success implies terminated"),
-        (Generous, "spec.reward_range: widen it"),
-        (WrongFlag, "must be bool"),
-        (WrongReward, "must be finite"),
-        (WrongAnswer, "must return a StepResult"),
-        (Silent, "states the goal"),
-        (OverlongList, "'add 3'"),
-        (LostExpert, "must solve its task"),
-        (ClosesOnce, "close raised RuntimeError: closed twice"),
-        (NewCategory, "spec.categories: add it"),
-        (SameIndices, "unique over all splits"),
-        (NoTests, "must have tasks"),
-        (BadSpec, "max_rounds must be at least 1"),
-        (BrokenResetEnv, "OSError: no data"),
-        (BrokenStartEnv, "the constructor raised RuntimeError: no display"),
+        (Forgetful, "same-every-time", "first observation"),
+        (Sticky, "same-every-time", "on the same object, after the episode"),
+        (Touchy, "any-text-is-an-action", "ValueError: what? (test_checker.py, line"),
+        (Quitter, "any-text-is-an-action", "SystemExit"),
+        (WrongAnswer, "step-result", "'Count: "),
+        (NoText, "step-result", "observation=None"),
+        (InfiniteReward, "finite-reward", "reward=inf"),
+        (NoDetails, "plain-details", "None"),
+        (MovingPicture, "looking-changes-nothing", "on a second object"),
+        (EmptySplit, "splits-have-tasks", "tasks('test') has an empty list"),
+        (NotTasks, "splits-have-tasks", "tasks('train') has 1"),
+        (NoSpec, "complete", "spec is None"),
+        (NumberedActions, "listed-actions", "3"),
+        (BROKEN["complete"], "complete", "there is no reset"),
+        (BROKEN["any-text-is-an-action"], "any-text-is-an-action", "round 25"),
+        (BROKEN["rewards-in-range"], "rewards-in-range", "round 20: -1.05 is not in [-1, 1]"),
+        (BROKEN["refuses-unknown-tasks"], "refuses-unknown-tasks", "split='no such split'"),
+        (BROKEN["splits-have-tasks"], "splits-have-tasks", "FileNotFoundError: test.json"),
+        (BrokenResetEnv, "starts-every-task", "OSError: no data"),
+        (BrokenStartEnv, "constructs", "the constructor raised RuntimeError: no display"),
     ],
 )
-def test_each_broken_law_is_named(env: type[Environment], words: str):
-    report = check(env, tasks_per_split=10)
-    assert not report.is_ok
+def test_a_finding_says_what_was_seen(env: type[Environment], law: str, words: str):
+    report = check(env, tasks_per_split=10, num_processes=0)
+    assert law in report.broken, report.problems
     assert any(words in problem for problem in report.problems), report.problems
 
 
+@pytest.mark.parametrize(
+    ("env", "law", "words"),
+    [
+        (HashedList, "same-in-every-process", "available_actions differs in two fresh processes"),
+        (HashedTasks, "same-tasks", "in two fresh processes"),
+    ],
+)
+def test_orders_that_differ_between_processes_are_found(
+    env: type[Environment], law: str, words: str
+):
+    report = check(env, tasks_per_split=2)
+    assert report.broken == (law,), report.problems
+    assert words in report.problems[0]
+
+
+def test_a_class_without_a_name_elsewhere_is_checked_in_this_process_only():
+    class Local(CountingEnv):
+        pass
+
+    report = check(Local, tasks_per_split=2)
+    assert report.is_ok
+    assert report.num_processes == 0
+
+
 def test_one_bug_over_many_tasks_is_one_sentence_with_a_count():
-    (problem,) = check(Silent, tasks_per_split=5).problems
+    (problem,) = check(BROKEN["starts-every-task"], tasks_per_split=5, num_processes=0).problems
     assert "Seen in" in problem
     assert problem.count("task counting/") == 2
 
 
 def test_trouble_that_needs_a_magic_word_is_not_found():
-    assert check(TroubleEnv, tasks_per_split=3).is_ok
+    assert check(TroubleEnv, tasks_per_split=3, num_processes=0).is_ok
 
 
 class Hanging(CountingEnv):
