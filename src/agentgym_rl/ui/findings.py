@@ -15,6 +15,8 @@ Values = Sequence[float | None]
 Severity = Literal["bad", "warn", "info", "good"]
 
 _MIN_STEPS = 6
+_SOLVED = 0.8
+"""Above this success, samples of a task that agree are a policy that knows what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,10 @@ def _entropy_collapse(curves: Curves) -> Finding | None:
     ends = curves.ends("entropy")
     if ends is None or ends[0] <= 0 or ends[1] > 0.1 * ends[0]:
         return None
-    is_bad = curves.rise("success_rate") < 0.05
+    is_bad, success = curves.rise("success_rate") < 0.05, curves.ends("success_rate")
+    is_solved = success is not None and success[1] > _SOLVED
     return Finding(
-        "bad" if is_bad else "warn",
+        "bad" if is_bad else "info" if is_solved else "warn",
         "Entropy collapse",
         f"The policy's entropy fell from {ends[0]:.3g} to {ends[1]:.3g} nats a token: its samples "
         "of a task are nearly the same, so groups have little to compare"
@@ -93,13 +96,13 @@ def _flat_groups(curves: Curves) -> Finding | None:
     if ends is None or ends[1] < 0.6:
         return None
     late = success[1] if success else 0.0
-    why = "nearly all episodes succeed" if late > 0.8 else "nearly all episodes fail"
-    if 0.2 <= late <= 0.8:
+    why = "nearly all episodes succeed" if late > _SOLVED else "nearly all episodes fail"
+    if 0.2 <= late <= _SOLVED:
         why = "episodes of one task end alike, though tasks differ"
-    tasks = "harder" if late > 0.8 else "easier" if late < 0.2 else "other"
+    tasks = "harder" if late > _SOLVED else "easier" if late < 0.2 else "other"
     rest = ", rollout.rest_solved" if late > 0.5 else ""
     return Finding(
-        "warn" if late > 0.8 else "bad",
+        "info" if late > _SOLVED else "bad",
         "Groups without spread",
         f"In {ends[1]:.0%} of the groups all episodes have the same reward ({why}), so they teach "
         f"nothing. Choose {tasks} tasks{rest}, a larger algorithm.group_size, or more "

@@ -23,12 +23,17 @@ def titles(**columns: list[float | None]) -> dict[str, str]:
     [
         ({"entropy": [2.0] * 5 + [0.01] * 5}, "Entropy collapse", "bad"),
         (
-            {"entropy": [2.0] * 5 + [0.01] * 5, "success_rate": [0.1] * 5 + [0.9] * 5},
+            {"entropy": [2.0] * 5 + [0.01] * 5, "success_rate": [0.1] * 5 + [0.5] * 5},
             "Entropy collapse",
             "warn",
         ),
+        (
+            {"entropy": [2.0] * 5 + [0.01] * 5, "success_rate": [0.1] * 5 + [0.9] * 5},
+            "Entropy collapse",
+            "info",
+        ),
         ({"flat_groups": [0.9] * 10, "success_rate": [0.0] * 10}, "Groups without spread", "bad"),
-        ({"flat_groups": [0.9] * 10, "success_rate": [1.0] * 10}, "Groups without spread", "warn"),
+        ({"flat_groups": [0.9] * 10, "success_rate": [1.0] * 10}, "Groups without spread", "info"),
         ({"tokens_mean": ramp(100, 400)}, "Sampled tokens grow", "warn"),
         ({"tokens_mean": ramp(400, 50)}, "Sampled tokens shrink", "warn"),
         ({"rounds_mean": ramp(5, 20)}, "Rounds grow", "warn"),
