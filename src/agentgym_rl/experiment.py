@@ -33,10 +33,10 @@ from agentgym_rl.errors import ConfigError
 from agentgym_rl.evaluation.evaluator import Evaluator
 from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.models.compilation import enable_compilation
-from agentgym_rl.models.device import choose_device
 from agentgym_rl.models.forward import enable_checkpointing
 from agentgym_rl.models.loading import ADAPTER, TINY, Policy, load_policy, load_pretrained
 from agentgym_rl.models.lora import add_lora, load_adapter
+from agentgym_rl.preflight import check_before_start
 from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.rewards import EpisodeRewards
@@ -63,6 +63,7 @@ async def train(config: RunConfig, run: RunFolder, *, progress: Progress | None 
     The folder holds the recipe already (`RunFolder.create`).
     """
     rewards = EpisodeRewards.of(config)
+    check_before_start(config, run)
     await check_engine(config.engine)
     async with make_source(config.env) as source:
         spec = await source.spec()
@@ -124,7 +125,6 @@ class _Experiment:
     async def train(self) -> None:
         """Go on from the newest checkpoint to the last step."""
         config, tasks = self._config, await self._tasks(self._config.env.split)
-        choose_device(config.model.device)  # a device that is missing is better found out now
         eval_tasks = await self._tasks(config.env.eval_split) if config.eval.tasks else []
         eval_tasks = evaluation_tasks(eval_tasks, config.eval.tasks, seed=config.seed)
         policy, demos = await self._policy(tasks)

@@ -31,6 +31,7 @@ LAYERS = (
     ("cli",),
     ("ui",),
     ("experiment",),
+    ("preflight",),
     ("distributed", "evaluation"),
     ("training",),
     ("rollout",),

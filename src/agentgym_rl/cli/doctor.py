@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
@@ -17,6 +19,7 @@ from agentgym_rl.envs import registry
 from agentgym_rl.envs.sciworld import java
 from agentgym_rl.errors import AgentGymError
 
+_LOADING_S = 60.0
 _BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 
@@ -50,7 +53,7 @@ def examine() -> list[Finding]:
         _guarded("torch", _torch),
         _guarded("GPU", _gpu),
         _compiler(),
-        _package("flash-attn-4", "torch's own attention kernels, slower", "flash4"),
+        _flash4(),
         _package("peft", "no lora.rank above 0", "lora"),
         _package("gguf", "no model.path of a GGUF file", "gguf"),
         _package("vllm", "no engine.type=vllm but with engine.python or engine.url", "vllm"),
@@ -97,6 +100,29 @@ def _package(name: str, absence: str, extra: str) -> Finding:
         return Finding(name, True, metadata.version(name))
     except metadata.PackageNotFoundError:
         return Finding(name, False, absence, f"pip install 'agentgym-rl[{extra}]'")
+
+
+def _flash4() -> Finding:
+    """Look whether FlashAttention 4 can be loaded: its parts must fit each other.
+
+    Tried in a process of its own, which a broken library may end.
+    """
+    found = _package("flash-attn-4", "torch's own attention kernels, slower", "flash4")
+    if not found.is_there:
+        return found
+    from agentgym_rl.models import flash4  # heavy
+
+    line = [sys.executable, "-c", f"import {flash4.MODULE}"]
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, timeout=_LOADING_S)
+    except subprocess.TimeoutExpired:
+        told = f"not loaded within {_LOADING_S:g} s"
+    else:
+        if done.returncode == 0:
+            return found
+        told = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
+    remedy = "pip install 'agentgym-rl[flash4]', or pip uninstall flash-attn-4"
+    return Finding(found.what, False, f"{found.told} cannot be loaded: {told}", remedy)
 
 
 def _java() -> Finding:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from agentgym_rl.errors import ConfigError
 
+MODULE = "flash_attn.cute.interface"
 _PACKAGE = "flash-attn-4"
 _HEAD_DIMS = (64, 96, 128)
 _CAPABILITIES = (9, 10)
@@ -25,13 +26,13 @@ _CAPABILITIES = (9, 10)
 @torch.compiler.assume_constant_result
 def has_flash4(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
     """Return whether the package is there and takes such tensors."""
-    return (
-        device.type == "cuda"
-        and dtype in (torch.bfloat16, torch.float16)
-        and head_dim in _HEAD_DIMS
-        and torch.cuda.get_device_capability(device)[0] in _CAPABILITIES
-        and _is_installed()
-    )
+    return head_dim in _HEAD_DIMS and _is_chosen(device, dtype)
+
+
+def check_flash4(device: torch.device, dtype: torch.dtype) -> None:
+    """Raise ConfigError where the package would be used and cannot be loaded."""
+    if _is_chosen(device, dtype):
+        _kernels()
 
 
 def attend_flash4(
@@ -47,6 +48,15 @@ def attend_flash4(
     return _forward(query_THD, key_THD, value_THD, borders, max_length, scale)[0]
 
 
+def _is_chosen(device: torch.device, dtype: torch.dtype) -> bool:
+    return (
+        device.type == "cuda"
+        and dtype in (torch.bfloat16, torch.float16)
+        and torch.cuda.get_device_capability(device)[0] in _CAPABILITIES
+        and _is_installed()
+    )
+
+
 @cache
 def _is_installed() -> bool:
     try:
@@ -59,7 +69,7 @@ def _is_installed() -> bool:
 @cache
 def _kernels() -> Any:
     try:
-        return import_module("flash_attn.cute.interface")
+        return import_module(MODULE)
     except Exception as error:
         raise ConfigError(
             f"{_PACKAGE} is installed and cannot be loaded ({type(error).__name__}: {error}); "

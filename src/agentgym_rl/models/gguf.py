@@ -37,12 +37,22 @@ _ROWS = 4096
 def find_gguf(path: str | Path) -> Path | None:
     """Return the GGUF file that `model.path` means; None where it means something else."""
     if str(path) == SMOLLM2 and not Path(path).is_dir():
-        return _packaged_smollm2()
+        return _readable(_packaged_smollm2())
     if Path(path).suffix != ".gguf":
         return None
     file = Path(path).expanduser()
     if not file.is_file():
         raise ConfigError(f"there is no GGUF file {str(path)!r}")
+    return _readable(file)
+
+
+def _readable(file: Path) -> Path:
+    """Return the file, or raise ConfigError where what reads it is not installed."""
+    if importlib.util.find_spec("gguf") is None:
+        raise ConfigError(
+            f"{file.name} is a GGUF file, which needs the package gguf: "
+            'pip install "agentgym-rl[gguf]"'
+        )
     return file
 
 
@@ -72,11 +82,6 @@ def load_gguf(file: Path, *, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTr
 
 def load_gguf_tokenizer(file: Path) -> PreTrainedTokenizerBase:
     """Return the tokenizer of a GGUF file, without reading its weights."""
-    if importlib.util.find_spec("gguf") is None:
-        raise ConfigError(
-            f"{file.name} is a GGUF file, which needs the package gguf: "
-            'pip install "agentgym-rl[gguf]"'
-        )
     tokenizer = AutoTokenizer.from_pretrained(
         file.parent, gguf_file=file.name, trust_remote_code=False
     )

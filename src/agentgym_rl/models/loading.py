@@ -15,6 +15,7 @@ from jinja2 import TemplateError
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedModel,
@@ -149,11 +150,8 @@ def load_pretrained(path: str | Path, *, dtype: str = "float32", device: str = "
     Its weights are rounded to `dtype`, in which the engine and the learner both compute. Both
     arguments are as in `[model]`.
     """
-    target, gguf = choose_device(device), find_gguf(path)
-    text = str(path)
-    is_local = text.startswith((".", "/", "~")) or text.count("/") > 1
-    if gguf is None and (is_local or Path(path).exists()):
-        _check_directory(text)
+    target, text = choose_device(device), str(path)
+    gguf = _find_model(text)
     try:
         if gguf is not None:
             model, tokenizer = load_gguf(gguf, dtype=DTYPES[dtype])
@@ -173,6 +171,28 @@ def load_pretrained(path: str | Path, *, dtype: str = "float32", device: str = "
         ) from error
     assert isinstance(tokenizer, PreTrainedTokenizerBase), "from_pretrained found one"
     return _policy(model, tokenizer, target)
+
+
+def check_model(path: str) -> None:
+    """Raise ConfigError where no model can be there, without reading its weights.
+
+    What a hub name stands for is left to `load_pretrained`: to ask the hub may take long.
+    """
+    if _find_model(path) is None and Path(path).is_dir():
+        try:
+            AutoConfig.from_pretrained(path, trust_remote_code=False)
+        except (OSError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"cannot read the config.json of {path!r}: {reason}") from error
+
+
+def _find_model(text: str) -> Path | None:
+    """Return the GGUF file that `model.path` means, if any; a directory must hold a model."""
+    gguf = find_gguf(text)
+    is_local = text.startswith((".", "/", "~")) or text.count("/") > 1
+    if gguf is None and (is_local or Path(text).exists()):
+        _check_directory(text)
+    return gguf
 
 
 def _check_directory(text: str) -> None:

@@ -49,7 +49,7 @@ def add_lora(
     `targets` are the names of layers, such as "q_proj" or "lm_head". Updates are scaled by
     alpha / rank. There is no dropout: the learner must see the probabilities of the engine.
     """
-    _require_peft()
+    require_peft()
     from peft import LoraConfig  # an optional extra
 
     names = targets if isinstance(targets, str) else list(targets)
@@ -102,7 +102,7 @@ def save_adapter(model: PreTrainedModel, folder: Path) -> None:
 
 def load_adapter(model: PreTrainedModel, folder: Path) -> None:
     """Add a saved adapter to the model that it was trained on, to be trained further."""
-    _require_peft()
+    require_peft()
     from peft import LoraConfig, set_peft_model_state_dict  # an optional extra
 
     if not (folder / _WEIGHTS).is_file():
@@ -192,6 +192,7 @@ def _lora_layers(model: PreTrainedModel) -> dict[str, LoraLayer]:
     return {name: layer for name, layer in model.named_modules() if isinstance(layer, LoraLayer)}
 
 
-def _require_peft() -> None:
+def require_peft() -> None:
+    """Raise ConfigError where the package is missing."""
     if importlib.util.find_spec("peft") is None:
         raise ConfigError('LoRA needs peft: pip install "agentgym-rl[lora]"')

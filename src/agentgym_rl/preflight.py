@@ -1,0 +1,89 @@
+"""What can be found out in the first seconds of a run, before models load and experts play.
+
+Each check raises ConfigError with the remedy for something that would end the run later, and starts
+nothing. Environment, agent, tasks and engine are asked right after (experiment.py).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import torch
+
+from agentgym_rl.config import AgentEvolConfig, DPOConfig, NativeEngineConfig, RunConfig, SFTConfig
+from agentgym_rl.errors import ConfigError
+from agentgym_rl.models.device import choose_device
+from agentgym_rl.models.flash4 import check_flash4
+from agentgym_rl.models.loading import DTYPES, TINY, check_model
+from agentgym_rl.models.lora import require_peft
+from agentgym_rl.runs.folder import RunFolder
+
+C_COMPILERS = ("cc", "gcc", "clang")
+_CXX_COMPILERS = ("g++", "clang++", "c++")
+
+
+def check_before_start(config: RunConfig, run: RunFolder) -> None:
+    """Raise ConfigError where a run would fail later for what is known now."""
+    device = choose_device(config.model.device)
+    check_dtype(config, device)
+    check_compiler(config, device)
+    check_flash4(device, DTYPES[config.model.dtype])
+    check_data(config)
+    if config.lora.rank:
+        require_peft()
+    is_saved = run.latest_checkpoint() is not None or RunFolder(run.warm_start).model.exists()
+    if config.model.path != TINY and not is_saved:  # a saved model takes the place of the path
+        check_model(config.model.path)
+        check_space(config, run)
+
+
+def check_dtype(config: RunConfig, device: torch.device) -> None:
+    """Refuse bfloat16 on a GPU that does not compute with it."""
+    if (
+        config.model.dtype == "bfloat16"
+        and device.type == "cuda"
+        and not torch.cuda.is_bf16_supported(including_emulation=False)
+    ):
+        name = torch.cuda.get_device_name(device)
+        raise ConfigError(f"model.dtype=bfloat16, which {name} lacks: set model.dtype=float32")
+
+
+def check_compiler(config: RunConfig, device: torch.device) -> None:
+    """Refuse compiled code, and a GPU's kernels, where there is no compiler."""
+    is_cuda = device.type == "cuda"
+    is_needed = config.training.compile or (
+        is_cuda and isinstance(config.engine, NativeEngineConfig)
+    )
+    names, variable = (C_COMPILERS, "CC") if is_cuda else (_CXX_COMPILERS, "CXX")
+    if not is_needed or os.environ.get(variable) or any(map(shutil.which, names)):
+        return
+    what = "the GPU's kernels are" if is_cuda else "training.compile=true is"
+    remedy = "" if is_cuda else ", or set training.compile=false"
+    raise ConfigError(
+        f"{what} built by a compiler, and none of {', '.join(names)} is on the PATH: on Debian "
+        f"apt-get install g++{remedy}"
+    )
+
+
+def check_data(config: RunConfig) -> None:
+    """Refuse a file of demonstrations or preferences that does not exist."""
+    algorithm = config.algorithm
+    if isinstance(algorithm, SFTConfig | DPOConfig | AgentEvolConfig):
+        data = algorithm.data
+        if data and not Path(data).exists():
+            raise ConfigError(f"algorithm.data={data} does not exist")
+
+
+def check_space(config: RunConfig, run: RunFolder) -> None:
+    """Refuse a disk that has no room for the weights alone, of which a checkpoint has a copy."""
+    folder = Path(config.model.path)
+    num_bytes = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    num_free = shutil.disk_usage(run.path).free
+    if num_free < num_bytes:
+        raise ConfigError(
+            f"{run.path} is on a disk with {num_free / 1e9:.1f} GB free, and the model's weights "
+            f"take {num_bytes / 1e9:.1f} GB in every checkpoint: free some, or choose --run-dir "
+            "on another disk"
+        )
