@@ -17,8 +17,6 @@ from pathlib import Path
 
 from agentgym_rl.cli.main import main
 
-# The processes inherit it: threads only get in each other's way on a model of this size.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
 _FORKS = multiprocessing.get_context("forkserver")
 # The command line imports these when it needs them; a fork should find them there.
 _FORKS.set_forkserver_preload(
@@ -73,6 +71,8 @@ class Command:
         columns: int = 80,
         kill: Kill | None = None,
     ) -> None:
+        # The processes inherit it: threads only get in each other's way on a model of this size.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
         self._streams = tempfile.TemporaryDirectory(prefix="command-")
         streams = Path(self._streams.name)
         (streams / "0").write_text(stdin, encoding="utf-8")

@@ -18,7 +18,7 @@ def create_engine(policy: Policy, config: EngineConfig, *, folder: Path | None =
     """Return an engine that samples with the policy's weights; the caller closes it.
 
     The model is on its device already, and has its adapter if it will have one. `folder` is for
-    the log of a server; without one it is lost.
+    the log of a server, or for what decides the last bits on a CPU; without one it is lost.
     """
     if isinstance(config, VllmEngineConfig):
         return VllmEngine(policy, config, folder=folder)
@@ -26,7 +26,7 @@ def create_engine(policy: Policy, config: EngineConfig, *, folder: Path | None =
         raise not_trainable(config)
     if policy.model.device.type == "cuda":
         return PagedEngine(policy, config)
-    return NativeEngine(policy, config)
+    return NativeEngine(policy, config, folder=folder)
 
 
 async def check_engine(config: EngineConfig) -> None:

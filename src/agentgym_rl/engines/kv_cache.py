@@ -4,8 +4,8 @@ Every session has a slot, a row of the buffers. A batch packs the new tokens of 
 after another; sessions with one new token (decoding) are computed together over all slots, those
 with more (a prompt or an observation) one by one.
 
-What attention gives a session does not depend on the others in the batch: rows are computed
-apart, and padding keys to a multiple of 64 adds exact zeros to sums whose order it keeps.
+What attention gives a session does not depend on the others in the batch: new prompts are computed
+apart, and replies with padded keys only where that changes nothing (decode_attention.py).
 
 Shape legend: S slots, H heads, L cached tokens, T packed new tokens, D head size.
 """
@@ -16,13 +16,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from transformers import PretrainedConfig
 
+from agentgym_rl.engines.decode_attention import (
+    LENGTH_STEP,
+    AgreeingLengths,
+    HeadShape,
+    attend_last,
+    sees,
+)
+from agentgym_rl.engines.safe_rows import rung
 from agentgym_rl.models.attention import attend_causal
-
-_LENGTH_STEP = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,9 @@ class KeyValueCache:
         self._num_heads = int(config.num_key_value_heads)
         self._head_dim = int(head_dim or config.hidden_size // config.num_attention_heads)
         self._dtype, self._device = dtype, device
+        self.lengths = AgreeingLengths(
+            HeadShape(int(config.num_attention_heads), self._num_heads, self._head_dim, dtype)
+        )
         self._free: list[int] = []
         self._num_slots = self._max_length = 0
         self.keys = [torch.empty(0) for _ in range(self._num_layers)]
@@ -64,7 +72,9 @@ class KeyValueCache:
     def make_room(self, length: int) -> None:
         """Let every slot hold `length` tokens."""
         if length > self._max_length:
-            self._grow(self._num_slots, max(_round_up(length), 2 * self._max_length))
+            # As far as decoding may read.
+            length = rung(length, step=LENGTH_STEP)
+            self._grow(self._num_slots, max(length, 2 * self._max_length))
 
     def _grow(self, num_slots: int, max_length: int) -> None:
         shape = (num_slots, self._num_heads, max_length, self._head_dim)
@@ -80,19 +90,55 @@ class KeyValueCache:
         self._num_slots, self._max_length = num_slots, max_length
 
 
+class _DecodeGroup:
+    """Sessions with one new token that are computed together."""
+
+    def __init__(self, spans: Sequence[CacheSpan], length: int) -> None:
+        self._length = length
+        # Two at least (decode_attention.py); there is room for more.
+        self._num_slots = max(2, 1 + max(span.slot for span in spans))
+        self._slots = torch.tensor([span.slot for span in spans])
+        self.starts = torch.tensor([span.start for span in spans])
+        self._past_S = torch.zeros(self._num_slots, dtype=torch.long)
+        self._past_S[self._slots] = torch.tensor([span.past for span in spans])
+        self._masks: dict[int | None, Tensor] = {}
+
+    def attend(
+        self, query_HTD: Tensor, keys: Tensor, values: Tensor, *, scale: float, window: int | None
+    ) -> Tensor:
+        """Return the output (H, sessions, D)."""
+        query_SHD = query_HTD.new_zeros(self._num_slots, query_HTD.shape[0], query_HTD.shape[2])
+        query_SHD[self._slots] = query_HTD[:, self.starts].transpose(0, 1)
+        out_SHD = attend_last(
+            query_SHD,
+            keys[: self._num_slots, :, : self._length],
+            values[: self._num_slots, :, : self._length],
+            self._mask(window),
+            scale=scale,
+        )
+        return out_SHD[self._slots].transpose(0, 1)
+
+    def _mask(self, window: int | None) -> Tensor:
+        """Return the mask, which is the same for all layers with this window."""
+        if window not in self._masks:
+            self._masks[window] = sees(self._past_S, self._length, window=window)
+        return self._masks[window]
+
+
 class CachedBatch:
     """The layout (models/attention.py) of a packed batch of new tokens whose past is cached."""
 
     def __init__(self, cache: KeyValueCache, spans: Sequence[CacheSpan]) -> None:
         self._cache = cache
-        self._decoding = [span for span in spans if span.length == 1]
         self._prefilling = [span for span in spans if span.length > 1]
         slots = [span.slot for span in spans for _ in range(span.length)]
         places = [span.past + offset for span in spans for offset in range(span.length)]
         self._slots_T, self._places_T = torch.tensor(slots), torch.tensor(places)
-        self._decode_slots = torch.tensor([span.slot for span in self._decoding])
-        self._decode_starts = torch.tensor([span.start for span in self._decoding])
-        self._decode_masks: dict[int | None, Tensor] = {}
+        decoding = [span for span in spans if span.length == 1]
+        self._groups = [
+            _DecodeGroup([decoding[place] for place in members], length)
+            for length, members in cache.lengths.groups([span.past for span in decoding])
+        ]
 
     def attend(
         self,
@@ -109,53 +155,18 @@ class CachedBatch:
         keys[self._slots_T, :, self._places_T] = key_HTD[:, :num_new].transpose(0, 1)
         values[self._slots_T, :, self._places_T] = value_HTD[:, :num_new].transpose(0, 1)
         out_HTD = torch.zeros_like(query_HTD)
-        if self._decoding:
-            out_HTD[:, self._decode_starts] = self._decode(
+        for group in self._groups:
+            out_HTD[:, group.starts] = group.attend(
                 query_HTD, keys, values, scale=scale, window=window
             )
         for span in self._prefilling:
             rows, end = slice(span.start, span.start + span.length), span.past + span.length
             out_HTD[:, rows] = attend_causal(
-                query_HTD[:, rows],
+                # Copied: where it stands in the batch must not decide how it is aligned.
+                query_HTD[:, rows].contiguous(),
                 keys[span.slot, :, :end],
                 values[span.slot, :, :end],
                 scale=scale,
                 window=window,
             )
         return out_HTD
-
-    def _decode(
-        self, query_HTD: Tensor, keys: Tensor, values: Tensor, *, scale: float, window: int | None
-    ) -> Tensor:
-        """Return the output (H, decoding, D) of one new token for each decoding session."""
-        mask = self._decode_mask(window)
-        num_slots, length = mask.shape[0], mask.shape[-1]
-        query_SHD = query_HTD.new_zeros(num_slots, query_HTD.shape[0], query_HTD.shape[2])
-        query_SHD[self._decode_slots] = query_HTD[:, self._decode_starts].transpose(0, 1)
-        out_SHD = F.scaled_dot_product_attention(
-            query_SHD[:, :, None],
-            keys[:num_slots, :, :length],
-            values[:num_slots, :, :length],
-            attn_mask=mask,
-            scale=scale,
-            enable_gqa=query_HTD.shape[0] != keys.shape[1],
-        )[:, :, 0]
-        return out_SHD[self._decode_slots].transpose(0, 1)
-
-    def _decode_mask(self, window: int | None) -> Tensor:
-        """Return which cached tokens each slot sees, (S, 1, 1, L); the same for all layers."""
-        if window not in self._decode_masks:
-            num_slots = 1 + max(span.slot for span in self._decoding)
-            length = _round_up(1 + max(span.past for span in self._decoding))
-            past_S = torch.zeros(num_slots, dtype=torch.long)
-            past_S[self._decode_slots] = torch.tensor([span.past for span in self._decoding])
-            places_L = torch.arange(length)
-            mask = places_L <= past_S[:, None]
-            if window is not None:
-                mask &= places_L > past_S[:, None] - window
-            self._decode_masks[window] = mask[:, None, None]
-        return self._decode_masks[window]
-
-
-def _round_up(length: int) -> int:
-    return -(-length // _LENGTH_STEP) * _LENGTH_STEP

@@ -1,16 +1,22 @@
 """The native engine on a CPU: generation in this process with the learner's own weights.
 
 Each pass takes whatever is waiting, one token of every reply that is being sampled and the new
-tokens of every request that has just arrived, packed into one row without padding. No request
-waits for another to finish. Between the rounds of an episode its keys and values stay, so that
-only new tokens are computed.
+tokens of every request that has just arrived, packed into one row. No request waits for another to
+finish. Between the rounds of an episode its keys and values stay, so that only new tokens are
+computed.
+
+Who shares a pass depends on timing, and must change nothing, not even rounding: a pass is filled up
+to numbers of rows that are known to be safe on this machine (safe_rows.py).
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from agentgym_rl.config import NativeEngineConfig
+from agentgym_rl.engines.arithmetic import Arithmetic, note_arithmetic
 from agentgym_rl.engines.host import (
     NOT_FINITE,
     HostEngine,
@@ -20,16 +26,11 @@ from agentgym_rl.engines.host import (
     generation_failed,
 )
 from agentgym_rl.engines.kv_cache import CachedBatch, CacheSpan, KeyValueCache
+from agentgym_rl.engines.safe_rows import rung, safe_head_rows, safe_layer_rows
 from agentgym_rl.engines.sampling import cut_rows, draw, uniform
 from agentgym_rl.errors import EngineError
 from agentgym_rl.models.forward import packed_logits
 from agentgym_rl.models.loading import Policy
-
-# Matrix products of fewer rows, or of a number of rows that is no multiple of this, take other code
-# paths in the CPU's libraries, whose rounding differs: a batch is filled up with idle rows. That
-# makes results independent of the batch for matrices as narrow as the tiny model's; in wider ones
-# the last bit may still differ.
-_ROWS_STEP = 16
 
 
 class NativeSession(HostSession):
@@ -39,16 +40,30 @@ class NativeSession(HostSession):
 
 
 class NativeEngine(HostEngine[NativeSession]):
-    """Batches the requests of all sessions; see the top of the file."""
+    """Batches the requests of all sessions; see the top of the file.
 
-    def __init__(self, policy: Policy, config: NativeEngineConfig) -> None:
+    `folder` keeps what decides the last bits of its results.
+    """
+
+    def __init__(
+        self, policy: Policy, config: NativeEngineConfig, *, folder: Path | None = None
+    ) -> None:
         super().__init__(policy, config)
         self._holders: set[NativeSession] = set()
         """Sessions with a slot."""
         self._cache = KeyValueCache(
             policy.model.config, dtype=policy.model.dtype, device=policy.model.device
         )
+        self._rows, self._head_rows = safe_layer_rows(self._model), safe_head_rows(self._model)
+        least = max(self._rows.least, self._head_rows.least)
+        note_arithmetic(Arithmetic.here(rows=least, is_exact=self.is_exact), folder)
         self._thread.start()
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the requests that share a pass leave each other's results alone."""
+        has_references = self._rows.reference and self._head_rows.reference
+        return bool(has_references and self._cache.lengths.is_exact)
 
     def session(self, key: int) -> NativeSession:
         return NativeSession(self, key)
@@ -94,18 +109,27 @@ class NativeEngine(HostEngine[NativeSession]):
             if budget < 0 and request is not arrived[0]:
                 break
             batch.append(request)
+        while len(batch) > 1 and not self._fits(batch):
+            batch.pop()
         return batch
+
+    def _fits(self, batch: list[Request[NativeSession]]) -> bool:
+        """Whether the requests can share a pass without a change in rounding."""
+        num_tokens = sum(request.session.num_pending for request in batch)
+        return None not in (self._rows.fit(num_tokens), self._head_rows.fit(len(batch)))
 
     def _compute(self, batch: list[Request[NativeSession]]) -> None:
         spans = self._make_spans([request.session for request in batch])
-        num_rows = _round_up(sum(span.length for span in spans))
+        num_tokens = sum(span.length for span in spans)
+        # What is too long for any other request to share its pass is always computed alone.
+        num_rows = self._rows.fit(num_tokens) or rung(num_tokens)
         ids, positions = [0] * num_rows, [0] * num_rows
         for request, span in zip(batch, spans, strict=True):
             end = span.start + span.length
             ids[span.start : end] = request.session.context[span.past :]
             positions[span.start : end] = range(span.past, span.past + span.length)
         last = [span.start + span.length - 1 for span in spans]
-        keep = last + [0] * (_round_up(len(last)) - len(last))
+        keep = last + [0] * ((self._head_rows.fit(len(last)) or rung(len(last))) - len(last))
         layout = CachedBatch(self._cache, spans)
         logits = packed_logits(
             self._model,
@@ -156,7 +180,3 @@ class NativeEngine(HostEngine[NativeSession]):
         request.logprobs.append(logprob)
         if not self._config.keep_cache and self._is_finished(request):
             session.num_cached = 0
-
-
-def _round_up(rows: int) -> int:
-    return -(-rows // _ROWS_STEP) * _ROWS_STEP
