@@ -43,6 +43,17 @@ def test_evaluating_starts_no_program_of_the_run(tmp_path: Path):
     assert isinstance(own.engine, VllmEngineConfig) and own.engine.python == "/usr/bin/python3"
 
 
+def test_evaluating_sends_no_file_that_the_run_names(tmp_path: Path):
+    run = RunFolder(tmp_path / "run")
+    run.create(
+        '[env]\nname = "textcraft"\nurl = "http://127.0.0.1:1"\ntoken_file = "/etc/hostname"\n'
+    )
+    options = EvalOptions(envs=["textcraft"])
+    assert settings_of(str(run.path), "textcraft", options, []).env.token_file == ""
+    own = settings_of(str(run.path), "textcraft", options, ["env.token_file=/my/token"])
+    assert own.env.token_file == "/my/token"
+
+
 def test_rescoring_a_run_whose_parts_or_metrics_are_pipes(tmp_path: Path):
     for name in ("metrics.jsonl", "episodes/train-000009.parquet"):
         run = make_run(tmp_path / name.replace("/", "-"), num_steps=1)

@@ -39,8 +39,9 @@ ALL = "all"
 _ALL_TASKS = 10**9
 """More tasks than any environment has."""
 _OPENAI = "openai"
-_PROGRAMS = ("python", "args")
-"""Settings of an engine that say what is started."""
+_ONLY_BY_COMMAND = {"engine": ("python", "args"), "env": ("token_file",)}
+"""Settings that are not taken from a run: which program is started, and which file of this machine
+is sent to the run's server as a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +232,7 @@ def _settings(model: str, env: str, options: EvalOptions, overrides: Sequence[st
     """Return the settings: those of the run that the model comes from, if it comes from one."""
     run = _run_of(model)
     table = read_table(run.config_file) if run is not None else {}
-    _drop_programs(table)
+    _drop_what_only_commands_say(table)
     trained_on = table.get("env")
     if isinstance(trained_on, dict) and trained_on.get("name") != env:
         del table["env"]  # levels, options and address belong to the environment of the run
@@ -253,12 +254,13 @@ def _settings(model: str, env: str, options: EvalOptions, overrides: Sequence[st
     return parse_config(table, [*forced, *overrides], source=model)
 
 
-def _drop_programs(table: dict[str, object]) -> None:
-    """Leave out which program a run started: whoever evaluates a model runs only what he names."""
-    engine = table.get("engine")
-    if isinstance(engine, dict):
-        for key in _PROGRAMS:
-            engine.pop(key, None)
+def _drop_what_only_commands_say(table: dict[str, object]) -> None:
+    """Leave out what a run may not decide on the machine of whoever evaluates its model."""
+    for name, keys in _ONLY_BY_COMMAND.items():
+        section = table.get(name)
+        if isinstance(section, dict):
+            for key in keys:
+                section.pop(key, None)
 
 
 def _run_of(model: str) -> RunFolder | None:
