@@ -24,12 +24,13 @@ from agentgym_rl.config import (
     dump_config,
     reset_idle,
 )
+from agentgym_rl.engines.base import EngineDiedError
 from agentgym_rl.engines.create import check_engine, create_engine
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.client.base import EnvSource
 from agentgym_rl.envs.client.create import make_source
 from agentgym_rl.envs.demos import collect_demonstrations
-from agentgym_rl.errors import ConfigError
+from agentgym_rl.errors import ConfigError, RunError
 from agentgym_rl.evaluation.evaluator import Evaluator
 from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.models.compilation import enable_compilation
@@ -75,7 +76,13 @@ async def train(config: RunConfig, run: RunFolder, *, progress: Progress | None 
         experiment = _Experiment(
             config, run, source, spec, progress=progress or Progress(), rewards=rewards
         )
-        await experiment.train()
+        try:
+            await experiment.train()
+        except EngineDiedError as error:
+            raise RunError(
+                f"{error}. The log above says where. Resume from the newest checkpoint with: "
+                f"agentgym train --run-dir {run.path} --resume"
+            ) from error
 
 
 def supervised_config(config: RunConfig) -> RunConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import shutil
@@ -14,6 +15,8 @@ import pytest
 
 from agentgym_rl.cli.main import main
 from agentgym_rl.config import dump_config, load_config
+from agentgym_rl.engines.host import Request
+from agentgym_rl.engines.native import NativeEngine, NativeSession
 from agentgym_rl.evaluation.report import load_report
 from agentgym_rl.runs.folder import RunFolder, read_json_lines
 from agentgym_rl.training import collection
@@ -315,6 +318,34 @@ def test_a_run_in_which_every_episode_fails_stops_and_says_why(
     assert refused(
         outcome, "every group of step 1 failed, 3 times", "reset raised OSError: no data"
     )
+
+
+def test_a_run_whose_engine_died_ends_at_once_with_the_cause(
+    recipe: Path,
+    from_model: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    path, choose, num_passes = tmp_path / "dead", NativeEngine._choose, itertools.count()
+
+    def choose_until_the_third_step(engine: NativeEngine) -> list[Request[NativeSession]]:
+        if len(metrics_of(path)) == 2:
+            raise MemoryError(f"no memory after {next(num_passes)} more passes")
+        return choose(engine)
+
+    monkeypatch.setattr(NativeEngine, "_choose", choose_until_the_third_step)
+    words = (recipe, *from_model, "eval.tasks=0", "--run-dir", path)
+    monkeypatch.setattr(sys, "argv", ["agentgym", "train", *map(str, words)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    outcome = Outcome(ended.value.code, *capsys.readouterr())
+    assert outcome.status == 2
+    assert "the engine's thread died: MemoryError: no memory after 0 more passes" in outcome.output
+    assert f"agentgym train --run-dir {path} --resume" in outcome.output
+    monkeypatch.undo()
+    assert succeeded(go_on(path))
+    assert len(metrics_of(path)) == 8
 
 
 def test_a_resumed_run_keeps_its_settings(recipe: Path, whole_run: Path):

@@ -22,6 +22,10 @@ _CONTEXT_FULL = re.compile(
 """How servers say that a context is too long; they agree on the status 400 and on little else."""
 
 
+class EngineDiedError(EngineError):
+    """The engine is gone for good: no request will ever be answered, however often it is asked."""
+
+
 class ContextFullError(EngineError):
     """The context is longer than the model accepts: a limit of the policy, not a failure."""
 

@@ -8,17 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import sys
 import threading
+import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Self, TypeVar
 
 from agentgym_rl.config import NativeEngineConfig
-from agentgym_rl.engines.base import ContextFullError, Engine, EngineSession
+from agentgym_rl.engines.base import (
+    ContextFullError,
+    Engine,
+    EngineDiedError,
+    EngineSession,
+)
 from agentgym_rl.errors import EngineError
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.types import Completion, SamplingParams
+
+logger = logging.getLogger(__name__)
+
+_CLOSE_TIMEOUT_S = 30.0
+"""For the pass under way when the engine is closed."""
 
 _TOKENS_BEFORE_STOP = 8
 """Decoded with a stop text's own: the first may be a part of a character, or lose a space."""
@@ -78,6 +91,8 @@ class HostEngine(Engine, Generic[SessionT]):
         """What the engine's thread does before the next pass, with the lock held."""
         self._changed = threading.Condition()
         self._is_stopping = False
+        self._death: BaseException | None = None
+        """What ended the engine's thread."""
         self._thread = threading.Thread(target=self._run, name="native-engine", daemon=True)
 
     @abstractmethod
@@ -85,7 +100,7 @@ class HostEngine(Engine, Generic[SessionT]):
 
     @abstractmethod
     def _advance(self) -> None:
-        """Compute something for the active requests; a failure must not escape."""
+        """Compute something for the active requests; a failure that escapes ends the engine."""
 
     @abstractmethod
     def _free(self, session: SessionT) -> None:
@@ -93,6 +108,7 @@ class HostEngine(Engine, Generic[SessionT]):
 
     def publish(self, version: int) -> None:
         with self._changed:
+            self._refuse_dead()
             self._refuse_while_sampling("weights were published")
             self._version = version
 
@@ -100,7 +116,15 @@ class HostEngine(Engine, Generic[SessionT]):
         with self._changed:
             self._is_stopping = True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(_CLOSE_TIMEOUT_S)
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        if self._thread.is_alive() and frame is not None:
+            logger.warning(
+                "the engine's thread has not ended within %g s of being closed, and is left to "
+                "itself; it is at:\n%s",
+                _CLOSE_TIMEOUT_S,
+                "".join(traceback.format_stack(frame)),
+            )
 
     async def submit(
         self, session: SessionT, new_ids: Sequence[int], params: SamplingParams
@@ -114,6 +138,7 @@ class HostEngine(Engine, Generic[SessionT]):
         with self._changed:
             if self._is_stopping:
                 raise EngineError("the engine is closed")
+            self._refuse_dead()
             session.context.extend(new_ids)
             self._waiting.append(request)
             self._changed.notify()
@@ -139,6 +164,22 @@ class HostEngine(Engine, Generic[SessionT]):
                 self._changed.notify()
 
     def _run(self) -> None:
+        """Serve until the engine is closed; whatever ends it sooner is told to all who wait."""
+        try:
+            self._serve()
+        except BaseException as error:  # nobody else would ever hear of it
+            logger.exception("the engine's thread died")
+            with self._changed:
+                self._death = error
+                self._fail(self._waiting + self._active, _died(error))
+                self._waiting = []
+
+    def _refuse_dead(self) -> None:
+        """Raise if nobody computes any more. The lock is held."""
+        if self._death is not None:
+            raise _died(self._death)
+
+    def _serve(self) -> None:
         while True:
             with self._changed:
                 while not (self._has_work or self._is_stopping):
@@ -224,6 +265,12 @@ def context_is_full(length: int, max_context: int) -> ContextFullError:
     return ContextFullError(
         f"a context of {length} tokens leaves no room in the model's {max_context}"
     )
+
+
+def _died(cause: BaseException) -> EngineDiedError:
+    error = EngineDiedError(f"the engine's thread died: {type(cause).__name__}: {cause}")
+    error.__cause__ = cause
+    return error
 
 
 def generation_failed(error: Exception) -> EngineError:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import sys
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from functools import partial
@@ -45,6 +46,8 @@ from agentgym_rl.models.loading import Policy
 MAX_ROWS = 1024
 STEPS_PER_LAUNCH = 4
 _SWITCH_INTERVAL_S = 2e-4
+_LOOK_S = 1.0
+"""How often one who waits for the engine's thread looks whether it lives."""
 
 
 class PagedEngine(HostEngine[PagedSession]):
@@ -108,9 +111,9 @@ class PagedEngine(HostEngine[PagedSession]):
         """
         self._hand_over(self._give_cache_back, "the cache was given back")
 
-    def _run(self) -> None:
+    def _serve(self) -> None:
         with self._runner.graphs.on_stream():
-            super()._run()
+            super()._serve()
 
     def _hand_over(self, order: Callable[[], None], what_happened: str) -> None:
         """Let the engine's thread do something while nobody waits for a reply, and wait for it."""
@@ -127,10 +130,15 @@ class PagedEngine(HostEngine[PagedSession]):
         with self._changed:
             if self._is_stopping:
                 raise EngineError("the engine is closed")
+            self._refuse_dead()
             self._refuse_while_sampling(what_happened)
             self._orders.append(obey)
             self._changed.notify()
-        if not done.wait(self._config.timeout_s):
+        deadline = time.monotonic() + self._config.timeout_s
+        while not done.wait(min(_LOOK_S, self._config.timeout_s)) and time.monotonic() < deadline:
+            with self._changed:
+                self._refuse_dead()
+        if not done.is_set():
             raise EngineError(f"{what_happened}, but not within {self._config.timeout_s} s")
         if failures:
             raise EngineError(f"{what_happened}, which failed: {failures[0]}") from failures[0]

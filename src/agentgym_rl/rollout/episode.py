@@ -17,7 +17,7 @@ from typing import Protocol
 
 from agentgym_rl.agents.agent import Agent, playing
 from agentgym_rl.agents.desk import AttemptOver
-from agentgym_rl.engines.base import Engine, TextEngine
+from agentgym_rl.engines.base import Engine, EngineDiedError, TextEngine
 from agentgym_rl.engines.sampling import session_key
 from agentgym_rl.envs.client.base import EnvSource
 from agentgym_rl.errors import AgentError, EngineError, EnvError, PromptTooLongError
@@ -146,7 +146,10 @@ class _EpisodeRun:
         return self._clock.seconds if self._clock is not None else 0.0
 
     async def to_end(self, max_seconds: float) -> None:
-        """Run until the episode has a stop reason; only cancellation and AgentError escape."""
+        """Run until the episode has a stop reason.
+
+        Only cancellation, AgentError and EngineDiedError escape: other episodes would fare alike.
+        """
         try:
             async with running_clock(max_seconds) as self._clock:
                 client = await self._actors.source.open()
@@ -162,6 +165,8 @@ class _EpisodeRun:
         except EnvError as error:
             self._failure, self._error = StopReason.ENV_ERROR, str(error)
             self.is_final = isinstance(error, PromptTooLongError)
+        except EngineDiedError:
+            raise
         except EngineError as error:
             self._failure, self._error = StopReason.ENGINE_ERROR, str(error)
         finally:
