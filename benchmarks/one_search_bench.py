@@ -1,94 +1,135 @@
-"""`agentgym bench one-search`: what one search is worth, so what several are needed for.
+"""`agentgym bench one-search`: what no search and what one search are worth.
 
-An agent without a second round: it searches for the question as it stands, reads the best passage
-in full, and answers with a fact of it. Facts are the passage's title, its names and its numbers;
-of those that the question does not mention it takes the first of the kind that is asked for, and
-where the question offers a choice, the one that the passage is about.
+A question of several hops must yield to neither. Two numbers say whether it does, each the success
+of the best of many fixed rules (`shortcut_readers.py`) on a category of questions:
 
-Beside what it solves stands a ceiling, which no reader of that passage can pass: how often a right
-answer is among the facts at all.
+- blind: an answer without a search, such as a name of the question or what is usual in training;
+- one search: one of seven queries made of the question, its first three passages in full, and one
+  of eight ways to take an answer from them. The best pair counts, chosen on these very questions.
+  A guess at random among the candidates of the right kind counts with its chance to be right.
+
+Beside them stands how often the passages of some first search give the answer away (`screen.py`),
+by whatever rule. It is 0 for questions that have been screened with this search engine.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from bench_arguments import whole_from
 from rich.console import Console
 from rich.table import Table
+from shortcut_readers import QUERIES, READERS, blind_guesses, candidates
 
-from agentgym_rl.envs.searchqa.env import SearchQA
-from agentgym_rl.envs.searchqa.scoring import exact_match, normalize
-
-_DOC = re.compile(r"Doc 1 \(Title: (?P<title>.*?)\) (?P<text>.*)")
-_WORD = r"[A-Z][\w'\u2019.-]*"
-_NAME = re.compile(rf"{_WORD}(?:(?: (?:of|the|de|la|and|von|van))* {_WORD})*")
-_NUMBER = re.compile(r"\d[\d,.]*\d|\d")
-_ASKS_NUMBER = re.compile(
-    r"\b(how many|how much|what year|which year|when|population|area)\b", re.I
-)
-_OPTIONS = {"topk": 1, "max_words": 10_000}
+from agentgym_rl.envs.searchqa.embedded.probes import first_searches
+from agentgym_rl.envs.searchqa.embedded.screen import TOPK, gives_away
+from agentgym_rl.envs.searchqa.embedded.store import embedded_questions
+from agentgym_rl.envs.searchqa.options import SearchOptions
+from agentgym_rl.envs.searchqa.questions import Question
+from agentgym_rl.envs.searchqa.retrieval.base import Retriever
+from agentgym_rl.envs.searchqa.scoring import exact_match
+from agentgym_rl.envs.searchqa.sources import open_engine
 
 
-def facts_of(title: str, text: str) -> list[str]:
-    """Return what a passage states, as short texts: its title, its names, its numbers."""
-    plain_title = re.sub(r" \(.*\)$", "", title)
-    names = [found[0].rstrip(".") for found in _NAME.finditer(text)]
-    numbers = [found[0].rstrip(".,") for found in _NUMBER.finditer(text)]
-    return list(dict.fromkeys((title, plain_title, *names, *numbers)))
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What shortcuts are worth on some questions: shares of them, with the rule that is best."""
+
+    num_questions: int
+    blind: float
+    blind_rule: str
+    one_search: float
+    one_search_rule: str
+    given_away: float
 
 
-def answer_from(question: str, facts: Sequence[str]) -> str:
-    """Return the fact that most looks like the answer."""
-    asked = normalize(question)
-    mentioned = [fact for fact in facts[:2] if normalize(fact) in asked]
-    if " or " in question and mentioned:
-        return mentioned[0]
-    new = [fact for fact in facts if normalize(fact) not in asked]
-    if _ASKS_NUMBER.search(question):
-        new = [fact for fact in new if fact[:1].isdigit()] or new
-    else:
-        new = [fact for fact in new if not fact[:1].isdigit()] or new
-    return new[0] if new else "unknown"
-
-
-def measure(split: str, max_tasks: int | None) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """Return how many questions there are, are solved and could be, by category and hops."""
-    env = SearchQA(**_OPTIONS)
-    num_asked, num_solved, num_possible = Counter[str](), Counter[str](), Counter[str]()
-    for task in env.tasks(split)[:max_tasks]:
-        question = env.reset(task).removeprefix("Question: ")
-        found = _DOC.search(env.step(f"<search>{question}</search>").observation)
-        facts = facts_of(found["title"], found["text"]) if found else []
-        answers = env.details()["answers"]
-        assert isinstance(answers, Sequence)
-        accepted = [str(answer) for answer in answers]
-        is_solved = env.step(f"<answer>{answer_from(question, facts)}</answer>").success
-        is_possible = any(exact_match(fact, accepted) for fact in facts)
-        multi = "one-hop" if task.level == "1 hop" else "multi-hop"
-        for name in (f"{task.category}, {task.level}", f"all {multi}"):
+def measure(
+    questions: Sequence[Question], training: Sequence[Question], engine: Retriever
+) -> dict[str, Worth]:
+    """Return the worth of shortcuts by category, and by category and hops."""
+    num_asked, num_given = Counter[str](), Counter[str]()
+    blind: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    read: defaultdict[str, defaultdict[str, float]] = defaultdict(lambda: defaultdict(float))
+    guesses = blind_guesses(training, questions)
+    for question in questions:
+        guessed = [rule for rule, guess in guesses.items() if _is_right(guess(question), question)]
+        solved = _solved_by(question, engine)
+        is_given = any(
+            gives_away(question, hits)
+            for hits in engine.search(first_searches(question.text, question.path), TOPK)
+        )
+        for name in (question.category, f"{question.category}, {question.hops} hops"):
             num_asked[name] += 1
-            num_solved[name] += is_solved
-            num_possible[name] += is_possible
-    env.close()
-    return num_asked, num_solved, num_possible
+            num_given[name] += is_given
+            blind[name].update(guessed)
+            for rule, chance in solved.items():
+                read[name][rule] += chance
+    return {
+        name: _worth(number, blind[name], read[name], num_given[name])
+        for name, number in sorted(num_asked.items())
+    }
+
+
+def _solved_by(question: Question, engine: Retriever) -> dict[str, float]:
+    """Return the chance that each pair of a query and a reader solves the question."""
+    chances: dict[str, float] = {}
+    found = engine.search([query(question) for query in QUERIES.values()], TOPK)
+    for query, hits in zip(QUERIES, found, strict=True):
+        passages = [hit.passage for hit in hits]
+        for name, reader in READERS.items():
+            answer = reader(question.text, passages)
+            chances[f"{query}, {name}"] = float(_is_right(answer, question))
+        options = set(candidates(question.text, passages))
+        num_right = sum(_is_right(option, question) for option in options)
+        chances[f"{query}, at random"] = num_right / max(1, len(options))
+    return chances
+
+
+def _is_right(answer: str, question: Question) -> bool:
+    return bool(answer) and bool(exact_match(answer, question.answers))
+
+
+def _worth(
+    number: int, blind: Mapping[str, int], read: Mapping[str, float], num_given: int
+) -> Worth:
+    blind_rule, guessed = _best(blind)
+    read_rule, solved = _best(read)
+    return Worth(
+        number, guessed / number, blind_rule, solved / number, read_rule, num_given / number
+    )
+
+
+def _best(scores: Mapping[str, float]) -> tuple[str, float]:
+    """Return the best rule; none where nothing is ever right."""
+    rule = max(scores, key=lambda name: scores[name], default="")
+    return (rule, scores[rule]) if rule and scores[rule] else ("none", 0.0)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="agentgym bench one-search", description="One search.")
-    parser.add_argument("--split", default="test")
+    parser = argparse.ArgumentParser(
+        prog="agentgym bench one-search", description="What no search and one search are worth."
+    )
+    parser.add_argument("--split", default="test", choices=("train", "dev", "test"))
     parser.add_argument("--tasks", type=whole_from(1), help="only the first so many")
     chosen = parser.parse_args(arguments)
-    num_asked, num_solved, num_possible = measure(chosen.split, chosen.tasks)
-    table = Table(title=f"One search, {chosen.split} split", title_justify="left")
-    for column in ("questions", "number", "solved", "among the facts"):
+    questions = embedded_questions(chosen.split)[: chosen.tasks]
+    worths = measure(questions, embedded_questions("train"), open_engine(SearchOptions()))
+    table = Table(title=f"Shortcuts, {chosen.split} split", title_justify="left")
+    for column in ("questions", "number", "blind", "rule", "one search", "rule", "given away"):
         table.add_column(column)
-    for name, number in sorted(num_asked.items()):
-        solved, possible = num_solved[name] / number, num_possible[name] / number
-        table.add_row(name, str(number), f"{solved:.1%}", f"{possible:.1%}")
+    for name, worth in worths.items():
+        table.add_row(
+            name,
+            str(worth.num_questions),
+            f"{worth.blind:.1%}",
+            worth.blind_rule,
+            f"{worth.one_search:.1%}",
+            worth.one_search_rule,
+            f"{worth.given_away:.1%}",
+        )
     Console().print(table)
 
 

@@ -32,21 +32,21 @@ _CLOSING = """
 Most questions take several searches: find one fact, then search for the next with it.
 
 An example of a whole task, with what you see cut short. You see:
-Question: What is the highest point of the country of origin of the 2013 film "Expedition to the \
-End of the World"?
-Your first action: search: Expedition to the End of the World 2013 film country
+Question: What is the highest point of the country of origin of the 1989 film "The Seventh \
+Continent"?
+Your first action: search: The Seventh Continent 1989 film country
 You see:
 <information>
-Doc 1 (Title: Expedition to the End of the World (2013 film)) Expedition to the End of the World \
-is a documentary from Denmark, released in 2013. ...
+Doc 1 (Title: The Seventh Continent (1989 film)) The Seventh Continent is a drama film from \
+Austria, released in 1989. ...
 </information>
-Your next action: search: Denmark highest point
+Your next action: search: Austria highest point
 You see:
 <information>
-Doc 1 (Title: Denmark: Elevation, Natural resources and Land use) The highest point of Denmark is \
-Store Mollehoj. ...
+Doc 1 (Title: Austria: Elevation, Natural resources and Land use) The highest point of Austria is \
+Grossglockner. ...
 </information>
-Your next action: answer: Store Mollehoj
+Your next action: answer: Grossglockner
 You see: Correct."""
 _AFTER = {
     "end": "This ends the task.",

@@ -7,7 +7,7 @@ take turns, and no bridge entity is in many questions of one kind.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 from agentgym_rl.envs.searchqa.embedded import (
@@ -55,46 +55,48 @@ KINDS: tuple[Kind, ...] = (
     kinds_comparison.half_described_films,
     kinds_comparison.described_films,
     kinds_comparison.countries_of_cities,
-    kinds_intersection.actor_of_named,
     kinds_intersection.film_of_director_and_actor,
-    kinds_intersection.actor_of_half_described,
-    kinds_intersection.actor_of_described,
+    kinds_intersection.film_of_common_actor,
+    kinds_intersection.film_of_half_described_common_actor,
     kinds_intersection.country_between,
 )
 
 _MAX_PER_PERSON = 3
+_MAX_ANSWER_SHARE = 0.02
+"""Of the questions of a cell that have the same answer, so that no guess is worth much."""
 _MAX_PER_COUNTRY = {"train": 40, "dev": 8, "test": 12}
 
 
-def choose(
-    pool: Pool, screened_out: Collection[str], *, room: float = 1.0
-) -> dict[Split, list[Draft]]:
-    """Return the drafts of every split, without those whose key is in `screened_out`.
+def choose(pool: Pool, is_screened_out: Callable[[Draft], bool]) -> dict[Split, list[Draft]]:
+    """Return the drafts of every split, without those that are screened out.
 
-    With more `room` there are more of every cell than the splits have.
+    Only drafts that a split has room for are asked about, in an order that never changes.
     """
     found: dict[tuple[Split, Cell], list[list[Draft]]] = defaultdict(list)
     seen: set[str] = set()
+    answers: Counter[tuple[Split, Cell, str]] = Counter()
     for kind in KINDS:
-        for place, drafts in _drafts_of(kind, pool, screened_out, seen, room).items():
+        for place, drafts in _drafts_of(kind, pool, is_screened_out, seen, answers).items():
             found[place].append(drafts)
     return {
         split: [
-            draft
-            for cell in SHARES
-            for draft in _in_turns(found[split, cell], quota(split, cell, room))
+            draft for cell in SHARES for draft in _in_turns(found[split, cell], quota(split, cell))
         ]
         for split in SPLITS
     }
 
 
-def quota(split: Split, cell: Cell, room: float = 1.0) -> int:
+def quota(split: Split, cell: Cell) -> int:
     """Return how many questions of a cell the split has room for."""
-    return round(NUM_QUESTIONS[split] * SHARES[cell] * room)
+    return round(NUM_QUESTIONS[split] * SHARES[cell])
 
 
 def _drafts_of(
-    kind: Kind, pool: Pool, screened_out: Collection[str], seen: set[str], room: float
+    kind: Kind,
+    pool: Pool,
+    is_screened_out: Callable[[Draft], bool],
+    seen: set[str],
+    answers: Counter[tuple[Split, Cell, str]],
 ) -> dict[tuple[Split, Cell], list[Draft]]:
     """Return the drafts of one kind by place, at most as many as could be used there."""
     drafts: dict[tuple[Split, Cell], list[Draft]] = defaultdict(list)
@@ -102,16 +104,26 @@ def _drafts_of(
     for draft in kind(pool):
         split = split_of(draft.bridges)
         cell = (draft.category, len(draft.gold))
-        if split is None or len(drafts[split, cell]) >= quota(split, cell, room):
-            if all(len(drafts[split, cell]) >= quota(split, cell, room) for split in SPLITS):
+        if split is None or len(drafts[split, cell]) >= quota(split, cell):
+            if all(len(drafts[split, cell]) >= quota(split, cell) for split in SPLITS):
                 break
             continue
-        is_fresh = draft.key not in screened_out and draft.text not in seen
-        if is_fresh and _has_room(draft, split, uses) and not draft.gives_itself_away:
+        if (
+            draft.text not in seen
+            and not draft.gives_itself_away
+            and answers[split, cell, draft.answers[0]] < _max_same(split, cell)
+            and _has_room(draft, split, uses)
+            and not is_screened_out(draft)
+        ):
+            answers[split, cell, draft.answers[0]] += 1
             uses.update(draft.bridges)
             seen.add(draft.text)
             drafts[split, cell].append(draft)
     return drafts
+
+
+def _max_same(split: Split, cell: Cell) -> int:
+    return max(1, int(_MAX_ANSWER_SHARE * quota(split, cell)))
 
 
 def _has_room(draft: Draft, split: Split, uses: Counter[str]) -> bool:

@@ -33,12 +33,7 @@ class Draft:
 
     @property
     def gives_itself_away(self) -> bool:
-        """Whether the text holds its own answer, or what has to be found on the way to it.
-
-        A comparison names what it compares.
-        """
-        if self.category == "comparison":
-            return False
+        """Whether the text holds its own answer, or what has to be found on the way to it."""
         text = f" {fold(self.text)} "
         hidden = [self.answers[0], *(hop.finding for hop in self.path[:-1])]
         return any(f" {fold(name)} " in text for name in hidden)

@@ -17,6 +17,7 @@ from agentgym_rl.envs.searchqa.embedded.pool import (
     Pool,
     Role,
     attribute_of,
+    attributes,
     credit_hop,
     film_hop,
     film_named,
@@ -29,8 +30,6 @@ from agentgym_rl.envs.searchqa.embedded.splits import (
 from agentgym_rl.envs.searchqa.questions import Hop
 
 _CATEGORY = "bridge"
-# English is a guess that is right too often; the names of the others overlap.
-_VAGUE_LANGUAGES = frozenset({"English", "Chinese", "Standard Chinese", "Mandarin", "Cantonese"})
 
 
 def director_film(pool: Pool) -> Iterator[Draft]:
@@ -122,8 +121,7 @@ def director_film_fact(pool: Pool) -> Iterator[Draft]:
         other = _other_film(pool, film, director, "directed")
         if director is None or other is None:
             continue
-        named = film_named(film)
-        for opening, hop, answers in _facts_of(pool, other, named, director):
+        for opening, hop, answers in _facts_of(pool, other, film):
             path = (
                 film_hop(film, "directed by", director.name),
                 credit_hop(director, "directed", other),
@@ -133,28 +131,25 @@ def director_film_fact(pool: Pool) -> Iterator[Draft]:
             yield Draft("bridge-director-film-fact", _CATEGORY, opening, answers, path, bridges)
 
 
-def _facts_of(
-    pool: Pool, film: Film, named: str, director: Person
-) -> Iterator[tuple[str, Hop, tuple[str, ...]]]:
-    """Yield one question on the film of which only the year and another film's director is told."""
-    described = f"the {film.year} film by the director of {named}"
+def _facts_of(pool: Pool, film: Film, known: Film) -> Iterator[tuple[str, Hop, tuple[str, ...]]]:
+    """Yield one question on the film of which only the year and another film's director is told.
+
+    What the passage on that other film says too would be no reason to go on.
+    """
+    described = f"the {film.year} film by the director of {film_named(known)}"
     options: list[tuple[str, Hop, tuple[str, ...]]] = []
     writer = pool.sole_writer(film)
-    if writer is not None and writer.name != director.name:
+    if writer is not None and writer.name not in (*known.writers, *known.cast):
         hop = film_hop(film, "written by", writer.name)
         options.append(
             (f"Who wrote the screenplay of {described}?", hop, with_plain_forms(writer.name))
         )
-    if len(film.languages) == 1 and film.languages[0] not in _VAGUE_LANGUAGES:
-        hop = film_hop(film, "language", film.languages[0])
-        answers = with_plain_forms(film.languages[0], f"{film.languages[0]} language")
-        options.append((f"In which language is {described}?", hop, answers))
-    if film.minutes:
+    if film.minutes and film.minutes != known.minutes:
         answers = minutes_answers(film.minutes)
         hop = film_hop(film, "running time minutes", answers[0])
         options.append((f"How many minutes does {described} run?", hop, answers))
     if options:
-        yield pick(options, f"fact of {film.id} from {named}")
+        yield pick(options, f"fact of {film.id} from {known.id}")
 
 
 def city_border(pool: Pool) -> Iterator[Draft]:
@@ -166,6 +161,8 @@ def city_border(pool: Pool) -> Iterator[Draft]:
         if neighbour is None or attribute is None:
             continue
         phrase, hop, answers = attribute
+        if any(answers[0] == own[3][0] for own in attributes(country)):
+            continue
         text = (
             f"What is {phrase} of the country that shares the longest land border with the "
             f"country in which the city of {city.name} lies?"
@@ -189,7 +186,7 @@ def director_film_country(pool: Pool) -> Iterator[Draft]:
     """Film, its director, the director's film of another year, its country, an attribute."""
     for film in pool.films_in_order("director-film-country"):
         director = pool.sole_director(film)
-        other = _other_film(pool, film, director, "directed")
+        other = _film_from_elsewhere(pool, film, director)
         country = pool.country_of_film(other) if other else None
         attribute = attribute_of(country, f"director-film-country {film.id}") if country else None
         if director is None or other is None or country is None or attribute is None:
@@ -215,8 +212,10 @@ def director_film_writer_film(pool: Pool) -> Iterator[Draft]:
         director = pool.sole_director(film)
         for other in pool.clear_films(director, "directed") if director else ():
             writer = pool.sole_writer(other)
-            last = _other_film(pool, other, writer, "wrote")
-            if director is None or writer is None or last in (None, film) or other == film:
+            if director is None or writer is None or other == film or writer.name in film.writers:
+                continue
+            last = _other_film(pool, other, writer, "wrote", without=director)
+            if last in (None, film):
                 continue
             assert last is not None
             text = (
@@ -244,11 +243,35 @@ def director_film_writer_film(pool: Pool) -> Iterator[Draft]:
             )
 
 
-def _other_film(pool: Pool, film: Film, person: Person | None, role: Role) -> Film | None:
-    """Return one film of the person that its year names."""
+def _other_film(
+    pool: Pool, film: Film, person: Person | None, role: Role, *, without: Person | None = None
+) -> Film | None:
+    """Return one film of the person that its year names, not one by those who are left out.
+
+    A film of somebody who was met before would be found without going all the way.
+    """
     options = [
         other
         for other in (pool.clear_films(person, role) if person else ())
-        if other != film and len(other.directors) == 1
+        if other != film
+        and len(other.directors) == 1
+        and (without is None or without.name not in (*other.directors, *other.writers))
     ]
     return pick(options, f"other {film.id} {role}") if options else None
+
+
+def _film_from_elsewhere(pool: Pool, film: Film, director: Person | None) -> Film | None:
+    """Return a film of the director from a country that the named film is not from.
+
+    Most directors stay in one country, so that without this rule the named film would do.
+    """
+    options = [
+        other
+        for other in (pool.clear_films(director, "directed") if director else ())
+        if other != film
+        and len(other.directors) == 1
+        and film.countries
+        and pool.country_of_film(other) is not None
+        and not set(film.countries) & set(other.countries)
+    ]
+    return pick(options, f"elsewhere {film.id}") if options else None

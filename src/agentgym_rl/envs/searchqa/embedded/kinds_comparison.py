@@ -1,20 +1,18 @@
-"""Questions that compare two things: 2 hops if both are named, up to 4 if both are described."""
+"""Questions by how much two things differ: 2 hops if both are named, up to 4 if both are described.
+
+They ask for a number and offer no choice, which half of all guesses would get right.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from typing import TypeVar
 
-from agentgym_rl.envs.searchqa.embedded.answers import (
-    film_answers,
-    minutes_answers,
-    with_plain_forms,
-)
+from agentgym_rl.envs.searchqa.embedded.answers import minutes_answers, years_answers
 from agentgym_rl.envs.searchqa.embedded.cities import City
-from agentgym_rl.envs.searchqa.embedded.countries import Country
 from agentgym_rl.envs.searchqa.embedded.draft import Draft
 from agentgym_rl.envs.searchqa.embedded.films import Film
-from agentgym_rl.envs.searchqa.embedded.names import fraction, pick
+from agentgym_rl.envs.searchqa.embedded.names import pick
 from agentgym_rl.envs.searchqa.embedded.pool import Pool, credit_hop, film_hop, film_named
 from agentgym_rl.envs.searchqa.embedded.splits import Split, country_bridge, film_bridge, split_of
 from agentgym_rl.envs.searchqa.questions import Hop
@@ -22,11 +20,14 @@ from agentgym_rl.envs.searchqa.questions import Hop
 _CATEGORY = "comparison"
 _MIN_MINUTES = 5
 """Running times nearer than this differ between versions of a film."""
-_MIN_RATIO = 1.25
+_MIN_YEARS = 3
+_MAX_DISTANCE = 12
+
+Item = TypeVar("Item")
 
 
 def named_films(pool: Pool) -> Iterator[Draft]:
-    """Two named films: which runs longer, or by how much."""
+    """Two named films."""
     for first, second in _pairs(pool, "named-films", described=(False, False)):
         yield _film_draft("comparison-named-films", pool, first, second, described=(False, False))
 
@@ -46,59 +47,44 @@ def described_films(pool: Pool) -> Iterator[Draft]:
 
 
 def countries_of_cities(pool: Pool) -> Iterator[Draft]:
-    """Two cities: which one's country is larger, or has the older people."""
+    """Two cities: by how much the people of their countries differ in age."""
     for first, second in _by_split(pool, "countries-of-cities"):
-        measures = _measures(pool.country_of_city(first), pool.country_of_city(second))
-        if not measures or first.country == second.country:
+        ages = [pool.country_of_city(city).median_age for city in (first, second)]
+        if not ages[0] or not ages[1] or abs(ages[0] - ages[1]) < _MIN_YEARS:
             continue
-        question, field, words, values, texts = pick(measures, f"{first.id} {second.id}")
-        text = question.format(first=first.name, second=second.name)
         path: list[Hop] = []
-        for city, value in zip((first, second), texts, strict=True):
+        for city, age in zip((first, second), ages, strict=True):
             country = pool.country_of_city(city)
             path.append(Hop(f"{city.name} city country", city.id, country.name))
-            path.append(Hop(f"{country.name} {words}", country.passage_id(field), value))
-        winner = first if values[0] > values[1] else second
+            finding = f"{age:g} years"
+            path.append(
+                Hop(f"{country.name} median age", country.passage_id("Median age"), finding)
+            )
+        old, young = (first, second) if ages[0] > ages[1] else (second, first)
+        text = pick(
+            (
+                f"By how many years is the median age higher in the country of the city of "
+                f"{old.name} than in the country of the city of {young.name}?",
+                f"What is the difference in years between the median ages of the country of the "
+                f"city of {first.name} and the country of the city of {second.name}?",
+            ),
+            f"text {first.id} {second.id}",
+        )
+        answers = years_answers(round(abs(ages[0] - ages[1]), 1))
         bridges = tuple(country_bridge(pool.country_of_city(city)) for city in (first, second))
-        answers = with_plain_forms(winner.name)
         yield Draft(
             "comparison-countries-of-cities", _CATEGORY, text, answers, tuple(path), bridges
         )
 
 
-def _measures(
-    first: Country, second: Country
-) -> list[tuple[str, str, str, tuple[float, float], tuple[str, str]]]:
-    """Return what is known of both and clearly differs: question, field, words, values, texts."""
-    measures: list[tuple[str, str, str, tuple[float, float], tuple[str, str]]] = []
-    if first.area_km2 and second.area_km2:
-        areas = (first.area_km2, second.area_km2)
-        if max(areas) > _MIN_RATIO * min(areas):
-            question = (
-                "Which city lies in the country with the larger total area, {first} or {second}?"
-            )
-            texts = (f"{areas[0]:,.0f} sq km", f"{areas[1]:,.0f} sq km")
-            measures.append((question, "Area", "total area", areas, texts))
-    if first.median_age and second.median_age:
-        ages = (first.median_age, second.median_age)
-        if abs(ages[0] - ages[1]) > 3:
-            question = (
-                "Which city lies in the country whose population has the higher median age, "
-                "{first} or {second}?"
-            )
-            texts = (f"{ages[0]:g} years", f"{ages[1]:g} years")
-            measures.append((question, "Median age", "median age", ages, texts))
-    return measures
-
-
 def _by_split(pool: Pool, salt: str) -> Iterator[tuple[City, City]]:
-    """Yield pairs of neighbours in the order of cities, among those of one split."""
+    """Yield pairs of cities of different countries, among those of one split."""
     by_split: dict[Split | None, list[City]] = {}
     for city in pool.cities_in_order(salt):
         bridge = country_bridge(pool.country_of_city(city))
         by_split.setdefault(split_of((bridge,)), []).append(city)
     for cities in by_split.values():
-        yield from pairwise(cities)
+        yield from (pair for pair in _near(cities) if pair[0].country != pair[1].country)
 
 
 def _pairs(pool: Pool, salt: str, *, described: tuple[bool, bool]) -> Iterator[tuple[Film, Film]]:
@@ -112,10 +98,16 @@ def _pairs(pool: Pool, salt: str, *, described: tuple[bool, bool]) -> Iterator[t
     for film in films:
         by_split.setdefault(split_of((film_bridge(film),)), []).append(film)
     for same_split in by_split.values():
-        for first, second in zip(same_split[::2], same_split[1::2], strict=False):
+        for first, second in _near(same_split):
             assert first.minutes and second.minutes
             if abs(first.minutes - second.minutes) >= _MIN_MINUTES and first.name != second.name:
                 yield first, second
+
+
+def _near(items: Sequence[Item]) -> Iterator[tuple[Item, Item]]:
+    """Yield pairs of items that stand near each other, all the nearest first."""
+    for distance in range(1, _MAX_DISTANCE + 1):
+        yield from zip(items, items[distance:], strict=False)
 
 
 def _film_draft(
@@ -137,22 +129,15 @@ def _film_draft(
 
 
 def _film_text(first: Film, second: Film, mentions: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return a question for the difference: who knows one of the two knows nothing of it."""
     assert first.minutes and second.minutes
-    long, short = sorted((first, second), key=lambda film: -(film.minutes or 0))
-    key = f"compare {first.id} {second.id}"
-    by_mention = dict(zip((first.number, second.number), mentions, strict=True))
-    if fraction(f"difference {key}") < 0.4:
-        text = (
-            f"By how many minutes is {by_mention[long.number]} longer than "
-            f"{by_mention[short.number]}?"
-        )
-        return text, minutes_answers(abs(first.minutes - second.minutes))
-    asked, word = pick(((long, "longer"), (short, "shorter")), f"word {key}")
+    long, short = mentions if first.minutes > second.minutes else reversed(mentions)
     text = pick(
         (
-            f"Which film is {word}: {mentions[0]} or {mentions[1]}?",
-            f"Which of these films has the {word} running time: {mentions[0]} or {mentions[1]}?",
+            f"By how many minutes is {long} longer than {short}?",
+            f"What is the difference in minutes between the running times of {mentions[0]} and "
+            f"{mentions[1]}?",
         ),
-        f"text {key}",
+        f"compare {first.id} {second.id}",
     )
-    return text, film_answers(asked)
+    return text, minutes_answers(abs(first.minutes - second.minutes))

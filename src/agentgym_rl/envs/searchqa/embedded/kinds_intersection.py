@@ -1,4 +1,8 @@
-"""Questions for what two things have in common: 2 hops if both are named, up to 4 if not."""
+"""Questions on what two things have in common: 2 hops if both are named, up to 4 if not.
+
+What is asked for stands in no short list that one search brings. So it is never the common actor of
+two films, who is one of a dozen names, but another film of this actor.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,6 @@ from itertools import combinations
 from agentgym_rl.envs.searchqa.embedded.answers import (
     country_answers,
     film_answers,
-    with_plain_forms,
 )
 from agentgym_rl.envs.searchqa.embedded.cities import City
 from agentgym_rl.envs.searchqa.embedded.countries import Country
@@ -18,6 +21,7 @@ from agentgym_rl.envs.searchqa.embedded.films import Film, Person
 from agentgym_rl.envs.searchqa.embedded.kinds_bridge import border_hop
 from agentgym_rl.envs.searchqa.embedded.names import fold, listed, pick, shuffled
 from agentgym_rl.envs.searchqa.embedded.pool import Pool, credit_hop, film_hop, film_named
+from agentgym_rl.envs.searchqa.embedded.prose_films import credit_id
 from agentgym_rl.envs.searchqa.embedded.splits import (
     Split,
     country_bridge,
@@ -28,22 +32,9 @@ from agentgym_rl.envs.searchqa.embedded.splits import (
 from agentgym_rl.envs.searchqa.questions import Hop
 
 _CATEGORY = "intersection"
-_MAX_PAIRS = 4
-
-
-def actor_of_named(pool: Pool) -> Iterator[Draft]:
-    """The one actor of two named films."""
-    yield from _common_actors(pool, "intersection-actor-of-named", num_described=0)
-
-
-def actor_of_half_described(pool: Pool) -> Iterator[Draft]:
-    """The one actor of a named film and of one described by its director and year."""
-    yield from _common_actors(pool, "intersection-actor-of-half-described", num_described=1)
-
-
-def actor_of_described(pool: Pool) -> Iterator[Draft]:
-    """The one actor of two films described by their directors and years."""
-    yield from _common_actors(pool, "intersection-actor-of-described", num_described=2)
+_MAX_PAIRS = 8
+_MIN_ROLES = 21
+"""Films of a named actor of whom a question asks for one: a guess among them hardly ever wins."""
 
 
 def film_of_director_and_actor(pool: Pool) -> Iterator[Draft]:
@@ -51,29 +42,33 @@ def film_of_director_and_actor(pool: Pool) -> Iterator[Draft]:
     for film in pool.films_in_order("film-of-director-and-actor"):
         director = pool.prolific(pool.sole_director(film))
         options = list(_films_with_actor(pool, film, director)) if director else []
-        if director is None or not options:
-            continue
-        other, actor = pick(options, film.id)
-        named = film_named(film)
-        text = pick(
-            (
-                f"Which film by the director of {named} has {actor} in its cast?",
-                f"{actor} was in one film by the director of {named}. Which one?",
-            ),
-            f"text {film.id}",
-        )
-        path = (
-            film_hop(film, "directed by", director.name),
-            Hop(f"film directed by {director.name} starring {actor}", other.id, other.name),
-        )
-        yield Draft(
-            "intersection-director-and-actor",
-            _CATEGORY,
-            text,
-            film_answers(other),
-            path,
-            (person_bridge(director.name),),
-        )
+        order = shuffled(options, film.id, lambda option: f"{option[0].id} {option[1]}")
+        for other, actor in order[:_MAX_PAIRS]:
+            assert director is not None
+            yield _director_and_actor_draft(film, director, other, actor)
+
+
+def _director_and_actor_draft(film: Film, director: Person, other: Film, actor: str) -> Draft:
+    named = film_named(film)
+    text = pick(
+        (
+            f"Which film by the director of {named} has {actor} in its cast?",
+            f"{actor} was in one film by the director of {named}. Which one?",
+        ),
+        f"text {film.id}",
+    )
+    path = (
+        film_hop(film, "directed by", director.name),
+        Hop(f"film directed by {director.name} starring {actor}", other.id, other.name),
+    )
+    return Draft(
+        "intersection-director-and-actor",
+        _CATEGORY,
+        text,
+        film_answers(other),
+        path,
+        (person_bridge(director.name),),
+    )
 
 
 def _films_with_actor(pool: Pool, film: Film, director: Person) -> Iterator[tuple[Film, str]]:
@@ -83,48 +78,80 @@ def _films_with_actor(pool: Pool, film: Film, director: Person) -> Iterator[tupl
         if other == film or not pool.has_clear_cast(other) or len(other.directors) > 1:
             continue
         for name in pool.world.leads[other.number]:
-            person = pool.world.people.get(name)
-            is_clear = person is not None and person.is_one_person and name != director.name
+            is_clear = _actor(pool, name) is not None and name != director.name
             if is_clear and num_films[fold(name)] == 1:
                 yield other, name
 
 
-def _common_actors(pool: Pool, kind: str, *, num_described: int) -> Iterator[Draft]:
+def _actor(pool: Pool, name: str) -> Person | None:
+    """Return an actor of whom a question may name many films."""
+    person = pool.world.people.get(name)
+    has_roles = person is not None and person.is_one_person and len(person.acted) >= _MIN_ROLES
+    return person if has_roles else None
+
+
+def film_of_common_actor(pool: Pool) -> Iterator[Draft]:
+    """Two named films, their one common actor, the actor's film of another year."""
+    yield from _common_actors(pool, "intersection-common-actor", is_described=False)
+
+
+def film_of_half_described_common_actor(pool: Pool) -> Iterator[Draft]:
+    """The same, with one of the two films described by its director and year."""
+    yield from _common_actors(pool, "intersection-half-described-common-actor", is_described=True)
+
+
+def _common_actors(pool: Pool, kind: str, *, is_described: bool) -> Iterator[Draft]:
     people = [person for person in pool.people_in_order(kind) if pool.prolific(person)]
-    pairs_of = [_pairs_of(pool, person, kind, num_described) for person in people]
+    pairs_of = [_pairs_of(pool, person, kind, is_described) for person in people]
     for turn in range(_MAX_PAIRS):
         for person, pairs in zip(people, pairs_of, strict=True):
             if turn < len(pairs):
-                yield _actor_draft(pool, kind, person, pairs[turn], num_described)
+                yield from _common_actor_draft(pool, kind, person, pairs[turn], is_described)
 
 
-def _actor_draft(
-    pool: Pool, kind: str, person: Person, pair: tuple[Film, Film], num_described: int
-) -> Draft:
-    path: list[Hop] = []
-    mentions: list[str] = []
-    bridges: list[str] = [] if num_described else [person_bridge(person.name)]
-    for film, is_described in zip(pair, (num_described > 1, num_described > 0), strict=True):
-        director = pool.described(film) if is_described else None
-        if director is not None:
-            path.append(credit_hop(director, "directed", film))
-            mentions.append(f"the {film.year} film directed by {director.name}")
-            bridges.append(film_bridge(film))
-        else:
-            mentions.append(film_named(film))
-        path.append(film_hop(film, "cast", listed(pool.world.leads[film.number])))
-    path[-1] = film_hop(pair[-1], "cast", person.name)
+def _common_actor_draft(
+    pool: Pool, kind: str, person: Person, pair: tuple[Film, Film], is_described: bool
+) -> Iterator[Draft]:
+    """Yield the question, if the actor has another film that its year names."""
+    options = [film for film in _clear_roles(pool, person) if film not in pair]
+    if not options:
+        return
+    film = pick(options, f"{kind} {person.id} {pair[0].id}")
+    named, second = pair
+    director = pool.described(second) if is_described else None
+    mention = film_named(second)
+    path = [film_hop(named, "cast", listed(pool.world.leads[named.number]))]
+    bridges = [person_bridge(person.name)]
+    if director is not None:
+        mention = f"the {second.year} film directed by {director.name}"
+        path.append(credit_hop(director, "directed", second))
+        bridges.append(film_bridge(second))
+    path.append(film_hop(second, "cast", person.name))
+    query = f"{film.year} film with {person.name} in the cast"
+    path.append(Hop(query, credit_id(person, "acted", film), film.name))
     text = pick(
         (
-            f"Who appears in the cast of both {mentions[0]} and {mentions[1]}?",
-            f"Which actor was in both {mentions[0]} and {mentions[1]}?",
+            f"Which {film.year} film features the actor who was in both {film_named(named)} and "
+            f"{mention}?",
+            f"One actor was in both {film_named(named)} and {mention}. Which {film.year} film was "
+            "this actor in as well?",
         ),
-        f"text {kind} {person.id} {pair[0].id}",
+        f"text {kind} {person.id} {named.id}",
     )
-    return Draft(kind, _CATEGORY, text, with_plain_forms(person.name), tuple(path), tuple(bridges))
+    yield Draft(kind, _CATEGORY, text, film_answers(film), tuple(path), tuple(bridges))
 
 
-def _pairs_of(pool: Pool, person: Person, kind: str, num_described: int) -> list[tuple[Film, Film]]:
+def _clear_roles(pool: Pool, person: Person) -> list[Film]:
+    """Return films of an actor that their year names, even if it is off by one."""
+    return [
+        film
+        for film in person.acted
+        if pool.is_askable(film)
+        and sum(abs(one.year - film.year) <= 1 for one in person.acted) == 1
+    ]
+
+
+def _pairs_of(pool: Pool, person: Person, kind: str, is_described: bool) -> list[tuple[Film, Film]]:
     """Return pairs of films with this person as their one common actor, the described one last."""
     films = [
         film
@@ -135,14 +162,9 @@ def _pairs_of(pool: Pool, person: Person, kind: str, num_described: int) -> list
     found: list[tuple[Film, Film]] = []
     for first, second in zip(order[::2], order[1::2], strict=False):
         common = pool.folded_cast(first) & pool.folded_cast(second)
-        directors = [
-            pool.described(film)
-            for film, is_described in ((first, num_described > 1), (second, num_described > 0))
-            if is_described
-        ]
-        hidden = {director.name for director in directors if director is not None}
-        is_clear = len(common) == 1 and len(hidden) == num_described
-        if is_clear and person.name not in hidden:
+        director = pool.described(second)
+        is_told = not is_described or (director is not None and director.name != person.name)
+        if len(common) == 1 and is_told:
             found.append((first, second))
     return found[:_MAX_PAIRS]
 

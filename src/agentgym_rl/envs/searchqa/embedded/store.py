@@ -103,7 +103,8 @@ def _make(folder: Path) -> None:
         world = load_world()
         rows = ({"id": passage.id, "contents": passage.contents} for passage in world.passages())
         _write_lines(unfinished / "corpus.jsonl", rows)
-        drafts = choose(Pool(world), load_screened_out())
+        screened_out = load_screened_out()
+        drafts = choose(Pool(world), lambda draft: draft.key in screened_out)
         for split in SPLITS:
             questions = (draft.as_question(index) for index, draft in enumerate(drafts[split]))
             _write_lines(unfinished / f"{split}.jsonl", map(asdict, questions))
