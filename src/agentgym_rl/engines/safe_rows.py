@@ -34,12 +34,12 @@ _ROWS_PER_THREAD = 8
 
 
 def rung(number: int, *, step: int = ROWS_STEP) -> int:
-    """Return the next of few numbers, multiples of `step` at most a quarter apart.
+    """Return the next of few numbers, multiples of `step` or at most an eighth apart.
 
-    rung(17) is 32, rung(130) is 160, rung(257) is 320.
+    rung(17) is 32, rung(130) is 144, rung(257) is 288, rung(600) is 640.
     """
     blocks = max(1, -(-number // step))
-    apart = 1 << max(0, (blocks - 1).bit_length() - 3)
+    apart = 1 << max(0, (blocks - 1).bit_length() - 4)
     return -(-blocks // apart) * apart * step
 
 

@@ -39,6 +39,9 @@ TINY = "tiny"
 ADAPTER = "adapter"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
+_ALIGNMENT = 64
+"""Bytes: what torch itself gives every tensor."""
+
 _ACCEPTED = (
     "model.path takes a directory written by save_pretrained, a hub name, a .gguf file, "
     f'"{SMOLLM2}" or "{TINY}"'
@@ -237,8 +240,20 @@ def _policy(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, device: torch.device
 ) -> Policy:
     nn.Module.to(model, device)  # transformers' own `to` has no types
+    if device.type == "cpu":
+        _align(model)
     # Dropout is off in training too: the learner must see the probabilities of the engine.
     return Policy(model=model.eval(), tokenizer=tokenizer, renderer=_renderer(tokenizer))
+
+
+def _align(model: PreTrainedModel) -> None:
+    """Move weights that lie in a mapped file, at any byte, to memory of their own.
+
+    Some libraries round by alignment: a run that loads its weights anew must not differ by that.
+    """
+    for parameter in model.parameters():
+        if parameter.data_ptr() % _ALIGNMENT:
+            parameter.data = parameter.data.clone()
 
 
 def _renderer(tokenizer: PreTrainedTokenizerBase) -> ChatRenderer:

@@ -41,3 +41,10 @@ def test_an_empty_folder_a_file_and_nothing_are_told(tmp_path: Path):
     ):
         with pytest.raises(ConfigError, match=complaint):
             load_pretrained(tmp_path / name, device="cpu")
+
+
+def test_weights_of_a_file_are_aligned_as_those_made_here(policy: Policy, tmp_path: Path):
+    policy.save(tmp_path / "model")
+    model = load_pretrained(tmp_path / "model", device="cpu").model
+    assert {weight.data_ptr() % 64 for weight in model.parameters()} == {0}
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight, "tied"
