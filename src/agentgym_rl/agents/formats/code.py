@@ -6,7 +6,11 @@ What is in the block is the action as it stands, indentation included; fences.py
 from __future__ import annotations
 
 from agentgym_rl.agents.formats.base import DEFAULT_THOUGHT, ActionFormat, ParsedReply
-from agentgym_rl.agents.formats.elements import THOUGHT_WITHOUT_END, opened_thought_end
+from agentgym_rl.agents.formats.elements import (
+    THOUGHT_WITHOUT_END,
+    opened_thought_end,
+    told_forms,
+)
 from agentgym_rl.agents.formats.fences import find_blocks, longest_run
 
 
@@ -17,6 +21,7 @@ class CodeFormat(ActionFormat):
 
     def instructions(self) -> str:
         return (
+            f"{told_forms(self._spec.action_tags)}"
             "Think first, then act. End your reply with one block between lines of three "
             "backticks, which holds the action and nothing else, for example:\n"
             f"{self.write(self._spec.example_action, '...')}"

@@ -20,6 +20,16 @@ _THOUGHT_END = re.compile(r"</think>", re.IGNORECASE)
 _UNOPENED_END = re.compile(r"</think>[^\S\n]*\n\s*(?=\S)", re.IGNORECASE)
 
 
+def forms_of(tags: Sequence[str]) -> str:
+    """Return how actions in these tags are written, for instructions and complaints."""
+    return " or ".join(f"`<{tag}>...</{tag}>`" for tag in tags)
+
+
+def told_forms(tags: Sequence[str]) -> str:
+    """Return the sentence of a format without marks of its own; nothing for plain actions."""
+    return f"An action is {forms_of(tags)}. " if tags else ""
+
+
 def make_element(tag: str, inner: str) -> str:
     """Return the action that says `inner` in a tag."""
     return f"<{tag}>{inner}</{tag}>"

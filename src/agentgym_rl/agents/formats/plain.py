@@ -19,6 +19,7 @@ from agentgym_rl.agents.formats.elements import (
     first_element,
     only_element,
     thought_end,
+    told_forms,
 )
 from agentgym_rl.agents.formats.fences import find_blocks
 
@@ -51,7 +52,11 @@ class DirectFormat(ActionFormat):
     name = "direct"
 
     def instructions(self) -> str:
-        return "Reply with one action and nothing else, for example:\n" + self._spec.example_action
+        forms = told_forms(self._spec.action_tags)
+        return (
+            f"{forms}Reply with one action and nothing else, for example:\n"
+            f"{self._spec.example_action}"
+        )
 
     def read(self, reply: str) -> ParsedReply:
         whole = reply.strip() if self._keeps_marks else literal_in(reply.strip())
@@ -80,6 +85,7 @@ class ReActFormat(ActionFormat):
 
     def instructions(self) -> str:
         return (
+            f"{told_forms(self._spec.action_tags)}"
             "Think first, then act. Reply with a line that starts with `Thought:` and, after it, "
             "one line that starts with `Action:`, for example:\n"
             f"Thought: ...\nAction: {self._spec.example_action}"

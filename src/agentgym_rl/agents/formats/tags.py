@@ -16,7 +16,13 @@ from dataclasses import dataclass
 
 from agentgym_rl.agents.formats.base import DEFAULT_THOUGHT, ActionFormat, ParsedReply
 from agentgym_rl.agents.formats.decoration import quoted_literal
-from agentgym_rl.agents.formats.elements import GENERIC, THOUGHT, make_element, split_action
+from agentgym_rl.agents.formats.elements import (
+    GENERIC,
+    THOUGHT,
+    forms_of,
+    make_element,
+    split_action,
+)
 from agentgym_rl.envs.base import EnvSpec
 
 _FLAGS = re.IGNORECASE | re.ASCII
@@ -47,7 +53,7 @@ class TagsFormat(ActionFormat):
         self._mark = re.compile(rf"<(/?)({names})[ \t]*>", _FLAGS)
         self._to_escape = re.compile(rf"(?:<|&(?:amp;)*lt;)(?={tag})", _FLAGS)
         self._escaped = re.compile(rf"&(?:amp;)*lt;(?={tag})", _FLAGS)
-        self._forms = " or ".join(f"`<{tag}>...</{tag}>`" for tag in spec.action_tags or (GENERIC,))
+        self._forms = forms_of(spec.action_tags or (GENERIC,))
 
     def instructions(self) -> str:
         return (
