@@ -31,8 +31,8 @@ def test_play_takes_options_of_the_environment():
 
 
 def test_play_shows_the_instructions_that_options_make():
-    assert "<python>" not in run("play", "searchqa")
-    assert "<python>" in run("play", "searchqa", "python=true")
+    assert "python: code" not in run("play", "searchqa")
+    assert "python: code" in run("play", "searchqa", "python=true")
 
 
 def test_demos_take_options_of_the_environment(tmp_path: Path):
