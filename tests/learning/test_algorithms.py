@@ -1,6 +1,6 @@
 """Every algorithm must teach a model: held-out success on BabyAI rises, from the same warm start.
 
-The tiny model of the quickstart, minutes on a CPU. What the algorithms reach over longer runs and
+The tiny model, minutes on a CPU. What the algorithms reach over longer runs and
 several seeds is in docs/results.md.
 """
 
@@ -39,8 +39,8 @@ def _gain(recipe: str, overrides: Sequence[str], path: Path) -> tuple[float, flo
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The model after the quickstart's warm start."""
-    config = supervised_config(load_config("quickstart", ["eval.tasks=0"]))
+    """The model after the warm start."""
+    config = supervised_config(load_config("small/babyai-scaling-inter", ["eval.tasks=0"]))
     return _train(config, tmp_path_factory.mktemp("start") / "run").model
 
 
@@ -59,7 +59,12 @@ def explored(
 
 @pytest.mark.parametrize(
     "recipe",
-    ["quickstart", "small/babyai-rloo", "small/babyai-reinforce-pp", "small/babyai-ppo"],
+    [
+        "small/babyai-scaling-inter",
+        "small/babyai-rloo",
+        "small/babyai-reinforce-pp",
+        "small/babyai-ppo",
+    ],
 )
 def test_reinforcement_learning_raises_success(recipe: str, start: Path, tmp_path: Path):
     overrides = [

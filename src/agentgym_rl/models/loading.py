@@ -32,7 +32,11 @@ from agentgym_rl.models.float32_logits import keep_float32_logits
 from agentgym_rl.models.gguf import SMOLLM2, find_gguf, load_gguf, load_gguf_tokenizer
 from agentgym_rl.models.lora import has_lora, save_adapter, save_merged
 from agentgym_rl.models.model_folder import check_model_folder
-from agentgym_rl.models.tiny import build_tiny_model, train_tokenizer
+from agentgym_rl.models.tiny import (
+    build_tiny_model,
+    quiet_unseen_tokens,
+    train_tokenizer,
+)
 from agentgym_rl.runs.durable import put_in_place
 
 TINY = "tiny"
@@ -138,8 +142,10 @@ def load_policy(
     """Return the policy that a recipe names; `texts` gives a new tokenizer what to learn from."""
     dtype, device = DTYPES[config.dtype], choose_device(config.device)
     if config.path == TINY:
-        tokenizer = train_tokenizer(texts(), vocab_size=config.tiny.vocab_size)
+        own_texts = list(texts())
+        tokenizer = train_tokenizer(own_texts, vocab_size=config.tiny.vocab_size)
         model = build_tiny_model(config.tiny, tokenizer, seed=seed)
+        quiet_unseen_tokens(model, tokenizer, own_texts)
         # Not `model.to`: it would round the rotary frequencies, which are buffers, as well.
         for parameter in model.parameters():
             parameter.data = parameter.data.to(dtype)

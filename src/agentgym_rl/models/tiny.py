@@ -6,6 +6,7 @@ works with the tiny model works with a large one.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 
@@ -18,6 +19,8 @@ from agentgym_rl.models.attention import ATTENTION
 
 _TURN_START, _TURN_END, _PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 
+_TEMPLATE_TEXTS = ("user\n", "assistant\n")
+"""The words of the chat template, which belong to the text that the model reads."""
 # ChatML without a default system message.
 _CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -38,8 +41,7 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedToken
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    # The words of the chat template belong to the text that the model reads.
-    tokenizer.train_from_iterator(["user\n", "assistant\n", *texts], trainer)
+    tokenizer.train_from_iterator([*_TEMPLATE_TEXTS, *texts], trainer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=_TURN_END, pad_token=_PAD)
     fast.chat_template = _CHAT_TEMPLATE
     return fast
@@ -70,3 +72,20 @@ def build_tiny_model(
         model = Qwen3ForCausalLM(hf_config)
     model.set_attn_implementation(ATTENTION)
     return model
+
+
+@torch.no_grad()
+def quiet_unseen_tokens(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]
+) -> None:
+    """Set the embeddings of tokens that no text has to zero.
+
+    The tokenizer has all bytes, most of which an environment's text never uses. Random embeddings,
+    which are the head's rows too, would make a few of them likely by chance, and replies would
+    contain broken bytes until training has seen to each.
+    """
+    encoded = tokenizer([*_TEMPLATE_TEXTS, *texts], add_special_tokens=False)["input_ids"]
+    seen = {*tokenizer.all_special_ids, *itertools.chain.from_iterable(encoded)}
+    seen |= set(tokenizer.convert_tokens_to_ids([_PAD, _TURN_START, _TURN_END]))
+    unseen = [token for token in range(len(tokenizer)) if token not in seen]
+    model.get_input_embeddings().weight[unseen] = 0.0
