@@ -12,6 +12,7 @@ from collections.abc import Iterable
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from agentgym_rl.config import TinyModelConfig
@@ -19,7 +20,7 @@ from agentgym_rl.models.attention import ATTENTION
 
 _TURN_START, _TURN_END, _PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 
-_TEMPLATE_TEXTS = ("user\n", "assistant\n")
+_ROLES = ("user\n", "assistant\n")
 """The words of the chat template, which belong to the text that the model reads."""
 # ChatML without a default system message.
 _CHAT_TEMPLATE = (
@@ -41,7 +42,7 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedToken
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator([*_TEMPLATE_TEXTS, *texts], trainer)
+    tokenizer.train_from_iterator([*_ROLES, *texts], trainer)
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=_TURN_END, pad_token=_PAD)
     fast.chat_template = _CHAT_TEMPLATE
     return fast
@@ -84,8 +85,11 @@ def quiet_unseen_tokens(
     which are the head's rows too, would make a few of them likely by chance, and replies would
     contain broken bytes until training has seen to each.
     """
-    encoded = tokenizer([*_TEMPLATE_TEXTS, *texts], add_special_tokens=False)["input_ids"]
-    seen = {*tokenizer.all_special_ids, *itertools.chain.from_iterable(encoded)}
-    seen |= set(tokenizer.convert_tokens_to_ids([_PAD, _TURN_START, _TURN_END]))
+    encoded = tokenizer([_TURN_START, _TURN_END, *_ROLES, *texts], add_special_tokens=False)[
+        "input_ids"
+    ]
+    seen = set(itertools.chain.from_iterable(encoded))
     unseen = [token for token in range(len(tokenizer)) if token not in seen]
-    model.get_input_embeddings().weight[unseen] = 0.0
+    embeddings = model.get_input_embeddings()
+    assert isinstance(embeddings, nn.Embedding), "of a model that `build_tiny_model` made"
+    embeddings.weight[unseen] = 0.0
