@@ -29,7 +29,7 @@ from agentgym_rl.training.collection import Collected, StepCollector
 from agentgym_rl.types import Episode, Group, StopReason, Task
 from engine_plays import endless_policy
 from fake_engines import FakeEngine, FakeSession, KeyedEngine, ScriptedEngine, make_actors
-from fakes import HANG_OVER, TroubleEnv
+from fakes import HANG_OVER, TroubleEnv, end_hangs
 
 TASKS = [Task("trouble", "train", index) for index in range(40)]
 
@@ -38,7 +38,7 @@ class WatchedSource(LocalEnvSource):
     """Remembers its clients."""
 
     def __init__(self) -> None:
-        super().__init__(TroubleEnv, timeout_s=5.0)
+        super().__init__(TroubleEnv, timeout_s=60.0)
         self.clients: list[EnvClient] = []
 
     async def _new_client(self) -> EnvClient:
@@ -72,8 +72,7 @@ def policy() -> Policy:
 def hanging() -> Iterator[None]:
     """Let calls that hang return at the end, whatever happens."""
     yield
-    HANG_OVER.set()
-    HANG_OVER.clear()
+    end_hangs()
 
 
 def make_config(
