@@ -19,8 +19,8 @@ from model_sizes import SIZES
 from rich.console import Console
 from rich.table import Table
 
-from agentgym_rl.engines.paged_pass import CacheShape, PagedPass
-from agentgym_rl.engines.pages import PAGE_SIZE, pages_for
+from agentgym_rl.engines.paged.batch_pass import CacheShape, PagedPass
+from agentgym_rl.engines.paged.pages import PAGE_SIZE, pages_for
 
 _CUDA = torch.device("cuda")
 
@@ -63,7 +63,7 @@ def measure(chosen: argparse.Namespace, tell: Callable[[str, str, str], None]) -
     # Triton comes with the builds of torch for GPUs only.
     from triton.testing import do_bench_cudagraph
 
-    from agentgym_rl.engines.attention_kernels import Tuning, attend_paged
+    from agentgym_rl.engines.paged.attention_kernels import Tuning, attend_paged
 
     shape = replace(CacheShape.of(SIZES[chosen.model], torch.bfloat16), num_layers=1)
     layer = torch.zeros((), dtype=torch.long, device=_CUDA)

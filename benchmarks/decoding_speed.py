@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import torch
 
-from agentgym_rl.engines.device_rows import NO_TOKEN, NewRow
-from agentgym_rl.engines.paged import STEPS_PER_LAUNCH
-from agentgym_rl.engines.paged_pass import CacheShape
-from agentgym_rl.engines.paged_runner import PagedRunner, RunnerOptions
-from agentgym_rl.engines.pages import PAGE_SIZE, pages_for
+from agentgym_rl.engines.paged.batch_pass import CacheShape
+from agentgym_rl.engines.paged.device_rows import NO_TOKEN, NewRow
+from agentgym_rl.engines.paged.engine import STEPS_PER_LAUNCH
+from agentgym_rl.engines.paged.pages import PAGE_SIZE, pages_for
+from agentgym_rl.engines.paged.runner import PagedRunner, RunnerOptions
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.types import SamplingParams
 

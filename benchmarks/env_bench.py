@@ -37,8 +37,10 @@ from env_load import MIN_STEPS, Load, cpu_seconds
 from rich.console import Console
 from rich.table import Table
 
-from agentgym_rl.envs import protocol, registry
-from agentgym_rl.envs.client.http import HttpEnvSource
+from agentgym_rl.envs import registry
+from agentgym_rl.envs.service import protocol
+from agentgym_rl.envs.service.client.http import HttpEnvSource
+from agentgym_rl.serving import bodies
 from agentgym_rl.types import Task
 
 SCENARIOS = ("textcraft", "babyai", "sciworld")
@@ -259,7 +261,7 @@ class LeastClient:
     async def _post(self, calls: Sequence[dict[str, object]]) -> list[dict[str, str]]:
         """Return the bodies of the answers, in the order of the calls."""
         numbered = [{**call, "call": number} for number, call in enumerate(calls)]
-        body = protocol.encode({"calls": numbered})
+        body = bodies.encode({"calls": numbered})
         async with self._session.post(self._url, data=body) as response:
             answers = [
                 protocol.decode_answer(line) for line in (await response.read()).splitlines()
@@ -362,7 +364,7 @@ def measure_sciworld_package(plans: Sequence[Plan], seconds: float) -> Iterator[
     """Step ScienceWorld by its package's own step(), and by direct calls to its simulator."""
     from scienceworld import ScienceWorldEnv  # needs the extra and Java
 
-    from agentgym_rl.envs.sciworld.tasks import variation_of
+    from agentgym_rl.envs.scenarios.sciworld.tasks import variation_of
 
     with tempfile.TemporaryDirectory() as folder, chdir(folder):  # its Java leaves a file there
         world = ScienceWorldEnv("")

@@ -21,7 +21,7 @@ from bench_arguments import positive, whole_from
 from env_bench import NUM_PLANS, SCENARIOS, Plan, make_plans, our_server
 from rich.console import Console
 
-from agentgym_rl.envs.client.http import HttpEnvSource
+from agentgym_rl.envs.service.client.http import HttpEnvSource
 
 MAX_GROWTH = 0.05
 _SHARE_VANISHING = 0.002

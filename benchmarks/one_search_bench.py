@@ -24,14 +24,14 @@ from rich.console import Console
 from rich.table import Table
 from shortcut_readers import QUERIES, READERS, blind_guesses, candidates
 
-from agentgym_rl.envs.searchqa.embedded.probes import first_searches
-from agentgym_rl.envs.searchqa.embedded.screen import TOPK, gives_away
-from agentgym_rl.envs.searchqa.embedded.store import embedded_questions
-from agentgym_rl.envs.searchqa.options import SearchOptions
-from agentgym_rl.envs.searchqa.questions import Question
-from agentgym_rl.envs.searchqa.retrieval.base import Retriever
-from agentgym_rl.envs.searchqa.scoring import exact_match
-from agentgym_rl.envs.searchqa.sources import open_engine
+from agentgym_rl.envs.scenarios.searchqa.embedded.probes import first_searches
+from agentgym_rl.envs.scenarios.searchqa.embedded.screen import TOPK, gives_away
+from agentgym_rl.envs.scenarios.searchqa.embedded.store import embedded_questions
+from agentgym_rl.envs.scenarios.searchqa.options import SearchOptions
+from agentgym_rl.envs.scenarios.searchqa.questions import Question
+from agentgym_rl.envs.scenarios.searchqa.scoring import exact_match
+from agentgym_rl.envs.scenarios.searchqa.sources import open_engine
+from agentgym_rl.retrieval.base import Retriever
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,8 +40,8 @@ from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig, NativeEngineConfig, VllmEngineConfig
 from agentgym_rl.engines.base import Engine, EngineSession
 from agentgym_rl.engines.create import create_engine
-from agentgym_rl.engines.paged import STEPS_PER_LAUNCH
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.engines.paged.engine import STEPS_PER_LAUNCH
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError, RunError
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.forward import action_logprobs

@@ -24,14 +24,17 @@ from pathlib import Path
 from bench_arguments import whole_from
 from rich.console import Console
 
-from agentgym_rl.envs.searchqa.embedded.store import embedded_corpus_file, embedded_questions
-from agentgym_rl.envs.searchqa.retrieval.base import Hit, Retriever
-from agentgym_rl.envs.searchqa.retrieval.bm25 import Bm25Retriever
-from agentgym_rl.envs.searchqa.retrieval.build import build_index
-from agentgym_rl.envs.searchqa.retrieval.corpus import Corpus, open_corpus
-from agentgym_rl.envs.searchqa.retrieval.folder import IndexFolder
-from agentgym_rl.envs.searchqa.retrieval.remote import RemoteAddress, RemoteRetriever
+from agentgym_rl.envs.scenarios.searchqa.embedded.store import (
+    embedded_corpus_file,
+    embedded_questions,
+)
 from agentgym_rl.errors import ConfigError
+from agentgym_rl.retrieval.base import Hit, Retriever
+from agentgym_rl.retrieval.bm25 import Bm25Retriever
+from agentgym_rl.retrieval.build import build_index
+from agentgym_rl.retrieval.corpus import Corpus, open_corpus
+from agentgym_rl.retrieval.folder import IndexFolder
+from agentgym_rl.retrieval.remote import RemoteAddress, RemoteRetriever
 
 TOPK = 3
 BATCH = 64

@@ -10,11 +10,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from agentgym_rl.envs.searchqa.embedded.probes import asked_words, first_searches, names_in
-from agentgym_rl.envs.searchqa.passages import Passage
-from agentgym_rl.envs.searchqa.questions import Question
-from agentgym_rl.envs.searchqa.reading import plain_title
-from agentgym_rl.envs.searchqa.scoring import normalize
+from agentgym_rl.envs.scenarios.searchqa.embedded.probes import (
+    asked_words,
+    first_searches,
+    names_in,
+)
+from agentgym_rl.envs.scenarios.searchqa.questions import Question
+from agentgym_rl.envs.scenarios.searchqa.reading import plain_title
+from agentgym_rl.envs.scenarios.searchqa.scoring import normalize
+from agentgym_rl.retrieval.passages import Passage
 
 Guess = Callable[[Question], str]
 """An answer without a search."""

@@ -14,7 +14,7 @@ import requests
 from starlette.applications import Starlette
 
 from agentgym_rl.envs.base import Environment, EnvSpec
-from agentgym_rl.envs.server.agentgym import routes
+from agentgym_rl.envs.compat.agentgym.dialect import routes
 from agentgym_rl.types import StepResult, Task
 from env_services import PlainService, app_thread
 from fakes import fake_spec

@@ -25,7 +25,7 @@ _FORKS.set_forkserver_preload(
         "agentgym_rl.cli.evaluate",
         "agentgym_rl.cli.train",
         "agentgym_rl.evaluation.curve",
-        "agentgym_rl.envs.babyai.env",
+        "agentgym_rl.envs.scenarios.babyai.env",
         "peft",
         "pandas",
     ]

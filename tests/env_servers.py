@@ -16,15 +16,15 @@ from types import ModuleType
 import aiohttp
 import pytest
 
-from agentgym_rl.envs.client.base import EnvSource
-from agentgym_rl.envs.server.backend import ServerLimits
-from agentgym_rl.envs.server.serve import Address, EnvServer
+from agentgym_rl.envs.access.serve import Address, EnvServer
+from agentgym_rl.envs.client import EnvSource
+from agentgym_rl.envs.service.server.backend import ServerLimits
 from agentgym_rl.errors import EnvBusyError
 
 _PROGRAM = """
 import json, sys
-from agentgym_rl.envs.server.serve import Address, EnvServer
-from agentgym_rl.envs.server.backend import ServerLimits
+from agentgym_rl.envs.access.serve import Address, EnvServer
+from agentgym_rl.envs.service.server.backend import ServerLimits
 limits = ServerLimits(**json.loads(sys.argv[2]))
 num_workers = int(sys.argv[3])
 tell = lambda url: print(url, flush=True)

@@ -10,7 +10,7 @@ from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.engines.base import Engine, EngineSession
 from agentgym_rl.engines.sampling import uniform
-from agentgym_rl.envs.client.base import EnvSource
+from agentgym_rl.envs.client import EnvSource
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.tiny import train_tokenizer
 from agentgym_rl.rollout.episode import Actors

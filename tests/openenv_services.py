@@ -13,8 +13,8 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from agentgym_rl.envs.server.openenv import routes
-from agentgym_rl.envs.server.service import EpisodeService
+from agentgym_rl.envs.compat.openenv.routes import routes
+from agentgym_rl.envs.service.server.service import EpisodeService
 from waiting import wait_for
 
 

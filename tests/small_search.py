@@ -9,13 +9,13 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-from agentgym_rl.envs.searchqa.catalog import Catalog, number_on
-from agentgym_rl.envs.searchqa.env import SearchQA
-from agentgym_rl.envs.searchqa.options import SearchOptions
-from agentgym_rl.envs.searchqa.passages import Passage
-from agentgym_rl.envs.searchqa.questions import Hop, Question
-from agentgym_rl.envs.searchqa.retrieval.base import Hit, Retriever
-from agentgym_rl.envs.searchqa.sources import open_engine
+from agentgym_rl.envs.scenarios.searchqa.catalog import Catalog, number_on
+from agentgym_rl.envs.scenarios.searchqa.env import SearchQA
+from agentgym_rl.envs.scenarios.searchqa.options import SearchOptions
+from agentgym_rl.envs.scenarios.searchqa.questions import Hop, Question
+from agentgym_rl.envs.scenarios.searchqa.sources import open_engine
+from agentgym_rl.retrieval.base import Hit, Retriever
+from agentgym_rl.retrieval.passages import Passage
 
 _LONG = f"The river Volga is long. {'It flows on. ' * 60}It ends in the Caspian Sea."
 LIBRARY = (

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from agentgym_rl.envs.babyai.env import BabyAI
+from agentgym_rl.envs.scenarios.babyai.env import BabyAI
 from agentgym_rl.runs.folder import Metrics, read_json_lines
 from agentgym_rl.types import StepResult, Task
 from commands import Command, Kill, Outcome

@@ -26,9 +26,9 @@ from agentgym_rl.config import (
 )
 from agentgym_rl.engines.base import EngineDiedError
 from agentgym_rl.engines.create import check_engine, create_engine
+from agentgym_rl.envs.access.sources import make_source
 from agentgym_rl.envs.base import EnvSpec
-from agentgym_rl.envs.client.base import EnvSource
-from agentgym_rl.envs.client.create import make_source
+from agentgym_rl.envs.client import EnvSource
 from agentgym_rl.envs.demos import collect_demonstrations
 from agentgym_rl.errors import ConfigError, RunError
 from agentgym_rl.evaluation.evaluator import Evaluator
@@ -44,10 +44,10 @@ from agentgym_rl.rollout.rewards import EpisodeRewards
 from agentgym_rl.rollout.tasks import EpochSampler, evaluation_tasks, select_tasks
 from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.agentevol import AgentEvolTrainer
-from agentgym_rl.training.conversation_files import read_conversations
-from agentgym_rl.training.conversations import Conversation, from_demonstration, texts_of
+from agentgym_rl.training.data.conversation_files import read_conversations
+from agentgym_rl.training.data.conversations import Conversation, from_demonstration, texts_of
+from agentgym_rl.training.data.preferences import load_pairs
 from agentgym_rl.training.dpo import DPOTrainer
-from agentgym_rl.training.preferences import load_pairs
 from agentgym_rl.training.sft import SFTTrainer
 from agentgym_rl.training.trainer import Evaluate, Listeners, OnlineTrainer, RLTrainer
 from agentgym_rl.types import Task

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pytest
 
 from agentgym_rl.envs import registry
-from agentgym_rl.envs.client.http import HttpEnvSource
+from agentgym_rl.envs.service.client.http import HttpEnvSource
 from agentgym_rl.errors import EnvError
 from agentgym_rl.types import StepResult, Task
 from chaos import CuttingProxy, FragileServer

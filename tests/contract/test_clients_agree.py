@@ -14,10 +14,10 @@ import pytest
 
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
-from agentgym_rl.envs.client.base import EnvClient, EnvSource
-from agentgym_rl.envs.client.http import HttpEnvSource
-from agentgym_rl.envs.client.local import LocalEnvSource
-from agentgym_rl.envs.client.openenv import OpenEnvSource
+from agentgym_rl.envs.client import EnvClient, EnvSource
+from agentgym_rl.envs.compat.openenv.source import OpenEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
+from agentgym_rl.envs.service.client.http import HttpEnvSource
 from agentgym_rl.types import Task
 from env_servers import server_process
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from agentgym_rl.envs import registry
-from agentgym_rl.envs.checker import check
+from agentgym_rl.envs.checking.checker import check
 
 EXPENSIVE = frozenset({"sciworld"})
 """A task takes seconds here and not milliseconds, so few are drawn."""

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
-from agentgym_rl.envs.client.http import HttpEnvSource
-from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.envs.episode import EnvEpisode
+from agentgym_rl.envs.execution.local import LocalEnvSource
+from agentgym_rl.envs.service.client.http import HttpEnvSource
 from agentgym_rl.types import StepResult, Task
 from env_servers import server_process
 from odd_actions import Move, moves

@@ -19,11 +19,12 @@ from schemathesis.checks import (
 )
 from starlette.routing import Route
 
-from agentgym_rl.envs.protocol import Op
-from agentgym_rl.envs.server.app import EnvApp
-from agentgym_rl.envs.server.backend import ServerLimits
-from agentgym_rl.envs.server.openapi import describe
-from agentgym_rl.envs.textcraft.env import TextCraft
+from agentgym_rl.envs.access.serve import other_dialects
+from agentgym_rl.envs.scenarios.textcraft.env import TextCraft
+from agentgym_rl.envs.service.protocol import Op
+from agentgym_rl.envs.service.server.app import EnvApp
+from agentgym_rl.envs.service.server.backend import ServerLimits
+from agentgym_rl.envs.service.server.openapi import describe
 from env_servers import server_thread
 
 CASES_PER_ROUTE = 200
@@ -109,7 +110,7 @@ def test_answers_are_as_described(url: str, path: str, method: str):
 
 
 def test_every_route_of_our_protocol_is_described():
-    app = EnvApp("textcraft")
+    app = EnvApp("textcraft", dialects=[other_dialects])
     ours = {
         (route.path.replace("{id}", "{episode}"), method)
         for route in app._routes()

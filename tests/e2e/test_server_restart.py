@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentgym_rl.envs.client.http import HttpEnvSource
+from agentgym_rl.envs.service.client.http import HttpEnvSource
 from agentgym_rl.rollout.collect import collect
 from agentgym_rl.types import Episode
 from chaos import CuttingProxy

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_rl.training.conversation_files import read_conversations
+from agentgym_rl.training.data.conversation_files import read_conversations
 from commands import Kill
 from training_runs import RECIPE, go_on, is_the_same_run, metrics_of, succeeded, train
 

@@ -16,10 +16,10 @@ import pytest
 from agentgym_rl.cli.main import main
 from agentgym_rl.config import dump_config, load_config
 from agentgym_rl.engines.host import Request
-from agentgym_rl.engines.native import NativeEngine, NativeSession
+from agentgym_rl.engines.native.engine import NativeEngine, NativeSession
 from agentgym_rl.evaluation.report import load_report
 from agentgym_rl.runs.folder import RunFolder, read_json_lines
-from agentgym_rl.training import collection
+from agentgym_rl.training.collect import collection
 from commands import DEADLINE_S, Command, Kill, Outcome
 from env_servers import server_process
 from training_runs import (
@@ -257,7 +257,7 @@ def test_a_server_that_dies_and_comes_back_changes_nothing(
         wait_for(lambda: len(metrics_of(path)) > 0, DEADLINE_S)
         process.kill()
         process.wait()
-        program = "import sys; from agentgym_rl.envs.server.serve import Address, EnvServer; "
+        program = "import sys; from agentgym_rl.envs.access.serve import Address, EnvServer; "
         program += "EnvServer('babyai', Address(port=int(sys.argv[1]))).run()"
         with subprocess.Popen([sys.executable, "-c", program, url.rpartition(":")[2]]) as second:
             try:

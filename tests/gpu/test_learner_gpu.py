@@ -16,8 +16,8 @@ from agentgym_rl.models.forward import enable_checkpointing
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.models.lora import add_lora
 from agentgym_rl.training.algorithms.base import CriticNeeds, Needs, TrainingSample
-from agentgym_rl.training.learner import Learner
-from agentgym_rl.training.reference import Reference
+from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.learner.reference import Reference
 from agentgym_rl.training.sft import negative_logprob
 from chat_families import family
 from gpu_models import CUDA, random_qwen2, random_samples

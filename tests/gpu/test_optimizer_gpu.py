@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentgym_rl.training.optimizer import MasterAdamW
+from agentgym_rl.training.learner.optimizer import MasterAdamW
 from gpu_models import CUDA
 
 SHAPES = ((64, 48), (48,), (32, 64), (7,))

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from agentgym_rl.config import NativeEngineConfig
-from agentgym_rl.engines.native import NativeEngine
-from agentgym_rl.engines.paged import PagedEngine
+from agentgym_rl.engines.native.engine import NativeEngine
+from agentgym_rl.engines.paged.engine import PagedEngine
 from agentgym_rl.errors import EngineError
 from agentgym_rl.models.forward import action_logprobs
 from agentgym_rl.models.loading import Policy

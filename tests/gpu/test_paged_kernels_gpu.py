@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from agentgym_rl.engines.paged_attention import attend_reference
-from agentgym_rl.engines.paged_pass import CacheShape, PagedPass
+from agentgym_rl.engines.paged.attention import attend_reference
+from agentgym_rl.engines.paged.batch_pass import CacheShape, PagedPass
 from agentgym_rl.engines.sampling import draw_rows, signed, uniform, uniforms
 from gpu_models import CUDA
 
@@ -89,7 +89,7 @@ def test_attention_over_pages_is_that_of_the_reference(
     num_splits: int,
     window: int,
 ):
-    from agentgym_rl.engines.attention_kernels import attend_paged
+    from agentgym_rl.engines.paged.attention_kernels import attend_paged
 
     shape = CacheShape(NUM_LAYERS, num_kv_heads, head_dim, num_heads, dtype)
     paged, tokens = random_pass(shape, is_decoding=is_decoding, num_splits=num_splits)
@@ -110,7 +110,7 @@ def test_attention_over_pages_is_that_of_the_reference(
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("vocab_size", [50, 4096, 49152, 151936])
 def test_the_fused_drawing_is_the_plain_one(vocab_size: int, dtype: torch.dtype):
-    from agentgym_rl.engines.sampling_kernels import draw_rows_fused
+    from agentgym_rl.engines.paged.sampling_kernels import draw_rows_fused
 
     generator = torch.Generator(CUDA).manual_seed(vocab_size)
     num = 256
@@ -129,7 +129,7 @@ def test_the_fused_drawing_is_the_plain_one(vocab_size: int, dtype: torch.dtype)
 
 
 def test_drawing_from_broken_logits_gives_a_logprob_that_says_so():
-    from agentgym_rl.engines.sampling_kernels import draw_rows_fused
+    from agentgym_rl.engines.paged.sampling_kernels import draw_rows_fused
 
     logits_BV = torch.zeros(4, 9000, device=CUDA)
     logits_BV[1, 5], logits_BV[2, 8000] = float("nan"), float("inf")

@@ -14,8 +14,8 @@ import pytest
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig, OpenAIEngineConfig
 from agentgym_rl.engines.base import TextCompletion
-from agentgym_rl.engines.openai import OpenAIEngine
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.engines.openai.engine import OpenAIEngine
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError, EngineError
 from agentgym_rl.rollout.episode import EpisodeRequest, TextActors, run_episode
 from agentgym_rl.types import Episode, Message, SamplingParams, StopReason, Task
@@ -35,8 +35,8 @@ MEBIBYTE = 1 << 20
 @pytest.fixture(autouse=True)
 def no_long_pauses_and_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setattr("agentgym_rl.engines.openai._FIRST_PAUSE_S", 0.01)
-    monkeypatch.setattr("agentgym_rl.engines.openai._MAX_PAUSE_S", 0.05)
+    monkeypatch.setattr("agentgym_rl.engines.openai.engine._FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("agentgym_rl.engines.openai.engine._MAX_PAUSE_S", 0.05)
 
 
 class Endpoint:
@@ -211,7 +211,7 @@ async def test_the_request_is_repeated_and_not_the_episode(name: str):
 
 
 async def test_no_more_is_read_than_an_answer_may_have(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("agentgym_rl.engines.openai._MAX_ANSWER_BYTES", MEBIBYTE)
+    monkeypatch.setattr("agentgym_rl.engines.openai.engine._MAX_ANSWER_BYTES", MEBIBYTE)
     sent = list[int]()
 
     async def counted(writer: Writer) -> None:

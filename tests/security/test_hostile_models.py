@@ -15,15 +15,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from agentgym_rl.envs.searchqa.retrieval.encoder import Encoder, EncoderSettings, check_encoder
 from agentgym_rl.errors import AgentGymError, EnvError, RunError
 from agentgym_rl.models.loading import load_pretrained, load_renderer
 from agentgym_rl.models.lora import add_lora, load_adapter, save_adapter
+from agentgym_rl.retrieval.encoder import Encoder, EncoderSettings, check_encoder
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.training.agentevol import _read_weights as read_base_weights
 from agentgym_rl.training.checkpoint import restore_learner
-from agentgym_rl.training.learner import Learner
-from agentgym_rl.training.reference_scores import _read as read_reference_scores
+from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.learner.reference_scores import _read as read_reference_scores
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.catalog import RunCatalog
 from agentgym_rl.ui.models import Models

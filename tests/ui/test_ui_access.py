@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from agentgym_rl.envs.babyai.env import BabyAI
+from agentgym_rl.envs.scenarios.babyai.env import BabyAI
 from ui_browser import show
 from ui_runs import played, write_run
 from ui_servers import ui_process

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from agentgym_rl.envs.babyai.env import BabyAI
+from agentgym_rl.envs.scenarios.babyai.env import BabyAI
 from ui_browser import expect_link, go_by_keys, link_of, num_points, show, watched_page
 from ui_runs import long_episode, played, write_run
 from ui_servers import make_run, ui_process

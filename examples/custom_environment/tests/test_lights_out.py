@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from lights_out.env import LightsOut, lit_lamps, same_boards
 
-from agentgym_rl.envs.checker import check
+from agentgym_rl.envs.checking.checker import check
 from agentgym_rl.types import Task
 
 

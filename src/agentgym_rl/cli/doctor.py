@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agentgym_rl.envs import registry
-from agentgym_rl.envs.sciworld import java
+from agentgym_rl.envs.scenarios.sciworld import java
 from agentgym_rl.errors import AgentGymError
 
 _LOADING_S = 60.0

@@ -14,13 +14,13 @@ from rich.table import Table
 from agentgym_rl.config import EnvConfig, parse_value
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
-from agentgym_rl.envs.checker import check
+from agentgym_rl.envs.checking.checker import check
 from agentgym_rl.errors import AgentGymError, ConfigError, EnvError
 from agentgym_rl.types import Task
 
 if TYPE_CHECKING:  # only `serve` needs the HTTP stack
-    from agentgym_rl.envs.server.backend import ServerLimits
-    from agentgym_rl.envs.server.bound import Address
+    from agentgym_rl.envs.service.server.backend import ServerLimits
+    from agentgym_rl.serving.bound import Address
 
 RETRIEVER = "searchqa-retriever"
 """The one service that is no environment: the search engine of deep search."""
@@ -35,7 +35,7 @@ def run_server(
 
         serve_retriever(address, _parse_options(options))
         return
-    from agentgym_rl.envs.server.serve import EnvServer  # only this command needs the HTTP stack
+    from agentgym_rl.envs.access.serve import EnvServer  # only this command needs the HTTP stack
 
     def tell(url: str) -> None:
         print(f"{env} at {url} (Ctrl-C stops)", flush=True)
@@ -126,8 +126,8 @@ def write_demonstrations(
     from agentgym_rl.config import AgentConfig
     from agentgym_rl.envs.demos import collect_demonstrations
     from agentgym_rl.rollout.tasks import select_tasks
-    from agentgym_rl.training.conversation_files import to_json_line
-    from agentgym_rl.training.conversations import from_demonstration
+    from agentgym_rl.training.data.conversation_files import to_json_line
+    from agentgym_rl.training.data.conversations import from_demonstration
 
     env, split, options = wanted.name, wanted.split, _parse_options(words)
     with boundary(f"environment {env!r}"):

@@ -176,8 +176,8 @@ def serve(  # noqa: PLR0913 - an option is an argument
     """Serve an environment, or the search engine of deep search, over HTTP."""
     # Start-up time: no other command needs these.
     from agentgym_rl.cli.environments import run_server
-    from agentgym_rl.envs.server.backend import ServerLimits
-    from agentgym_rl.envs.server.bound import Address
+    from agentgym_rl.envs.service.server.backend import ServerLimits
+    from agentgym_rl.serving.bound import Address
 
     run_server(
         env,

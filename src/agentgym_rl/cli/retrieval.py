@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentgym_rl.envs.searchqa.retrieval.base import MAX_TOPK
-from agentgym_rl.envs.searchqa.retrieval.build import build_index
-from agentgym_rl.envs.searchqa.retrieval.corpus import open_corpus
-from agentgym_rl.envs.searchqa.retrieval.open import open_retriever, parse_options
-from agentgym_rl.envs.searchqa.retrieval.progress import progress_bar
+from agentgym_rl.envs.scenarios.searchqa.embedded.store import embedded_corpus_file
 from agentgym_rl.errors import ConfigError
+from agentgym_rl.retrieval.base import MAX_TOPK
+from agentgym_rl.retrieval.build import build_index
+from agentgym_rl.retrieval.corpus import open_corpus
+from agentgym_rl.retrieval.open import open_retriever, parse_options
+from agentgym_rl.retrieval.progress import progress_bar
 
 if TYPE_CHECKING:  # only `serve` needs the HTTP stack
-    from agentgym_rl.envs.server.bound import Address
+    from agentgym_rl.serving.bound import Address
 
 DEFAULT_FACTORY = "Flat"
 
@@ -41,8 +42,8 @@ def index_corpus(corpus_file: Path, folder: Path, vectors: VectorOptions) -> Non
     if vectors.model is None:
         return
     # Late: FAISS is an optional extra.
-    from agentgym_rl.envs.searchqa.retrieval.dense_build import add_vectors, use_vectors
-    from agentgym_rl.envs.searchqa.retrieval.encoder import EncoderSettings
+    from agentgym_rl.retrieval.dense_build import add_vectors, use_vectors
+    from agentgym_rl.retrieval.encoder import EncoderSettings
 
     settings = EncoderSettings(vectors.model, vectors.query_prefix, vectors.passage_prefix)
     if vectors.faiss_file is not None:
@@ -69,14 +70,14 @@ def _check_vectors(vectors: VectorOptions) -> None:
     if vectors.faiss_file is not None and not vectors.faiss_file.is_file():
         raise ConfigError(f"--faiss: there is no file {vectors.faiss_file}")
     # Late: transformers is heavy, and only vectors need it.
-    from agentgym_rl.envs.searchqa.retrieval.encoder import check_encoder
+    from agentgym_rl.retrieval.encoder import check_encoder
 
     check_encoder(vectors.model)
 
 
 def serve_retriever(address: Address, options: Mapping[str, object]) -> None:
     """Serve `/retrieve` until interrupted. Options are those of `RetrieverOptions`, and `topk`."""
-    from agentgym_rl.envs.searchqa.retrieval.service import (  # only this needs the HTTP stack
+    from agentgym_rl.retrieval.service import (  # only this needs the HTTP stack
         DEFAULT_TOPK,
         RetrieverServer,
     )
@@ -85,7 +86,7 @@ def serve_retriever(address: Address, options: Mapping[str, object]) -> None:
     topk = given.pop("topk", DEFAULT_TOPK)
     if not isinstance(topk, int) or isinstance(topk, bool) or not 1 <= topk <= MAX_TOPK:
         raise ConfigError(f"topk must be a whole number from 1 to {MAX_TOPK}, got {topk!r}")
-    retriever = open_retriever(parse_options(given))
+    retriever = open_retriever(parse_options(given), own_corpus=embedded_corpus_file)
 
     def tell(url: str) -> None:
         print(f"searchqa-retriever at {url}, {len(retriever)} passages (Ctrl-C stops)", flush=True)

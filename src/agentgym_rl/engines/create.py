@@ -6,8 +6,8 @@ from pathlib import Path
 
 from agentgym_rl.config import EngineConfig, OpenAIEngineConfig, VllmEngineConfig
 from agentgym_rl.engines.base import Engine
-from agentgym_rl.engines.native import NativeEngine
-from agentgym_rl.engines.paged import PagedEngine
+from agentgym_rl.engines.native.engine import NativeEngine
+from agentgym_rl.engines.paged.engine import PagedEngine
 from agentgym_rl.engines.vllm.engine import VllmEngine
 from agentgym_rl.engines.vllm.server import check_server
 from agentgym_rl.errors import ConfigError

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 
 from agentgym_rl.engines.joined_layers import join_layers
-from agentgym_rl.engines.paged_attention import PAGED_ATTENTION
+from agentgym_rl.engines.paged.attention import PAGED_ATTENTION
 from agentgym_rl.models.compilation import compile_like_eager, decoder_layers
 
 _LAYER = "layer_idx"

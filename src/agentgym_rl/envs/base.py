@@ -2,9 +2,9 @@
 
 An author writes `spec`, `tasks`, `reset` and `step`; the server, the clients, the checker, the
 player and training follow from these. What the last observation was, round numbers, deadlines
-and leases belong to whoever holds the object (envs/server, envs/client), not to the author.
+and leases belong to whoever holds the object (envs/service, envs/execution), not to the author.
 
-Laws, which `envs/checker.py` tests (laws.py has all of them by name):
+Laws, which `envs/checking/checker.py` tests (laws.py has all of them by name):
 - `reset(task)` gives the same observation every time, and the same actions the same results, in
   every process; a task that there is not is refused.
 - Any text is a legal argument of `step`; a bad action is an observation with `valid_action` false.

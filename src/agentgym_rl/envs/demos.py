@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
-from agentgym_rl.envs.guarded import (
+from agentgym_rl.envs.execution.guarded import (
     CALL_TIMEOUT_S,
     CallThread,
     CallTimeoutError,

@@ -29,11 +29,13 @@ _PLAIN_TYPES: Mapping[str, str] = MappingProxyType(
 
 BUILTIN: Mapping[str, str] = MappingProxyType(
     {
-        "textcraft": "agentgym_rl.envs.textcraft.env:TextCraft",
-        "textcraft_generated": "agentgym_rl.envs.textcraft.generated_env:GeneratedTextCraft",
-        "babyai": "agentgym_rl.envs.babyai.env:BabyAI",
-        "sciworld": "agentgym_rl.envs.sciworld.env:SciWorld",
-        "searchqa": "agentgym_rl.envs.searchqa.env:SearchQA",
+        "textcraft": "agentgym_rl.envs.scenarios.textcraft.env:TextCraft",
+        "textcraft_generated": (
+            "agentgym_rl.envs.scenarios.textcraft.generated_env:GeneratedTextCraft"
+        ),
+        "babyai": "agentgym_rl.envs.scenarios.babyai.env:BabyAI",
+        "sciworld": "agentgym_rl.envs.scenarios.sciworld.env:SciWorld",
+        "searchqa": "agentgym_rl.envs.scenarios.searchqa.env:SearchQA",
     }
 )
 """Name -> "module:Class". The extra that an environment needs, if any, has the environment's

@@ -17,9 +17,9 @@ from agentgym_rl.agents.agent import Agent, make_agent
 from agentgym_rl.config import OpenAIEngineConfig, RunConfig
 from agentgym_rl.engines.base import Engine, TextEngine
 from agentgym_rl.engines.create import create_engine
-from agentgym_rl.engines.openai import OpenAIEngine
-from agentgym_rl.envs.client.base import EnvSource
-from agentgym_rl.envs.client.create import make_source
+from agentgym_rl.engines.openai.engine import OpenAIEngine
+from agentgym_rl.envs.access.sources import make_source
+from agentgym_rl.envs.client import EnvSource
 from agentgym_rl.evaluation.evaluator import Evaluator, check_attempts
 from agentgym_rl.evaluation.horizons import save_horizons
 from agentgym_rl.evaluation.journal import Journal

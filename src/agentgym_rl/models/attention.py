@@ -2,7 +2,7 @@
 
 Sequences are laid one after another in a single row, without padding. The model runs with
 `attn_implementation="agentgym"` and gets a `layout`, which knows where the sequences are: here the
-one for training; engines/kv_cache.py has the one that reads and writes a key-value cache.
+one for training; engines/native/kv_cache.py has the one that reads and writes a key-value cache.
 
 Shape legend: H heads, T packed tokens, D head size, B sequences.
 """

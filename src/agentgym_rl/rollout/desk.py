@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 
 from agentgym_rl.agents.desk import AttemptOver, Credit, Piece, Reply
-from agentgym_rl.envs.client.base import EnvClient
+from agentgym_rl.envs.client import EnvClient
 from agentgym_rl.errors import PromptTooLongError
 from agentgym_rl.rollout.limits import Limits
 from agentgym_rl.rollout.rewards import EpisodeRewards

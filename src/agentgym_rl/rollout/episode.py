@@ -19,7 +19,7 @@ from agentgym_rl.agents.agent import Agent, playing
 from agentgym_rl.agents.desk import AttemptOver
 from agentgym_rl.engines.base import Engine, EngineDiedError, TextEngine
 from agentgym_rl.engines.sampling import session_key
-from agentgym_rl.envs.client.base import EnvSource
+from agentgym_rl.envs.client import EnvSource
 from agentgym_rl.errors import AgentError, EngineError, EnvError, PromptTooLongError
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.rollout.clock import EpisodeClock, running_clock

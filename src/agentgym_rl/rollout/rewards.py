@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from agentgym_rl.config import RunConfig
-from agentgym_rl.envs.worker_thread import CallExpiredError, CallFailedError, WorkerThread
+from agentgym_rl.envs.execution.worker_thread import CallExpiredError, CallFailedError, WorkerThread
 from agentgym_rl.frozen import NOTHING
 from agentgym_rl.rewards import RewardFunction, Rewarding, load_function, weighted, with_rewards
 from agentgym_rl.types import Episode, StepResult, StopReason

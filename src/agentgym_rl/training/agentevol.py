@@ -25,13 +25,13 @@ from agentgym_rl.runs.folder import Metrics, RunFolder, step_of, write_atomicall
 from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.training.algorithms.episode_tokens import actions_of
 from agentgym_rl.training.algorithms.kl import drift
-from agentgym_rl.training.collection import Collected
-from agentgym_rl.training.conversation_files import to_json_line
-from agentgym_rl.training.conversations import Conversation, from_episode
-from agentgym_rl.training.fixed_data import hold_to_data
-from agentgym_rl.training.kinds import kind_weights
-from agentgym_rl.training.learner import Learner
-from agentgym_rl.training.scoring import Scorers, score_samples
+from agentgym_rl.training.collect.collection import Collected
+from agentgym_rl.training.data.conversation_files import to_json_line
+from agentgym_rl.training.data.conversations import Conversation, from_episode
+from agentgym_rl.training.data.fixed_data import hold_to_data
+from agentgym_rl.training.learner.kinds import kind_weights
+from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.learner.scoring import Scorers, score_samples
 from agentgym_rl.training.sft import fitting_samples, negative_logprob, supervised_sample
 from agentgym_rl.training.trainer import (
     NOTHING_LEARNED,

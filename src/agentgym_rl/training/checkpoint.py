@@ -18,8 +18,8 @@ import torch
 from agentgym_rl.errors import RunError
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.runs.folder import RunFolder
-from agentgym_rl.training.collection import Collector
-from agentgym_rl.training.learner import Learner
+from agentgym_rl.training.collect.collection import Collector
+from agentgym_rl.training.learner.learner import Learner
 
 
 def save_checkpoint(

@@ -29,10 +29,10 @@ from agentgym_rl.training.algorithms.base import (
     TrainingSample,
 )
 from agentgym_rl.training.algorithms.kl import drift
-from agentgym_rl.training.learner import Learner
+from agentgym_rl.training.data.preferences import PairSet
+from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.learner.reference_scores import reference_logprobs
 from agentgym_rl.training.offline import OfflineTrainer
-from agentgym_rl.training.preferences import PairSet
-from agentgym_rl.training.reference_scores import reference_logprobs
 from agentgym_rl.training.trainer import Evaluate, Listeners
 from agentgym_rl.types import Sample
 

@@ -17,7 +17,7 @@ from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.tasks import EpochSampler
 from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.checkpoint import restore_learner, save_checkpoint
-from agentgym_rl.training.learner import Learner
+from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.stopping import LastStep, unbroken
 from agentgym_rl.training.trainer import Evaluate, Listeners, is_due
 

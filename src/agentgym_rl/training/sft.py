@@ -10,9 +10,9 @@ from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.algorithms.base import TokenBatch, TokenLoss, TrainingSample
-from agentgym_rl.training.conversations import Conversation, to_sample
-from agentgym_rl.training.fixed_data import hold_to_data
-from agentgym_rl.training.learner import Learner
+from agentgym_rl.training.data.conversations import Conversation, to_sample
+from agentgym_rl.training.data.fixed_data import hold_to_data
+from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.offline import OfflineTrainer
 from agentgym_rl.training.trainer import Evaluate, Listeners
 from agentgym_rl.types import Sample

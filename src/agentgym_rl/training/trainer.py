@@ -26,11 +26,11 @@ from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.training.algorithms.make import make_algorithm
-from agentgym_rl.training.carrying import CarryingCollector
 from agentgym_rl.training.checkpoint import restore_collector, restore_learner, save_checkpoint
-from agentgym_rl.training.collection import Collected, Collector, StepCollector
-from agentgym_rl.training.kinds import kind_weights
-from agentgym_rl.training.learner import Learner
+from agentgym_rl.training.collect.carrying import CarryingCollector
+from agentgym_rl.training.collect.collection import Collected, Collector, StepCollector
+from agentgym_rl.training.learner.kinds import kind_weights
+from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.rounds import make_scheduler
 from agentgym_rl.training.stopping import LastStep, unbroken
 from agentgym_rl.training.traces import TokenTraces

@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass, field
 
 from agentgym_rl.envs.base import EnvSpec
-from agentgym_rl.envs.client.base import EnvClient
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.client import EnvClient
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import AgentGymError
 from agentgym_rl.types import StepResult
 from agentgym_rl.ui.answers import ApiError

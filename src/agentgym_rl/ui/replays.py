@@ -15,8 +15,8 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentgym_rl.envs.client.base import EnvClient
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.client import EnvClient
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import AgentGymError
 from agentgym_rl.types import Task
 from agentgym_rl.ui.answers import ApiError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import uvicorn
 
-from agentgym_rl.envs.server.bound import bind, is_loopback
+from agentgym_rl.serving.bound import bind, is_loopback
 from agentgym_rl.ui.app import make_app
 
 _GRACE_S = 2

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from agentgym_rl.agents.agent import make_agent
 from agentgym_rl.config import AgentConfig, RunConfig, dump_config
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.experiment import train
 from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
 from agentgym_rl.runs.folder import RunFolder

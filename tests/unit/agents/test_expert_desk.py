@@ -13,11 +13,11 @@ from agentgym_rl.agents.desk import Desk
 from agentgym_rl.agents.expert_desk import UndemonstratedError
 from agentgym_rl.agents.requests import LEFT_OUT, SUMMARIZE
 from agentgym_rl.config import AgentConfig
-from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.envs.demos import Demonstration
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import AgentError
 from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
-from agentgym_rl.training.conversations import from_demonstration, to_sample
+from agentgym_rl.training.data.conversations import from_demonstration, to_sample
 from agentgym_rl.types import Task
 from fake_engines import ScriptedEngine, fake_renderer, make_limits
 from fakes import CountingEnv

@@ -13,8 +13,8 @@ from agentgym_rl.agents.desk import Desk
 from agentgym_rl.agents.requests import GO_ON, LEARNED, LEFT_OUT, PLAN, REFLECT, SUMMARIZE
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.base import EnvSpec
-from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.envs.demos import demonstrate
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import AgentError
 from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
 from agentgym_rl.types import Episode, SegmentKind, StepResult, StopReason, Task

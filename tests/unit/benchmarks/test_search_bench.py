@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
 import search_bench
 
-from agentgym_rl.envs.searchqa.retrieval.corpus import open_corpus
 from agentgym_rl.errors import ConfigError
+from agentgym_rl.retrieval.corpus import open_corpus
 
 
 @pytest.fixture

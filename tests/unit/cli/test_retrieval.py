@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from agentgym_rl.cli.retrieval import VectorOptions, index_corpus, serve_retriever
-from agentgym_rl.envs.searchqa.retrieval.open import RetrieverOptions, open_retriever, parse_options
-from agentgym_rl.envs.server.bound import Address
 from agentgym_rl.errors import AgentGymError, ConfigError
+from agentgym_rl.retrieval.open import RetrieverOptions, open_retriever, parse_options
+from agentgym_rl.serving.bound import Address
 
 WORDS_ONLY = VectorOptions(None, None, "Flat", "query: ", "passage: ")
 

@@ -18,7 +18,7 @@ from agentgym_rl.config import (
     parse_config,
     read_table,
 )
-from agentgym_rl.envs.searchqa.options import EMBEDDED, SearchOptions
+from agentgym_rl.envs.scenarios.searchqa.options import EMBEDDED, SearchOptions
 from agentgym_rl.errors import ConfigError
 
 SCENARIOS = ("webarena", "searchqa", "textcraft", "babyai", "sciworld")

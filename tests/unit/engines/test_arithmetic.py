@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from agentgym_rl.config import NativeEngineConfig
-from agentgym_rl.engines.arithmetic import FILE, Arithmetic, note_arithmetic
-from agentgym_rl.engines.native import NativeEngine
+from agentgym_rl.engines.native.arithmetic import FILE, Arithmetic, note_arithmetic
+from agentgym_rl.engines.native.engine import NativeEngine
 from engine_plays import endless_policy
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from agentgym_rl.config import NativeEngineConfig, VllmEngineConfig
 from agentgym_rl.engines.base import Engine
-from agentgym_rl.engines.native import NativeEngine
-from agentgym_rl.engines.paged import PagedEngine
+from agentgym_rl.engines.native.engine import NativeEngine
+from agentgym_rl.engines.paged.engine import PagedEngine
 from agentgym_rl.engines.vllm.engine import VllmEngine
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.loading import Policy, load_pretrained

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from agentgym_rl.engines import decode_attention
-from agentgym_rl.engines.decode_attention import AgreeingLengths, HeadShape
+from agentgym_rl.engines.native import decode_attention
+from agentgym_rl.engines.native.decode_attention import AgreeingLengths, HeadShape
 
 SHAPE = HeadShape(num_heads=4, num_key_heads=2, head_dim=16, dtype=torch.float32)
 

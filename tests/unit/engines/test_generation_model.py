@@ -9,8 +9,8 @@ from torch._dynamo.testing import CompileCounter
 from transformers import PreTrainedModel
 
 from agentgym_rl.engines.generation_model import generation_model
-from agentgym_rl.engines.paged_attention import running_pass
-from agentgym_rl.engines.paged_pass import CacheShape, PagedPass
+from agentgym_rl.engines.paged.attention import running_pass
+from agentgym_rl.engines.paged.batch_pass import CacheShape, PagedPass
 from agentgym_rl.models.attention import PackedSequences
 from agentgym_rl.models.compilation import enable_compilation, prepare_layers
 from agentgym_rl.models.forward import packed_logits

@@ -12,8 +12,8 @@ from agentgym_rl.config import NativeEngineConfig
 from agentgym_rl.engines import host
 from agentgym_rl.engines.base import EngineDiedError
 from agentgym_rl.engines.host import HostEngine
-from agentgym_rl.engines.native import NativeEngine
-from agentgym_rl.engines.paged import PagedEngine
+from agentgym_rl.engines.native.engine import NativeEngine
+from agentgym_rl.engines.paged.engine import PagedEngine
 from agentgym_rl.errors import EngineError
 from engine_plays import LONG, PROMPT, SHORT, endless_policy, start
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from agentgym_rl.config import NativeEngineConfig
-from agentgym_rl.engines.native import NativeEngine
+from agentgym_rl.engines.native.engine import NativeEngine
 from agentgym_rl.errors import EngineError
 from agentgym_rl.models.attention import PackedSequences
 from agentgym_rl.models.forward import action_logprobs, packed_logits

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from agentgym_rl.config import NativeEngineConfig
-from agentgym_rl.engines.native import NativeEngine
-from agentgym_rl.engines.paged import PagedEngine
-from agentgym_rl.engines.paged_runner import Chunk, Sampled
-from agentgym_rl.engines.pages import PAGE_SIZE, pages_for
+from agentgym_rl.engines.native.engine import NativeEngine
+from agentgym_rl.engines.paged.engine import PagedEngine
+from agentgym_rl.engines.paged.pages import PAGE_SIZE, pages_for
+from agentgym_rl.engines.paged.runner import Chunk, Sampled
 from agentgym_rl.errors import EngineError
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.types import Sample, SamplingParams

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentgym_rl.engines.pages import PAGE_SIZE, SCRAP_PAGE, HeldPages, PagePool, pages_for
+from agentgym_rl.engines.paged.pages import PAGE_SIZE, SCRAP_PAGE, HeldPages, PagePool, pages_for
 
 CONTEXT = list(range(100, 100 + 3 * PAGE_SIZE + 5))
 

@@ -9,8 +9,8 @@ import torch
 
 from agentgym_rl.config import NativeEngineConfig
 from agentgym_rl.engines.host import HostEngine
-from agentgym_rl.engines.native import NativeEngine
-from agentgym_rl.engines.paged import PagedEngine
+from agentgym_rl.engines.native.engine import NativeEngine
+from agentgym_rl.engines.paged.engine import PagedEngine
 from agentgym_rl.models.forward import action_logprobs
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.handler import RolloutHandler

@@ -12,8 +12,8 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from agentgym_rl.config import NativeEngineConfig
-from agentgym_rl.engines.native import NativeEngine
-from agentgym_rl.engines.safe_rows import SafeRows, rung, safe_head_rows, safe_layer_rows
+from agentgym_rl.engines.native.engine import NativeEngine
+from agentgym_rl.engines.native.safe_rows import SafeRows, rung, safe_head_rows, safe_layer_rows
 from agentgym_rl.models.attention import ATTENTION
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.models.lora import add_lora

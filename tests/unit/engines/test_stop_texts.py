@@ -14,9 +14,9 @@ from agentgym_rl.agents.agent import Agent
 from agentgym_rl.agents.desk import Desk
 from agentgym_rl.config import AgentConfig, NativeEngineConfig
 from agentgym_rl.engines.base import Engine
-from agentgym_rl.engines.native import NativeEngine
-from agentgym_rl.engines.paged import PagedEngine
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.engines.native.engine import NativeEngine
+from agentgym_rl.engines.paged.engine import PagedEngine
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
 from agentgym_rl.types import Completion, SamplingParams, Task

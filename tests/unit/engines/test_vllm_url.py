@@ -15,7 +15,7 @@ from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig, VllmEngineConfig, parse_config
 from agentgym_rl.engines.create import check_engine
 from agentgym_rl.engines.vllm.engine import VllmEngine
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError, EngineError
 from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
 from agentgym_rl.types import Episode, SamplingParams, StopReason, Task

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 
 from agentgym_clients import Lab, serving
-from agentgym_rl.envs import guarded
-from agentgym_rl.envs.babyai.env import BabyAI
-from agentgym_rl.envs.server import errands, sessions
-from agentgym_rl.envs.textcraft.env import TextCraft
+from agentgym_rl.envs.execution import guarded
+from agentgym_rl.envs.scenarios.babyai.env import BabyAI
+from agentgym_rl.envs.scenarios.textcraft.env import TextCraft
+from agentgym_rl.envs.service.server import errands, sessions
 from fakes import HANGING, end_hangs
 
 

@@ -15,7 +15,7 @@ from agentgym_rl.envs.adapters.outcome import Outcome, reaches
 from agentgym_rl.envs.adapters.seeded import Outline
 from agentgym_rl.envs.adapters.spaces import is_printable, plain_picture, print_value
 from agentgym_rl.envs.base import Environment
-from agentgym_rl.envs.checker import check
+from agentgym_rl.envs.checking.checker import check
 from agentgym_rl.types import StepResult, Task
 
 TOY_TEXT = ("FrozenLake-v1", "CliffWalking-v1", "Taxi-v4", "Blackjack-v1")

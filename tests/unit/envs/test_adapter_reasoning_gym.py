@@ -8,7 +8,7 @@ from agentgym_rl.envs import registry
 from agentgym_rl.envs.adapters import reasoning_gym as adapter
 from agentgym_rl.envs.adapters.reasoning_gym import reasoning_gym_class
 from agentgym_rl.envs.adapters.seeded import Outline
-from agentgym_rl.envs.checker import check
+from agentgym_rl.envs.checking.checker import check
 from agentgym_rl.errors import EnvError
 from agentgym_rl.sandbox.calls import Reply, Sandbox
 from agentgym_rl.sandbox.interpreter import why_unavailable

@@ -9,7 +9,7 @@ import pytest
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.adapters.seeded import Outline
 from agentgym_rl.envs.adapters.textarena import textarena_class
-from agentgym_rl.envs.checker import check
+from agentgym_rl.envs.checking.checker import check
 from agentgym_rl.errors import EnvError
 from agentgym_rl.types import Task
 

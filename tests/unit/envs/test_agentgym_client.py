@@ -17,14 +17,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from agentgym_rl.envs.babyai.env import BabyAI
 from agentgym_rl.envs.base import Environment
-from agentgym_rl.envs.client.agentgym import AgentGymEnvSource
-from agentgym_rl.envs.client.agentgym import source as agentgym_source
-from agentgym_rl.envs.client.agentgym.scenarios import tasks_of
-from agentgym_rl.envs.client.base import EnvClient
-from agentgym_rl.envs.server.agentgym import routes
-from agentgym_rl.envs.textcraft.env import TextCraft
+from agentgym_rl.envs.client import EnvClient
+from agentgym_rl.envs.compat.agentgym import source as agentgym_source
+from agentgym_rl.envs.compat.agentgym.dialect import routes
+from agentgym_rl.envs.compat.agentgym.scenarios import tasks_of
+from agentgym_rl.envs.compat.agentgym.source import AgentGymEnvSource
+from agentgym_rl.envs.scenarios.babyai.env import BabyAI
+from agentgym_rl.envs.scenarios.textcraft.env import TextCraft
 from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import StepResult, Task
 from env_servers import see_it_waited_for

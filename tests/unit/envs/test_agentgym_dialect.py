@@ -16,9 +16,9 @@ from agentgym_clients import (
     play_expert,
     serving,
 )
-from agentgym_rl.envs.babyai.env import BabyAI
-from agentgym_rl.envs.sciworld.env import SciWorld
-from agentgym_rl.envs.textcraft.env import TextCraft
+from agentgym_rl.envs.scenarios.babyai.env import BabyAI
+from agentgym_rl.envs.scenarios.sciworld.env import SciWorld
+from agentgym_rl.envs.scenarios.textcraft.env import TextCraft
 from agentgym_rl.types import Task
 from fakes import CountingEnv
 

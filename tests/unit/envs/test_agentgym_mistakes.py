@@ -16,9 +16,9 @@ from agentgym_clients import (
     play_expert,
     serving,
 )
-from agentgym_rl.envs.babyai.env import BabyAI
-from agentgym_rl.envs.server.agentgym.plays import Plays
-from agentgym_rl.envs.server.backend import ServerLimits
+from agentgym_rl.envs.compat.agentgym.plays import Plays
+from agentgym_rl.envs.scenarios.babyai.env import BabyAI
+from agentgym_rl.envs.service.server.backend import ServerLimits
 from agentgym_rl.errors import EnvGoneError
 from agentgym_rl.types import Task
 from env_servers import server_thread

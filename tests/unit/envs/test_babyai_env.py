@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym_rl.envs.babyai.env import BabyAI
-from agentgym_rl.envs.babyai.levels import LEVELS
+from agentgym_rl.envs.scenarios.babyai.env import BabyAI
+from agentgym_rl.envs.scenarios.babyai.levels import LEVELS
 from agentgym_rl.types import StepResult, Task
 from worked_examples import assert_example_holds
 

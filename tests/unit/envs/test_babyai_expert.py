@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from agentgym_rl.envs.babyai.env import BabyAI
-from agentgym_rl.envs.babyai.levels import LEVELS, Level, tasks_of
+from agentgym_rl.envs.scenarios.babyai.env import BabyAI
+from agentgym_rl.envs.scenarios.babyai.levels import LEVELS, Level, tasks_of
 from agentgym_rl.types import StepResult, Task
 
 MAX_ROUNDS = 150

@@ -5,9 +5,9 @@ from collections import Counter
 import gymnasium
 import pytest
 
-from agentgym_rl.envs.babyai.env import BabyAI
-from agentgym_rl.envs.babyai.levels import CATEGORIES, LEVELS, level_of, seed_of, tasks_of
-from agentgym_rl.envs.babyai.simulator import make_simulator, pose_of
+from agentgym_rl.envs.scenarios.babyai.env import BabyAI
+from agentgym_rl.envs.scenarios.babyai.levels import CATEGORIES, LEVELS, level_of, seed_of, tasks_of
+from agentgym_rl.envs.scenarios.babyai.simulator import make_simulator, pose_of
 from agentgym_rl.types import Task
 
 

@@ -4,8 +4,8 @@ from minigrid.core.actions import Actions
 from minigrid.core.grid import Grid
 from minigrid.core.world_object import Ball, Door
 
-from agentgym_rl.envs.babyai.routes import Routes
-from agentgym_rl.envs.babyai.simulator import Pose
+from agentgym_rl.envs.scenarios.babyai.routes import Routes
+from agentgym_rl.envs.scenarios.babyai.simulator import Pose
 
 LEFT, RIGHT, FORWARD = Actions.left, Actions.right, Actions.forward
 EAST, WEST = 0, 2

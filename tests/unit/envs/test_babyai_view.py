@@ -7,10 +7,10 @@ from minigrid.core.grid import Grid
 from minigrid.core.world_object import Ball, Box, Door, Key, WorldObj
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
-from agentgym_rl.envs.babyai.env import BabyAI
-from agentgym_rl.envs.babyai.levels import LEVELS
-from agentgym_rl.envs.babyai.simulator import make_simulator
-from agentgym_rl.envs.babyai.view import describe, look, visible_cells
+from agentgym_rl.envs.scenarios.babyai.env import BabyAI
+from agentgym_rl.envs.scenarios.babyai.levels import LEVELS
+from agentgym_rl.envs.scenarios.babyai.simulator import make_simulator
+from agentgym_rl.envs.scenarios.babyai.view import describe, look, visible_cells
 
 EAST = 0
 

@@ -11,8 +11,8 @@ from typing import ClassVar
 import pytest
 
 from agentgym_rl.envs.base import Environment, JsonValue
-from agentgym_rl.envs.checker import check
-from agentgym_rl.envs.laws import Law
+from agentgym_rl.envs.checking.checker import check
+from agentgym_rl.envs.checking.laws import Law
 from agentgym_rl.types import StepResult, Task
 from broken_envs import BROKEN
 from fakes import (

@@ -11,10 +11,10 @@ from typing import ClassVar
 import pytest
 import pytest_asyncio
 
-from agentgym_rl.envs.client.base import EnvClient, EnvSource
-from agentgym_rl.envs.client.http import HttpEnvSource
-from agentgym_rl.envs.client.local import LocalEnvClient, LocalEnvSource
+from agentgym_rl.envs.client import EnvClient, EnvSource
 from agentgym_rl.envs.episode import EpisodeStateError
+from agentgym_rl.envs.execution.local import LocalEnvClient, LocalEnvSource
+from agentgym_rl.envs.service.client.http import HttpEnvSource
 from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import StepResult, Task
 from env_servers import server_thread

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from agentgym_rl.envs.client import http
-from agentgym_rl.envs.client.http import HttpEnvSource
-from agentgym_rl.envs.server.backend import ServerLimits
+from agentgym_rl.envs.service.client.http import HttpEnvSource
+from agentgym_rl.envs.service.server.backend import ServerLimits
 from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import Task
 from chaos import FragileServer

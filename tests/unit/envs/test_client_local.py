@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import EnvError
 from agentgym_rl.types import Task
 from fakes import BrokenResetEnv, BrokenStartEnv, CountingEnv, TroubleEnv

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from agentgym_rl.envs.client.agentgym import AgentGymEnvSource
-from agentgym_rl.envs.client.base import EnvSource
-from agentgym_rl.envs.client.openenv import OpenEnvSource
+from agentgym_rl.envs.client import EnvSource
+from agentgym_rl.envs.compat.agentgym.source import AgentGymEnvSource
+from agentgym_rl.envs.compat.openenv.source import OpenEnvSource
 from agentgym_rl.errors import EnvError
 from env_servers import server_process
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from agentgym_rl.envs.worker_thread import (
+from agentgym_rl.envs.execution.worker_thread import (
     CallAbandonedError,
     CallExpiredError,
     CallFailedError,

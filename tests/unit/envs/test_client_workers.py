@@ -13,16 +13,16 @@ import psutil
 import pytest
 
 from agentgym_rl.config import EnvConfig
-from agentgym_rl.envs.client.base import EnvSource
-from agentgym_rl.envs.client.create import make_source
-from agentgym_rl.envs.client.local import LocalEnvSource
-from agentgym_rl.envs.client.workers import WorkersEnvSource
+from agentgym_rl.envs.access.sources import make_source
+from agentgym_rl.envs.access.workers import WorkersEnvSource
+from agentgym_rl.envs.client import EnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError, EnvError
 from agentgym_rl.types import StepResult, Task
 
 _PARENT = """
 import asyncio
-from agentgym_rl.envs.client.workers import WorkersEnvSource
+from agentgym_rl.envs.access.workers import WorkersEnvSource
 
 async def main():
     async with WorkersEnvSource("fakes:CountingEnv", num_workers=2) as source:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from agentgym_rl.envs.demos import collect_demonstrations
-from agentgym_rl.envs.guarded import CallTimeoutError
+from agentgym_rl.envs.execution.guarded import CallTimeoutError
 from agentgym_rl.types import StepResult, Task
 from fakes import CountingEnv, hang
 

@@ -13,17 +13,18 @@ import pytest
 from aiohttp import web
 
 from agentgym_rl.envs.base import Environment
-from agentgym_rl.envs.client.base import EnvSource
-from agentgym_rl.envs.client.local import LocalEnvSource
-from agentgym_rl.envs.client.openenv import OpenEnvSource, transport
-from agentgym_rl.envs.client.openenv.mapping import (
+from agentgym_rl.envs.client import EnvSource
+from agentgym_rl.envs.compat.openenv import transport
+from agentgym_rl.envs.compat.openenv.mapping import (
     ActionForm,
     BadActionError,
     OpenEnvOptions,
     observation_text,
     step_result,
 )
-from agentgym_rl.envs.protocol import ProtocolError
+from agentgym_rl.envs.compat.openenv.source import OpenEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
+from agentgym_rl.envs.service.protocol import ProtocolError
 from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import StepResult, Task
 from env_servers import see_it_waited_for, server_process

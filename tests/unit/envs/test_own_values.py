@@ -9,14 +9,14 @@ import orjson
 import pytest
 import pytest_asyncio
 
-from agentgym_rl.envs import protocol
-from agentgym_rl.envs.checker import check
-from agentgym_rl.envs.client.base import EnvSource
-from agentgym_rl.envs.client.http import HttpEnvSource
-from agentgym_rl.envs.client.local import LocalEnvSource
-from agentgym_rl.envs.client.openenv import OpenEnvSource
-from agentgym_rl.envs.client.openenv.mapping import OpenEnvOptions, step_result
-from agentgym_rl.envs.protocol import ProtocolError
+from agentgym_rl.envs.checking.checker import check
+from agentgym_rl.envs.client import EnvSource
+from agentgym_rl.envs.compat.openenv.mapping import OpenEnvOptions, step_result
+from agentgym_rl.envs.compat.openenv.source import OpenEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
+from agentgym_rl.envs.service import protocol
+from agentgym_rl.envs.service.client.http import HttpEnvSource
+from agentgym_rl.envs.service.protocol import ProtocolError
 from agentgym_rl.errors import EnvError
 from agentgym_rl.types import StepResult, Task
 from env_servers import server_thread

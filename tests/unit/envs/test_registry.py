@@ -13,7 +13,7 @@ import pytest
 
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment, EnvSpec
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import EnvError
 from fakes import CountingEnv, fake_spec
 
@@ -162,8 +162,8 @@ def test_the_registry_imports_no_environment():
 
 def test_servers_and_clients_start_without_torch():
     program = (
-        "import sys, agentgym_rl.envs.server.serve, agentgym_rl.envs.client.http\n"
-        "import agentgym_rl.envs.checker\n"
+        "import sys, agentgym_rl.envs.access.serve, agentgym_rl.envs.service.client.http\n"
+        "import agentgym_rl.envs.checking.checker\n"
         "assert 'torch' not in sys.modules and 'transformers' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -171,7 +171,7 @@ def test_servers_and_clients_start_without_torch():
 
 def test_the_local_client_needs_no_http_library():
     program = (
-        "import sys, agentgym_rl.envs.client.local\n"
+        "import sys, agentgym_rl.envs.execution.local\n"
         "assert not {'aiohttp', 'starlette', 'uvicorn'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from agentgym_rl.envs import registry
-from agentgym_rl.envs.searchqa.env import make_spec
-from agentgym_rl.envs.searchqa.options import SearchOptions
+from agentgym_rl.envs.scenarios.searchqa.env import make_spec
+from agentgym_rl.envs.scenarios.searchqa.options import SearchOptions
 from fakes import fake_spec
 
 

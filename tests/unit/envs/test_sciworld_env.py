@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agentgym_rl.envs.sciworld.env import SciWorld
-from agentgym_rl.envs.sciworld.tasks import TOPICS
-from agentgym_rl.envs.sciworld.texts import clean_action
+from agentgym_rl.envs.scenarios.sciworld.env import SciWorld
+from agentgym_rl.envs.scenarios.sciworld.tasks import TOPICS
+from agentgym_rl.envs.scenarios.sciworld.texts import clean_action
 from agentgym_rl.types import StepResult, Task
 from worked_examples import assert_example_holds
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_rl.envs.sciworld.env import SciWorld
-from agentgym_rl.envs.sciworld.jvm import shared_jvm
-from agentgym_rl.envs.sciworld.tasks import TOPICS
+from agentgym_rl.envs.scenarios.sciworld.env import SciWorld
+from agentgym_rl.envs.scenarios.sciworld.jvm import shared_jvm
+from agentgym_rl.envs.scenarios.sciworld.tasks import TOPICS
 from agentgym_rl.errors import EnvError
 from agentgym_rl.types import StepResult, Task
 
@@ -197,7 +197,7 @@ def is_running(pid: int) -> bool:
 def test_java_ends_with_a_process_that_is_killed_and_not_with_its_forks():
     program = (
         "import os, sys, time\n"
-        "from agentgym_rl.envs.sciworld.jvm import shared_jvm\n"
+        "from agentgym_rl.envs.scenarios.sciworld.jvm import shared_jvm\n"
         "jvm = shared_jvm()\n"
         "child = os.fork()\n"
         "if child == 0:\n"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_rl.envs.sciworld import java
-from agentgym_rl.envs.sciworld.jvm import shared_jvm
-from agentgym_rl.envs.sciworld.tasks import (
+from agentgym_rl.envs.scenarios.sciworld import java
+from agentgym_rl.envs.scenarios.sciworld.jvm import shared_jvm
+from agentgym_rl.envs.scenarios.sciworld.tasks import (
     CATEGORIES,
     NUM_AGENTGYM_TASKS,
     NUM_TASKS,

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from agentgym_rl.envs.searchqa.datasets.catalog import DATASETS, ITEM_RANGES, locate_item
-from agentgym_rl.envs.searchqa.datasets.load import load_dataset, load_item
+from agentgym_rl.envs.scenarios.searchqa.datasets.catalog import DATASETS, ITEM_RANGES, locate_item
+from agentgym_rl.envs.scenarios.searchqa.datasets.load import load_dataset, load_item
 from agentgym_rl.errors import ConfigError
 
 FILES = Path(__file__).parent / "searchqa_files"

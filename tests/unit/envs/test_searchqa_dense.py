@@ -12,23 +12,23 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModel, BertConfig, BertModel, PreTrainedTokenizerFast
 
-from agentgym_rl.envs.searchqa.options import SearchOptions
-from agentgym_rl.envs.searchqa.passages import Passage
-from agentgym_rl.envs.searchqa.retrieval.base import Hit, Retriever
-from agentgym_rl.envs.searchqa.retrieval.build import build_index
-from agentgym_rl.envs.searchqa.retrieval.cache import CachedRetriever
-from agentgym_rl.envs.searchqa.retrieval.corpus import Corpus, open_corpus
-from agentgym_rl.envs.searchqa.retrieval.dense_build import add_vectors, use_vectors
-from agentgym_rl.envs.searchqa.retrieval.encoder import Encoder, EncoderSettings
-from agentgym_rl.envs.searchqa.retrieval.hybrid import fuse
-from agentgym_rl.envs.searchqa.retrieval.open import (
+from agentgym_rl.envs.scenarios.searchqa.options import SearchOptions
+from agentgym_rl.envs.scenarios.searchqa.sources import open_engine
+from agentgym_rl.errors import ConfigError, EnvError
+from agentgym_rl.retrieval.base import Hit, Retriever
+from agentgym_rl.retrieval.build import build_index
+from agentgym_rl.retrieval.cache import CachedRetriever
+from agentgym_rl.retrieval.corpus import Corpus, open_corpus
+from agentgym_rl.retrieval.dense_build import add_vectors, use_vectors
+from agentgym_rl.retrieval.encoder import Encoder, EncoderSettings
+from agentgym_rl.retrieval.hybrid import fuse
+from agentgym_rl.retrieval.open import (
     RetrieverOptions,
     open_retriever,
     parse_options,
 )
-from agentgym_rl.envs.searchqa.retrieval.vector_search import VectorSearch, prepare
-from agentgym_rl.envs.searchqa.sources import open_engine
-from agentgym_rl.errors import ConfigError, EnvError
+from agentgym_rl.retrieval.passages import Passage
+from agentgym_rl.retrieval.vector_search import VectorSearch, prepare
 
 WORDS = ("query", "passage", ":", '"', "red", "green", "blue", "fox", "owl", "whale", "one", "two")
 PASSAGES = tuple(

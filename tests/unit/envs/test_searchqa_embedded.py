@@ -20,23 +20,23 @@ sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
 import one_search_bench
 
-from agentgym_rl.envs.searchqa.embedded import choose, probes, screen, store
-from agentgym_rl.envs.searchqa.embedded.answers import minutes_answers
-from agentgym_rl.envs.searchqa.embedded.countries import number_in
-from agentgym_rl.envs.searchqa.embedded.draft import Draft
-from agentgym_rl.envs.searchqa.embedded.films import Film, Person
-from agentgym_rl.envs.searchqa.embedded.names import fold, listed, plain, slug
-from agentgym_rl.envs.searchqa.embedded.pool import Pool
-from agentgym_rl.envs.searchqa.embedded.screened import load_screened_out
-from agentgym_rl.envs.searchqa.embedded.splits import SPLITS, Split, split_of
-from agentgym_rl.envs.searchqa.embedded.world import World, load_world
-from agentgym_rl.envs.searchqa.env import SearchQA
-from agentgym_rl.envs.searchqa.file_lock import holding
-from agentgym_rl.envs.searchqa.passages import Passage
-from agentgym_rl.envs.searchqa.questions import Hop, Question
-from agentgym_rl.envs.searchqa.retrieval.base import Hit, Retriever
-from agentgym_rl.envs.searchqa.retrieval.open import RetrieverOptions, open_retriever
+from agentgym_rl.envs.scenarios.searchqa.embedded import choose, probes, screen, store
+from agentgym_rl.envs.scenarios.searchqa.embedded.answers import minutes_answers
+from agentgym_rl.envs.scenarios.searchqa.embedded.countries import number_in
+from agentgym_rl.envs.scenarios.searchqa.embedded.draft import Draft
+from agentgym_rl.envs.scenarios.searchqa.embedded.films import Film, Person
+from agentgym_rl.envs.scenarios.searchqa.embedded.names import fold, listed, plain, slug
+from agentgym_rl.envs.scenarios.searchqa.embedded.pool import Pool
+from agentgym_rl.envs.scenarios.searchqa.embedded.screened import load_screened_out
+from agentgym_rl.envs.scenarios.searchqa.embedded.splits import SPLITS, Split, split_of
+from agentgym_rl.envs.scenarios.searchqa.embedded.world import World, load_world
+from agentgym_rl.envs.scenarios.searchqa.env import SearchQA
+from agentgym_rl.envs.scenarios.searchqa.questions import Hop, Question
 from agentgym_rl.errors import ConfigError
+from agentgym_rl.retrieval.base import Hit, Retriever
+from agentgym_rl.retrieval.file_lock import holding
+from agentgym_rl.retrieval.open import RetrieverOptions, open_retriever
+from agentgym_rl.retrieval.passages import Passage
 from worked_examples import assert_example_holds
 
 SAMPLE = 150
@@ -205,7 +205,7 @@ def test_the_choice_is_the_same_again(
 
 def test_the_order_of_hashes_does_not_matter():
     program = (
-        "from agentgym_rl.envs.searchqa.embedded.names import digest, shuffled\n"
+        "from agentgym_rl.envs.scenarios.searchqa.embedded.names import digest, shuffled\n"
         "print(digest('x'), shuffled({'a', 'b', 'c', 'd'}, 's', str))"
     )
     outputs = {

@@ -12,13 +12,13 @@ import pytest
 from agentgym_rl.agents.formats import make_format
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
-from agentgym_rl.envs.checker import check
-from agentgym_rl.envs.searchqa.actions import Action, Mistake, parse
-from agentgym_rl.envs.searchqa.env import SearchQA
-from agentgym_rl.envs.searchqa.passages import Passage
-from agentgym_rl.envs.searchqa.reading import count_words, cut, information, show_all
-from agentgym_rl.envs.searchqa.retrieval.base import Hit
+from agentgym_rl.envs.checking.checker import check
+from agentgym_rl.envs.scenarios.searchqa.actions import Action, Mistake, parse
+from agentgym_rl.envs.scenarios.searchqa.env import SearchQA
+from agentgym_rl.envs.scenarios.searchqa.reading import count_words, cut, information, show_all
 from agentgym_rl.errors import ConfigError, EnvError
+from agentgym_rl.retrieval.base import Hit
+from agentgym_rl.retrieval.passages import Passage
 from agentgym_rl.sandbox import interpreter
 from agentgym_rl.types import StepResult, Task
 from small_search import SmallEngine, SmallSearchQA

@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from agentgym_rl.envs.searchqa.passages import Passage
-from agentgym_rl.envs.searchqa.retrieval.bm25 import Bm25Retriever
-from agentgym_rl.envs.searchqa.retrieval.build import build_index
-from agentgym_rl.envs.searchqa.retrieval.corpus import open_corpus
-from agentgym_rl.envs.searchqa.retrieval.folder import IndexFolder
-from agentgym_rl.envs.searchqa.retrieval.open import RetrieverOptions, open_retriever
 from agentgym_rl.errors import ConfigError, EnvError
+from agentgym_rl.retrieval.bm25 import Bm25Retriever
+from agentgym_rl.retrieval.build import build_index
+from agentgym_rl.retrieval.corpus import open_corpus
+from agentgym_rl.retrieval.folder import IndexFolder
+from agentgym_rl.retrieval.open import RetrieverOptions, open_retriever
+from agentgym_rl.retrieval.passages import Passage
 
 PASSAGES = (
     Passage("f1", "Stalker", "Stalker is a 1979 film directed by Andrei Tarkovsky."),
@@ -104,9 +104,9 @@ def test_the_commonest_words_go_first_when_there_are_too_many(
 ):
     query = "1972 film by Andrei"
     assert ids(retriever, query, 5) == ["f2", "f1", "f3"]
-    monkeypatch.setattr("agentgym_rl.envs.searchqa.retrieval.bm25._MAX_POSTINGS", 3)
+    monkeypatch.setattr("agentgym_rl.retrieval.bm25._MAX_POSTINGS", 3)
     assert ids(retriever, query, 5) == ["f2", "f1"]  # 1972 is in one passage, Andrei and by in two
-    monkeypatch.setattr("agentgym_rl.envs.searchqa.retrieval.bm25._MAX_POSTINGS", 0)
+    monkeypatch.setattr("agentgym_rl.retrieval.bm25._MAX_POSTINGS", 0)
     assert ids(retriever, query, 5) == ["f2"]
 
 
@@ -226,8 +226,8 @@ def test_a_corpus_that_changed_after_a_commit_is_refused(tmp_path: Path):
 _BUILD_WITH_SMALL_FILES = """
 import resource, sys
 from pathlib import Path
-from agentgym_rl.envs.searchqa.retrieval.build import build_index
-from agentgym_rl.envs.searchqa.retrieval.corpus import open_corpus
+from agentgym_rl.retrieval.build import build_index
+from agentgym_rl.retrieval.corpus import open_corpus
 from agentgym_rl.errors import EnvError
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
 try:
@@ -291,8 +291,8 @@ def test_a_folder_of_another_corpus_is_refused(tmp_path: Path):
 _BUILD = """
 import sys, time
 from pathlib import Path
-from agentgym_rl.envs.searchqa.retrieval.build import build_index
-from agentgym_rl.envs.searchqa.retrieval.corpus import open_corpus
+from agentgym_rl.retrieval.build import build_index
+from agentgym_rl.retrieval.corpus import open_corpus
 def report(done, expected):
     print(done, flush=True)
     time.sleep(float(sys.argv[3]))

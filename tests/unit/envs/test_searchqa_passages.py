@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentgym_rl.envs.searchqa.passages import Passage, passage_from_row
+from agentgym_rl.retrieval.passages import Passage, passage_from_row
 
 
 def test_search_r1_row():

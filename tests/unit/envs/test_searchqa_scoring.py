@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agentgym_rl.envs.searchqa.scoring import exact_match, f1, normalize
+from agentgym_rl.envs.scenarios.searchqa.scoring import exact_match, f1, normalize
 
 
 @pytest.mark.parametrize(

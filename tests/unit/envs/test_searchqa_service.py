@@ -19,16 +19,16 @@ from typing import ClassVar
 import pytest
 import requests
 
-from agentgym_rl.envs.searchqa.passages import Passage
-from agentgym_rl.envs.searchqa.retrieval import service
-from agentgym_rl.envs.searchqa.retrieval.base import Hit, Retriever
-from agentgym_rl.envs.searchqa.retrieval.batching import Batcher
-from agentgym_rl.envs.searchqa.retrieval.cache import CachedRetriever
-from agentgym_rl.envs.searchqa.retrieval.open import RetrieverOptions, open_retriever
-from agentgym_rl.envs.searchqa.retrieval.remote import RemoteAddress, RemoteRetriever
-from agentgym_rl.envs.searchqa.retrieval.service import RetrieverServer
-from agentgym_rl.envs.server.bound import Address
 from agentgym_rl.errors import EnvError
+from agentgym_rl.retrieval import service
+from agentgym_rl.retrieval.base import Hit, Retriever
+from agentgym_rl.retrieval.batching import Batcher
+from agentgym_rl.retrieval.cache import CachedRetriever
+from agentgym_rl.retrieval.open import RetrieverOptions, open_retriever
+from agentgym_rl.retrieval.passages import Passage
+from agentgym_rl.retrieval.remote import RemoteAddress, RemoteRetriever
+from agentgym_rl.retrieval.service import RetrieverServer
+from agentgym_rl.serving.bound import Address
 from waiting import wait_for
 
 PASSAGES = [

@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from agentgym_clients import StockSearchQA, play_expert, serving
-from agentgym_rl.envs.client.agentgym import AgentGymEnvSource
+from agentgym_rl.envs.compat.agentgym.source import AgentGymEnvSource
 from agentgym_rl.types import Task
 from small_search import SmallSearchQA
 

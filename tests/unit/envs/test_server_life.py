@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from agentgym_rl.envs.server.app import EnvApp
-from agentgym_rl.envs.server.backend import ServerLimits
-from agentgym_rl.envs.server.bound import Address, is_loopback
-from agentgym_rl.envs.server.serve import EnvServer
+from agentgym_rl.envs.access.serve import EnvServer
+from agentgym_rl.envs.service.server.app import EnvApp
+from agentgym_rl.envs.service.server.backend import ServerLimits
+from agentgym_rl.serving.bound import Address, is_loopback
 from env_servers import RawClient, raw_client, server_process, server_thread
 from fakes import HANG_OVER, a_call_hangs, end_hangs
 

@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agentgym_rl.envs import protocol
-from agentgym_rl.envs.server import pool
-from agentgym_rl.envs.server.backend import ServerLimits
-from agentgym_rl.envs.server.serve import Address, EnvServer
-from agentgym_rl.envs.server.worker import WorkerSettings
-from agentgym_rl.envs.server.worker_process import WorkerProcess
+from agentgym_rl.envs.access.serve import Address, EnvServer
+from agentgym_rl.envs.service import protocol
+from agentgym_rl.envs.service.server import pool
+from agentgym_rl.envs.service.server.backend import ServerLimits
+from agentgym_rl.envs.service.server.worker import WorkerSettings
+from agentgym_rl.envs.service.server.worker_process import WorkerProcess
 from agentgym_rl.errors import EnvError
 from env_servers import RawClient, raw_client, server_process, server_thread
 
@@ -32,7 +32,7 @@ def worker_pids(server_pid: int | None = None) -> set[int]:
         child.pid
         for child in children
         if child.status() != psutil.STATUS_ZOMBIE
-        and "agentgym_rl.envs.server.worker" in child.cmdline()
+        and "agentgym_rl.envs.service.server.worker" in child.cmdline()
     }
 
 

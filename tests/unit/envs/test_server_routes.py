@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import pytest_asyncio
 
-from agentgym_rl.envs.server.backend import ServerLimits
+from agentgym_rl.envs.service.server.backend import ServerLimits
 from env_servers import RawClient, raw_client, server_thread
 
 TASK = {"env": "counting", "split": "train", "index": 4}

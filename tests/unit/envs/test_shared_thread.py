@@ -11,9 +11,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from agentgym_rl.envs.server.lanes import Errand, ThreadLane
-from agentgym_rl.envs.shared_thread import SharedPlace, SharedThread
-from agentgym_rl.envs.worker_thread import CallAbandonedError, CallExpiredError, CallFailedError
+from agentgym_rl.envs.execution.lanes import Errand, ThreadLane
+from agentgym_rl.envs.execution.shared_thread import SharedPlace, SharedThread
+from agentgym_rl.envs.execution.worker_thread import (
+    CallAbandonedError,
+    CallExpiredError,
+    CallFailedError,
+)
 
 
 async def test_all_places_use_one_daemon_thread_which_ends():

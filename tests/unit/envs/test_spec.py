@@ -7,8 +7,9 @@ from dataclasses import asdict
 
 import pytest
 
-from agentgym_rl.envs import protocol
-from agentgym_rl.envs.laws import Law, spec_problems
+from agentgym_rl.envs.checking.laws import Law, spec_problems
+from agentgym_rl.envs.service import protocol
+from agentgym_rl.serving import bodies
 from fakes import fake_spec
 
 
@@ -16,7 +17,7 @@ def test_tags_answers_and_safe_replay_travel():
     spec = fake_spec(
         "search", action_tags=("search", "answer"), has_answer=True, replay_is_safe=True
     )
-    assert protocol.decode_spec(protocol.load(protocol.encode(spec))) == spec
+    assert protocol.decode_spec(bodies.load(bodies.encode(spec))) == spec
 
 
 def test_a_server_that_does_not_know_of_them_has_none():

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym_rl.envs.textcraft.actions import Craft, Get, Inventory, Mistake, parse
-from agentgym_rl.envs.textcraft.env import TextCraft
-from agentgym_rl.envs.textcraft.minecraft import load_book
+from agentgym_rl.envs.scenarios.textcraft.actions import Craft, Get, Inventory, Mistake, parse
+from agentgym_rl.envs.scenarios.textcraft.env import TextCraft
+from agentgym_rl.envs.scenarios.textcraft.minecraft import load_book
 from agentgym_rl.types import StepResult, Task
 from worked_examples import assert_example_holds
 
@@ -305,7 +305,7 @@ def test_episodes_share_nothing_that_changes():
 
 _FINGERPRINT = """
 import hashlib
-from agentgym_rl.envs.textcraft.env import TextCraft
+from agentgym_rl.envs.scenarios.textcraft.env import TextCraft
 digest = hashlib.sha256()
 env = TextCraft()
 for split in TextCraft.spec.splits:

@@ -5,8 +5,8 @@ from collections import Counter
 
 import pytest
 
-from agentgym_rl.envs.textcraft.env import TextCraft, load_world
-from agentgym_rl.envs.textcraft.minecraft import load_book
+from agentgym_rl.envs.scenarios.textcraft.env import TextCraft, load_world
+from agentgym_rl.envs.scenarios.textcraft.minecraft import load_book
 from agentgym_rl.types import Task
 
 

@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
-from agentgym_rl.envs.textcraft.generated_env import GeneratedTextCraft
-from agentgym_rl.envs.textcraft.generator import (
+from agentgym_rl.envs.scenarios.textcraft.generated_env import GeneratedTextCraft
+from agentgym_rl.envs.scenarios.textcraft.generator import (
     GOALS_PER_DEPTH,
     MAX_AMOUNT,
     NUM_BOOKS,
@@ -17,9 +17,9 @@ from agentgym_rl.envs.textcraft.generator import (
     max_plan_rounds,
     split_of_book,
 )
-from agentgym_rl.envs.textcraft.minecraft import load_book
-from agentgym_rl.envs.textcraft.recipes import Recipe, Slot, build_book
-from agentgym_rl.envs.textcraft.world import build_world
+from agentgym_rl.envs.scenarios.textcraft.minecraft import load_book
+from agentgym_rl.envs.scenarios.textcraft.recipes import Recipe, Slot, build_book
+from agentgym_rl.envs.scenarios.textcraft.world import build_world
 from agentgym_rl.types import Task
 from worked_examples import assert_example_holds
 
@@ -124,7 +124,7 @@ def test_wrong_tasks_are_refused():
 
 _FINGERPRINT = """
 import hashlib
-from agentgym_rl.envs.textcraft.generated_env import GeneratedTextCraft as Env
+from agentgym_rl.envs.scenarios.textcraft.generated_env import GeneratedTextCraft as Env
 digest = hashlib.sha256()
 env = Env()
 for split in Env.spec.splits:

@@ -6,14 +6,14 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from agentgym_rl.envs.textcraft.minecraft import (
+from agentgym_rl.envs.scenarios.textcraft.minecraft import (
     drop_reversals,
     load_book,
     merge_variants,
     name_kinds,
 )
-from agentgym_rl.envs.textcraft.recipes import Recipe, Slot, build_book
-from agentgym_rl.envs.textcraft.splits import NUM_TEST_GOALS, family_of, split_of_goals
+from agentgym_rl.envs.scenarios.textcraft.recipes import Recipe, Slot, build_book
+from agentgym_rl.envs.scenarios.textcraft.splits import NUM_TEST_GOALS, family_of, split_of_goals
 
 
 def recipe(output: str, makes: int, **counts: int) -> Recipe:

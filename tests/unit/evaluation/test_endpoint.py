@@ -12,8 +12,8 @@ import pytest
 from agentgym_rl.cli.evaluate import EvalOptions, run_evaluation
 from agentgym_rl.config import OpenAIEngineConfig, RunConfig, parse_config
 from agentgym_rl.engines.base import ContextFullError
-from agentgym_rl.engines.openai import OpenAIEngine
-from agentgym_rl.engines.openai_answer import read_answer
+from agentgym_rl.engines.openai.answer import read_answer
+from agentgym_rl.engines.openai.engine import OpenAIEngine
 from agentgym_rl.errors import ConfigError, EngineError, RunError
 from agentgym_rl.evaluation.journal import Journal
 from agentgym_rl.evaluation.progress import Progress
@@ -43,7 +43,7 @@ def server(running: StandIn) -> StandIn:
 @pytest.fixture(autouse=True)
 def no_long_pauses_and_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    monkeypatch.setattr("agentgym_rl.engines.openai._FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr("agentgym_rl.engines.openai.engine._FIRST_PAUSE_S", 0.01)
 
 
 def make_config(url: str, *overrides: str) -> RunConfig:

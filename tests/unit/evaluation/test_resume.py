@@ -10,7 +10,7 @@ import pytest
 
 from agentgym_rl.cli.evaluate import EvalOptions, model_directory, run_evaluation
 from agentgym_rl.config import parse_config
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError, RunError
 from agentgym_rl.evaluation.evaluator import Evaluator
 from agentgym_rl.evaluation.journal import Journal

@@ -13,12 +13,12 @@ from agentgym_rl.agents.agent import Agent
 from agentgym_rl.cli.environments import write_demonstrations
 from agentgym_rl.config import AgentConfig, EnvConfig
 from agentgym_rl.envs.base import EnvSpec
-from agentgym_rl.envs.client.local import LocalEnvSource
 from agentgym_rl.envs.demos import Demonstration
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
-from agentgym_rl.training.conversation_files import read_conversations
-from agentgym_rl.training.conversations import from_demonstration, to_sample
+from agentgym_rl.training.data.conversation_files import read_conversations
+from agentgym_rl.training.data.conversations import from_demonstration, to_sample
 from agentgym_rl.types import Task
 from chat_families import FAMILIES, family
 from fake_engines import ScriptedEngine, make_limits

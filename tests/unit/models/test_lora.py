@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3Config
 
 from agentgym_rl.config import ModelConfig, NativeEngineConfig, TinyModelConfig
-from agentgym_rl.engines.native import NativeEngine
+from agentgym_rl.engines.native.engine import NativeEngine
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.attention import ATTENTION
 from agentgym_rl.models.forward import action_logprobs, enable_checkpointing
@@ -30,7 +30,7 @@ from agentgym_rl.models.lora import (
     save_merged,
 )
 from agentgym_rl.rollout.handler import RolloutHandler
-from agentgym_rl.training.optimizer import MasterAdamW
+from agentgym_rl.training.learner.optimizer import MasterAdamW
 from agentgym_rl.types import Sample, SamplingParams
 from chat_families import ARCHITECTURES, small_model, small_policy
 

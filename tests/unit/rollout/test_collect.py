@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import EngineError
 from agentgym_rl.rollout.collect import collect, keep_groups
 from agentgym_rl.rollout.statistics import has_spread, rollout_metrics

@@ -9,7 +9,7 @@ import pytest
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.engines.base import TextCompletion, TextEngine
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.rollout.episode import EpisodeRequest, TextActors, run_episode
 from agentgym_rl.rollout.statistics import rollout_metrics
 from agentgym_rl.types import (

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from agentgym_rl.engines.base import ContextFullError
-from agentgym_rl.envs.client.http import HttpEnvSource
-from agentgym_rl.envs.client.local import LocalEnvClient, LocalEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvClient, LocalEnvSource
+from agentgym_rl.envs.service.client.http import HttpEnvSource
 from agentgym_rl.errors import EngineError
 from agentgym_rl.rollout.clock import running_clock
 from agentgym_rl.rollout.episode import EpisodeRequest, run_episode

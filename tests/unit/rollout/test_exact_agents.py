@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
 from agentgym_rl.training.algorithms.base import ScoredEpisode, ScoredSample
 from agentgym_rl.training.algorithms.episode_tokens import episode_tokens

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import EngineError
 from agentgym_rl.rollout.clock import running_clock, stopped_clock
 from agentgym_rl.rollout.episode import EpisodeRequest, run_episode

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.evaluation.metrics import mean_interval
 from agentgym_rl.evaluation.own_figures import metric_figures, reward_part_figures
 from agentgym_rl.evaluation.report import EvalReport, load_report, score_groups

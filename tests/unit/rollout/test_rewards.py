@@ -10,7 +10,7 @@ import pytest
 
 import reward_functions
 from agentgym_rl.config import RewardConfig, RunConfig, parse_config
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.rewards import RewardFunction, load_function, weighted, with_rewards
 from agentgym_rl.rollout.collect import collect, keep_groups

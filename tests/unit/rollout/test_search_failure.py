@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.rollout.episode import EpisodeRequest, run_episode
 from agentgym_rl.types import Episode, StopReason, Task
 from fake_engines import FakeEngine, FakeSession, make_actors, make_limits
@@ -45,7 +45,7 @@ DEADLINE_S = 30.0
 @pytest.fixture(autouse=True)
 def _asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No second try fits into the deadline: a dead server is told at once, a slow one has time."""
-    monkeypatch.setattr("agentgym_rl.envs.searchqa.retrieval.remote._FIRST_PAUSE_S", DEADLINE_S)
+    monkeypatch.setattr("agentgym_rl.retrieval.remote._FIRST_PAUSE_S", DEADLINE_S)
 
 
 @pytest.fixture

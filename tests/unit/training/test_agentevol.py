@@ -19,9 +19,9 @@ from agentgym_rl.config import (
     TrainingConfig,
 )
 from agentgym_rl.config.sections import CheckpointConfig
-from agentgym_rl.engines.native import NativeEngine
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.engines.native.engine import NativeEngine
 from agentgym_rl.envs.demos import demonstrate
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.models.forward import action_logprobs
 from agentgym_rl.models.loading import load_pretrained
 from agentgym_rl.rollout.episode import Actors
@@ -29,9 +29,9 @@ from agentgym_rl.runs.episodes import read_episodes
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.training.agentevol import AgentEvolTrainer, imitated, newest_per_task
 from agentgym_rl.training.algorithms.episode_tokens import actions_of
-from agentgym_rl.training.conversation_files import read_conversations
-from agentgym_rl.training.conversations import from_demonstration, from_episode
-from agentgym_rl.training.learner import Learner
+from agentgym_rl.training.data.conversation_files import read_conversations
+from agentgym_rl.training.data.conversations import from_demonstration, from_episode
+from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.sft import fitting_samples, negative_logprob
 from agentgym_rl.types import (
     Episode,

@@ -17,15 +17,15 @@ from agentgym_rl.config import (
     RunConfig,
     TrainingConfig,
 )
-from agentgym_rl.envs.client.base import EnvClient
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.client import EnvClient
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import EngineError, RunError
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.statistics import has_spread
 from agentgym_rl.rollout.tasks import EpochSampler
-from agentgym_rl.training import carrying
-from agentgym_rl.training.carrying import CarryingCollector
-from agentgym_rl.training.collection import Collected, StepCollector
+from agentgym_rl.training.collect import carrying
+from agentgym_rl.training.collect.carrying import CarryingCollector
+from agentgym_rl.training.collect.collection import Collected, StepCollector
 from agentgym_rl.types import Episode, Group, StopReason, Task
 from engine_plays import endless_policy
 from fake_engines import FakeEngine, FakeSession, KeyedEngine, ScriptedEngine, make_actors

@@ -14,8 +14,13 @@ from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.demos import Demonstration, demonstrate
 from agentgym_rl.errors import ConfigError
-from agentgym_rl.training.conversation_files import read_conversations, to_json_line
-from agentgym_rl.training.conversations import Conversation, from_demonstration, texts_of, to_sample
+from agentgym_rl.training.data.conversation_files import read_conversations, to_json_line
+from agentgym_rl.training.data.conversations import (
+    Conversation,
+    from_demonstration,
+    texts_of,
+    to_sample,
+)
 from agentgym_rl.types import Message, SegmentKind, Task
 from chat_families import FAMILIES, family
 from fakes import CountingEnv

@@ -17,15 +17,15 @@ from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.forward import action_logprobs
 from agentgym_rl.runs.episodes import read_episodes, write_episodes
 from agentgym_rl.runs.folder import RunFolder
-from agentgym_rl.training.conversations import Conversation, to_sample
-from agentgym_rl.training.dpo import DPOTrainer, preference_loss
-from agentgym_rl.training.preferences import (
+from agentgym_rl.training.data.conversations import Conversation, to_sample
+from agentgym_rl.training.data.preferences import (
     Pair,
     PairSet,
     exact_sample,
     load_pairs,
     pair_up,
 )
+from agentgym_rl.training.dpo import DPOTrainer, preference_loss
 from agentgym_rl.types import Episode, Message, Round, Sample, StopReason, Task
 from chat_families import family, small_policy
 

@@ -37,7 +37,7 @@ from agentgym_rl.training.algorithms.online import SharedSettings
 from agentgym_rl.training.algorithms.ppo import PPO
 from agentgym_rl.training.algorithms.reinforce_pp import ReinforcePP
 from agentgym_rl.training.algorithms.rloo import RLOO
-from agentgym_rl.training.batching import mean_loss, token_batch
+from agentgym_rl.training.learner.batching import mean_loss, token_batch
 from agentgym_rl.types import Sample
 from tiny_mdp import State, TinyMDP, Trajectory, actions_in
 

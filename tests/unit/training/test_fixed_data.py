@@ -8,7 +8,7 @@ import pytest
 
 from agentgym_rl.errors import RunError
 from agentgym_rl.runs.folder import RunFolder
-from agentgym_rl.training.fixed_data import hold_to_data
+from agentgym_rl.training.data.fixed_data import hold_to_data
 from agentgym_rl.types import Sample
 
 ONE = Sample((1, 2, 3), (0, 1, 1), (0.0, 0.0, 0.0), (0.0, 0.0, 0.0), (), 0)

@@ -21,8 +21,8 @@ from agentgym_rl.training.algorithms.episode_tokens import episode_tokens
 from agentgym_rl.training.algorithms.grpo import GRPO
 from agentgym_rl.training.algorithms.online import SharedSettings
 from agentgym_rl.training.algorithms.reinforce_pp import ReinforcePP
-from agentgym_rl.training.kinds import kind_weights
-from agentgym_rl.training.learner import Learner
+from agentgym_rl.training.learner.kinds import kind_weights
+from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.types import (
     Episode,
     Group,

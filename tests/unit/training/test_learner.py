@@ -17,8 +17,8 @@ from agentgym_rl.models.loading import Policy
 from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.training.algorithms.grpo import GRPO
 from agentgym_rl.training.algorithms.online import SharedSettings
-from agentgym_rl.training.learner import Learner
-from agentgym_rl.training.passes import split_by_tokens
+from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.learner.passes import split_by_tokens
 from agentgym_rl.types import Sample
 from chat_families import small_policy
 

@@ -17,7 +17,7 @@ from agentgym_rl.models.loading import Policy
 from agentgym_rl.models.lora import add_lora
 from agentgym_rl.training.algorithms.base import Algorithm
 from agentgym_rl.training.algorithms.make import make_algorithm
-from agentgym_rl.training.learner import Learner
+from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.types import Episode, Group, Round, Sample, Segment, SegmentKind, StopReason, Task
 from chat_families import small_policy
 

@@ -17,9 +17,9 @@ from agentgym_rl.config import (
     RunConfig,
     TrainingConfig,
 )
-from agentgym_rl.engines.native import NativeEngine
+from agentgym_rl.engines.native.engine import NativeEngine
 from agentgym_rl.envs.base import EnvSpec
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.trainer import Listeners, RLTrainer

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from agentgym_rl.models.forward import action_logprobs
-from agentgym_rl.training.optimizer import MasterAdamW, Schedule, learning_rate
+from agentgym_rl.training.learner.optimizer import MasterAdamW, Schedule, learning_rate
 from agentgym_rl.types import Sample
 from chat_families import small_model
 

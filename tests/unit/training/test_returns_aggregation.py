@@ -20,7 +20,7 @@ from agentgym_rl.training.algorithms.returns import (
     round_rewards,
     token_returns,
 )
-from agentgym_rl.training.batching import mean_loss
+from agentgym_rl.training.learner.batching import mean_loss
 from agentgym_rl.types import Sample, Segment, SegmentKind
 
 quick = settings(derandomize=True, deadline=None, max_examples=60)

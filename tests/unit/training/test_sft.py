@@ -14,9 +14,9 @@ from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.training.algorithms.base import TrainingSample
-from agentgym_rl.training.conversations import Conversation
-from agentgym_rl.training.learner import Learner
-from agentgym_rl.training.passes import split_by_tokens
+from agentgym_rl.training.data.conversations import Conversation
+from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.learner.passes import split_by_tokens
 from agentgym_rl.training.sft import SFTTrainer, fitting_samples, negative_logprob
 from agentgym_rl.types import Message
 from chat_families import small_policy

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from agentgym_rl.models.flops import update_flops
-from agentgym_rl.training import speed
 from agentgym_rl.training.algorithms.base import TrainingSample
+from agentgym_rl.training.learner import speed
 from agentgym_rl.types import Sample
 from chat_families import small_model
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from agentgym_rl.config import KLConfig, RunConfig, TrainingConfig
-from agentgym_rl.envs.client.local import LocalEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.training.algorithms.base import Batch
 from agentgym_rl.training.algorithms.grpo import GRPO
-from agentgym_rl.training.collection import Collected
-from agentgym_rl.training.learner import Learner
+from agentgym_rl.training.collect.collection import Collected
+from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.trainer import NOTHING_LEARNED, RLTrainer
 from agentgym_rl.types import Group
 from engine_plays import endless_policy

@@ -1,0 +1,182 @@
+"""The native engine on a CPU: generation in this process with the learner's own weights.
+
+Each pass takes whatever is waiting, one token of every reply that is being sampled and the new
+tokens of every request that has just arrived, packed into one row. No request waits for another to
+finish. Between the rounds of an episode its keys and values stay, so that only new tokens are
+computed.
+
+Who shares a pass depends on timing, and must change nothing, not even rounding: a pass is filled up
+to numbers of rows that are known to be safe on this machine (safe_rows.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from agentgym_rl.config import NativeEngineConfig
+from agentgym_rl.engines.host import (
+    NOT_FINITE,
+    HostEngine,
+    HostSession,
+    Request,
+    context_is_full,
+    generation_failed,
+)
+from agentgym_rl.engines.native.arithmetic import Arithmetic, note_arithmetic
+from agentgym_rl.engines.native.kv_cache import CachedBatch, CacheSpan, KeyValueCache
+from agentgym_rl.engines.native.safe_rows import rung, safe_head_rows, safe_layer_rows
+from agentgym_rl.engines.sampling import cut_rows, draw, uniform
+from agentgym_rl.errors import EngineError
+from agentgym_rl.models.forward import packed_logits
+from agentgym_rl.models.loading import Policy
+
+
+class NativeSession(HostSession):
+    """Context of one episode, with its slot of the cache."""
+
+    slot: int | None = None
+
+
+class NativeEngine(HostEngine[NativeSession]):
+    """Batches the requests of all sessions; see the top of the file.
+
+    `folder` keeps what decides the last bits of its results.
+    """
+
+    def __init__(
+        self, policy: Policy, config: NativeEngineConfig, *, folder: Path | None = None
+    ) -> None:
+        super().__init__(policy, config)
+        self._holders: set[NativeSession] = set()
+        """Sessions with a slot."""
+        self._cache = KeyValueCache(
+            policy.model.config, dtype=policy.model.dtype, device=policy.model.device
+        )
+        self._rows, self._head_rows = safe_layer_rows(self._model), safe_head_rows(self._model)
+        least = max(self._rows.least, self._head_rows.least)
+        note_arithmetic(Arithmetic.here(rows=least, is_exact=self.is_exact), folder)
+        self._thread.start()
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the requests that share a pass leave each other's results alone."""
+        has_references = self._rows.reference and self._head_rows.reference
+        return bool(has_references and self._cache.lengths.is_exact)
+
+    def session(self, key: int) -> NativeSession:
+        return NativeSession(self, key)
+
+    def publish(self, version: int) -> None:
+        with self._changed:
+            super().publish(version)
+            self._orders.append(self._forget_everything)
+
+    def _free(self, session: NativeSession) -> None:
+        if session.slot is not None:
+            self._cache.give_back(session.slot)
+            self._holders.discard(session)
+
+    def _forget_everything(self) -> None:
+        """Let sessions that live on be computed anew, since their cache is of other weights."""
+        for session in self._holders:
+            session.num_cached = 0
+
+    def _advance(self) -> None:
+        """Run one pass; a failure ends the requests in it, never the engine."""
+        for request in self._active:
+            self._check(request)
+        batch = self._choose()
+        if not batch:
+            return
+        try:
+            with torch.inference_mode():
+                self._compute(batch)
+        except Exception as error:  # noqa: BLE001 - whatever fails, the requests must hear of it
+            self._fail(batch, generation_failed(error))
+
+    def _choose(self) -> list[Request[NativeSession]]:
+        """Return the requests of the next pass: replies under way, then new ones as they came.
+
+        The token budget limits the new ones, but the oldest always goes: none waits for ever.
+        """
+        batch = [request for request in self._active if request.session.num_pending == 1]
+        arrived = [request for request in self._active if request.session.num_pending > 1]
+        budget = self._config.max_batch_tokens
+        for request in arrived:
+            budget -= request.session.num_pending
+            if budget < 0 and request is not arrived[0]:
+                break
+            batch.append(request)
+        while len(batch) > 1 and not self._fits(batch):
+            batch.pop()
+        return batch
+
+    def _fits(self, batch: list[Request[NativeSession]]) -> bool:
+        """Whether the requests can share a pass without a change in rounding."""
+        num_tokens = sum(request.session.num_pending for request in batch)
+        return None not in (self._rows.fit(num_tokens), self._head_rows.fit(len(batch)))
+
+    def _compute(self, batch: list[Request[NativeSession]]) -> None:
+        spans = self._make_spans([request.session for request in batch])
+        num_tokens = sum(span.length for span in spans)
+        # What is too long for any other request to share its pass is always computed alone.
+        num_rows = self._rows.fit(num_tokens) or rung(num_tokens)
+        ids, positions = [0] * num_rows, [0] * num_rows
+        for request, span in zip(batch, spans, strict=True):
+            end = span.start + span.length
+            ids[span.start : end] = request.session.context[span.past :]
+            positions[span.start : end] = range(span.past, span.past + span.length)
+        last = [span.start + span.length - 1 for span in spans]
+        keep = last + [0] * ((self._head_rows.fit(len(last)) or rung(len(last))) - len(last))
+        layout = CachedBatch(self._cache, spans)
+        logits = packed_logits(
+            self._model,
+            torch.tensor(ids),
+            torch.tensor(positions),
+            torch.tensor(keep),
+            layout=layout,
+        )[: len(batch)]
+        temperatures = [request.params.temperature for request in batch]
+        if any(request.params.has_cuts for request in batch):
+            cuts = [(p.top_p, p.top_k, p.min_p) for p in (request.params for request in batch)]
+            logits = cut_rows(logits, torch.tensor(temperatures), torch.tensor(cuts))
+        tokens, logprobs = draw(
+            logits,
+            temperatures,
+            [uniform(request.session.key, len(request.session.context)) for request in batch],
+        )
+        if not torch.isfinite(logprobs).all():
+            raise EngineError(NOT_FINITE)
+        for request, token, logprob in zip(batch, tokens.tolist(), logprobs.tolist(), strict=True):
+            self._accept(request, token, logprob)
+        self._finish([request for request in batch if self._is_finished(request)])
+
+    def _check(self, request: Request[NativeSession]) -> None:
+        """Fail a request whose context is full; the others go on."""
+        length = len(request.session.context)
+        if length >= self._max_context:
+            self._fail([request], context_is_full(length, self._max_context))
+
+    def _make_spans(self, sessions: list[NativeSession]) -> list[CacheSpan]:
+        self._cache.make_room(max(len(session.context) for session in sessions))
+        spans: list[CacheSpan] = []
+        start = 0
+        for session in sessions:
+            if session.slot is None:
+                session.slot = self._cache.take_slot()
+                self._holders.add(session)
+            span = CacheSpan(session.slot, start, session.num_pending, session.num_cached)
+            spans.append(span)
+            start += span.length
+        return spans
+
+    def _accept(self, request: Request[NativeSession], token: int, logprob: float) -> None:
+        session = request.session
+        session.num_cached = len(session.context)
+        session.context.append(token)
+        request.token_ids.append(token)
+        request.logprobs.append(logprob)
+        if not self._config.keep_cache and self._is_finished(request):
+            session.num_cached = 0

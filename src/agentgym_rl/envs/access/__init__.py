@@ -1,0 +1,1 @@
+"""How others reach environments: sources for clients (sources.py), servers (serve.py)."""

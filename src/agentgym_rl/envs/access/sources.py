@@ -1,0 +1,81 @@
+"""Which kind of source the environments of a recipe come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from agentgym_rl.config import EnvConfig
+from agentgym_rl.envs.access.workers import WorkersEnvSource
+from agentgym_rl.envs.client import EnvSource
+from agentgym_rl.envs.compat.agentgym.source import AgentGymEnvSource
+from agentgym_rl.envs.compat.openenv.mapping import OpenEnvOptions
+from agentgym_rl.envs.compat.openenv.source import OpenEnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
+from agentgym_rl.envs.service.client.http import HttpEnvSource
+from agentgym_rl.errors import ConfigError, did_you_mean
+
+
+def make_source(config: EnvConfig) -> EnvSource:
+    """Return where the recipe's environments come from."""
+    if not config.url:
+        if config.dialect != "agentgym_rl":
+            raise ConfigError(f"env.dialect={config.dialect} is of a server: set env.url as well")
+        if config.workers:
+            return WorkersEnvSource(
+                config.name,
+                num_workers=config.workers,
+                options=config.options,
+                timeout_s=config.timeout_s,
+            )
+        return LocalEnvSource(config.name, options=config.options, timeout_s=config.timeout_s)
+    if config.workers:
+        raise ConfigError(
+            f"env.workers={config.workers} are of this machine, and env.url={config.url} has its "
+            "own: remove one of the two"
+        )
+    token = _read_token(config.token_file) if config.token_file else None
+    if config.dialect == "openenv":
+        return OpenEnvSource(
+            config.url,
+            env=config.name,
+            token=token,
+            timeout_s=config.timeout_s,
+            options=_openenv_options(config.options),
+        )
+    if config.options:
+        raise ConfigError(
+            "env.options are set on the server when env.url is given; leave them out with "
+            "'env.options={}'"
+        )
+    if config.dialect == "agentgym":
+        return AgentGymEnvSource(
+            config.url, env=config.name, token=token, timeout_s=config.timeout_s
+        )
+    return HttpEnvSource(config.url, token=token, timeout_s=config.timeout_s)
+
+
+def _read_token(file: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigError(f"env.token_file: {error}") from error
+
+
+def _openenv_options(options: Mapping[str, object]) -> OpenEnvOptions:
+    known = [field.name for field in fields(OpenEnvOptions)]
+    for name in options:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise ConfigError(
+                f"env.options has no {name!r}{hint} for an OpenEnv server; it has "
+                f"{', '.join(known)}"
+            )
+    try:
+        return TypeAdapter(OpenEnvOptions).validate_python(dict(options))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(f"env.options.{first['loc'][0]}: {first['msg']}") from None

@@ -1,0 +1,138 @@
+"""AgentGym's integer ids over the opaque episodes of a service, and what each one last said.
+
+Ids are random numbers, so that nobody can guess one, and an id from before a restart of the server
+cannot meet another client's episode. An id is dropped when its client closes it. When its episode
+is lost (reaped, failed, crowded out) only the number is kept for a while, so that a later
+call learns of the loss instead of being told that the id is unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from agentgym_rl.envs.base import JsonValue
+from agentgym_rl.envs.service.server.service import EpisodeService
+from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError
+from agentgym_rl.types import StepResult, Task
+
+logger = logging.getLogger(__name__)
+
+MAX_PLAYS = 16384
+"""Far above the places of any server: what is beyond it belongs to clients that never closed."""
+
+_NUM_IDS = 2**53
+"""Integers below it are exact in every JSON implementation; two equal ones are beyond chance."""
+
+NO_FACTS: Mapping[str, JsonValue] = MappingProxyType({})
+
+
+@dataclass(slots=True, eq=False)
+class Play:
+    """One AgentGym id. The numbers are those of the wire, in the scenario's own scale."""
+
+    id: int
+    episode: str
+    task: Task | None = None
+    """None before the first reset and after a refused one."""
+    next_round: int = 0
+    observation: str = ""
+    reward: float = 0
+    """Of the last step."""
+    score: float = 0
+    """Since the reset."""
+    is_done: bool = False
+    facts: Mapping[str, JsonValue] = field(default_factory=lambda: NO_FACTS)
+    """What the scenario keeps from the reset."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class RefusedError(Exception):
+    """A mistake of the caller, which AgentGym answers with status 200 and an `error`."""
+
+    def __init__(self, message: str, play: Play | None = None) -> None:
+        """`play` is None where the id is unknown."""
+        super().__init__(message)
+        self.play = play
+
+
+class Plays:
+    """The ids of one server. Lives on one event loop."""
+
+    def __init__(self, service: EpisodeService, *, max_plays: int = MAX_PLAYS) -> None:
+        self._service = service
+        self._max_plays = max_plays
+        self._plays: OrderedDict[int, Play] = OrderedDict()
+        """By last use, the oldest first."""
+        self._lost: OrderedDict[int, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._plays)
+
+    async def create(self) -> Play:
+        """Take a place and give it an id."""
+        episode = await self._service.create()
+        play = Play(secrets.randbelow(_NUM_IDS), episode)
+        self._plays[play.id] = play
+        while len(self._plays) > self._max_plays:
+            oldest = next(iter(self._plays.values()))
+            logger.warning("more than %d AgentGym ids: %d is lost", self._max_plays, oldest.id)
+            await self._lose(oldest)
+        return play
+
+    @asynccontextmanager
+    async def use(self, id_: int) -> AsyncGenerator[Play]:
+        """Give the play of an id to one request at a time; a failure inside loses it."""
+        play = self._find(id_)
+        async with play.lock:
+            self._find(id_)  # it may have been closed or lost while this request waited
+            self._plays.move_to_end(id_)
+            try:
+                yield play
+            except EnvBusyError:
+                raise
+            except EnvError:
+                await self._lose(play)
+                raise
+
+    async def start(self, play: Play, task: Task) -> None:
+        """Begin a task; until its reset has succeeded the play has none."""
+        play.task = None
+        observation = await self._service.reset(play.episode, task)
+        play.task, play.next_round, play.observation = task, 0, observation
+        play.reward, play.score, play.is_done, play.facts = 0, 0, False, NO_FACTS
+
+    async def step(self, play: Play, action: str) -> StepResult:
+        """Do the next round and keep what it answered; reward and score are the caller's."""
+        result = await self._service.step(play.episode, play.next_round, action)
+        play.next_round += 1
+        play.observation, play.is_done = result.observation, result.is_last
+        return result
+
+    async def close(self, id_: int) -> bool:
+        """Give the place back, without waiting for a call that runs; False for an unknown id."""
+        play = self._plays.pop(id_, None)
+        if play is None:
+            return self._lost.pop(id_, id_) is None
+        await self._service.close(play.episode)
+        return True
+
+    def _find(self, id_: int) -> Play:
+        if id_ in self._lost:
+            raise EnvGoneError(f"the episode of environment {id_} is gone")
+        if id_ not in self._plays:
+            raise RefusedError(f"There is no environment {id_}: create one first.")
+        return self._plays[id_]
+
+    async def _lose(self, play: Play) -> None:
+        if self._plays.pop(play.id, None) is not None:  # else its client has closed it
+            self._lost[play.id] = None
+            if len(self._lost) > self._max_plays:
+                self._lost.popitem(last=False)
+        await self._service.close(play.episode)

@@ -1,0 +1,339 @@
+"""What each scenario of AgentGym says on the wire: field names, scales and routes of its own.
+
+A profile turns a `Play` into answers. Extra keys never hurt a stock client, missing ones do, so the
+answer to a mistake carries every key that the scenario's client may read.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import ClassVar
+
+from agentgym_rl.envs.base import JsonValue
+from agentgym_rl.envs.compat.agentgym.plays import Play, RefusedError
+from agentgym_rl.envs.compat.agentgym.task_index import IndexRule
+from agentgym_rl.envs.scenarios.sciworld.tasks import NUM_AGENTGYM_TASKS
+from agentgym_rl.envs.service.server.service import EpisodeService
+from agentgym_rl.types import StepResult
+
+Fields = dict[str, JsonValue]
+View = Callable[[EpisodeService, Play], Awaitable[JsonValue]]
+"""Answers a route that only wants the id of an episode which has started."""
+
+_MAX_HINTS = 10
+
+
+class Profile:
+    """TextCraft's shapes, and those of every environment that AgentGym does not have."""
+
+    starts_on_create: ClassVar[bool] = True
+    """Whether a create resets as well, to the task whose index is the new id."""
+    needs_index: ClassVar[bool] = False
+    """Whether a reset must name its task."""
+    needs_create_body: ClassVar[bool] = True
+    is_shut_after_end: ClassVar[bool] = False
+    """Whether nothing but a reset is answered after the end."""
+    index_rule: ClassVar[IndexRule] = IndexRule.CYCLIC
+    num_levels: ClassVar[int] = 1
+    max_tasks: ClassVar[int | None] = None
+    """How many of our tasks AgentGym knows, if not all."""
+    field_names: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """The scenario's names of fields in requests, where they are not TextCraft's."""
+    names_first_task: ClassVar[bool] = False
+    """Whether a create names the task to start with."""
+    refusal_status: ClassVar[int] = 200
+    """Status of the answer to a mistake."""
+
+    def greeting(self, env: str) -> str:
+        """Answer GET /."""
+        return f"This is an environment server for {env}."
+
+    def get_views(self) -> Mapping[str, View]:
+        """Return the routes, beyond the common ones, that read an episode."""
+        return {"/goal": _goal, "/commands": _commands, "/available_actions": _available_actions}
+
+    def post_views(self) -> Mapping[str, View]:
+        """Return the same for those that are posted."""
+        return {}
+
+    async def begin(self, service: EpisodeService, play: Play) -> None:
+        """Complete a play after its reset."""
+
+    async def settle(self, service: EpisodeService, play: Play, result: StepResult) -> None:
+        """Set reward and score of a play after a step."""
+        play.reward = result.reward
+        play.score += result.reward
+
+    def created(self, play: Play) -> JsonValue:
+        """Answer a create that does not start a task, or one that names it."""
+        return {"id": play.id}
+
+    def started(self, play: Play) -> JsonValue:
+        return {"id": play.id, **self.stepped(play)}
+
+    def stepped(self, play: Play) -> Fields:
+        return {
+            "observation": play.observation,
+            "reward": _number(play.reward),
+            "done": play.is_done,
+        }
+
+    def observed(self, play: Play) -> JsonValue:
+        """Answer GET /observation, also before the first reset."""
+        if play.task is None:
+            raise RefusedError(NOT_STARTED, play)
+        return play.observation
+
+    def detailed(self, play: Play) -> Fields:
+        return {**self.stepped(play), "deleted": False}
+
+    def refused(self, id_: int, error: RefusedError) -> Fields:
+        """Return the answer to a mistake: done, so that a loop that knows no `error` ends."""
+        return {
+            "error": str(error),
+            "id": id_,
+            "observation": str(error),
+            "reward": 0,
+            "done": True,
+            "deleted": error.play is None,
+        }
+
+
+class ScoredProfile(Profile):
+    """What BabyAI and SciWorld have in common: a `score`, which the client reports."""
+
+    starts_on_create = False
+    needs_index = True
+    needs_create_body = False
+    is_shut_after_end = True
+
+    def started(self, play: Play) -> JsonValue:
+        return self.detailed(play)
+
+    def stepped(self, play: Play) -> Fields:
+        return {
+            "observation": play.observation,
+            "reward": play.reward,
+            "score": play.score,
+            "done": play.is_done,
+        }
+
+    def refused(self, id_: int, error: RefusedError) -> Fields:
+        score = error.play.score if error.play else 0
+        return {**super().refused(id_, error), "score": score}
+
+
+class BabyAIProfile(ScoredProfile):
+    """BabyAI: the client reports `score`, the rewards so far."""
+
+    index_rule = IndexRule.ENDLESS
+    num_levels = 40
+
+    def get_views(self) -> Mapping[str, View]:
+        return {"/goal": _goal, "/available_actions": _available_actions}
+
+    def post_views(self) -> Mapping[str, View]:
+        return {"/render": _render}
+
+    def observed(self, play: Play) -> JsonValue:
+        if play.task is None:
+            return {**self.detailed(play), "observation": NOT_STARTED}
+        return self.detailed(play)
+
+
+class SciWorldProfile(ScoredProfile):
+    """SciWorld: `score` is a whole percentage, `reward` its change."""
+
+    index_rule = IndexRule.WRAPPED
+    max_tasks = NUM_AGENTGYM_TASKS
+
+    def get_views(self) -> Mapping[str, View]:
+        return {
+            "/goal": _goal,
+            "/available_actions": _available_actions,
+            "/action_hint": _action_hint,
+            "/goals": _goals,
+            "/task_description": _task_description,
+            "/object_tree": _object_tree,
+            "/state": _state,
+        }
+
+    async def begin(self, service: EpisodeService, play: Play) -> None:
+        facts = await service.details(play.episode)
+        description = str(facts.get("task_description", ""))
+        play.facts = {
+            "task_name": facts.get("task_name", ""),
+            "var_num": facts.get("variation", 0),
+            "task_description": description,
+        }
+        # The client puts the description before the first observation itself.
+        play.observation = play.observation.removeprefix(description).lstrip("\n")
+        play.score = _int(facts.get("score", 0))
+
+    async def settle(self, service: EpisodeService, play: Play, result: StepResult) -> None:
+        # The simulator's own score can fall below what rewards may express.
+        score = _int((await service.details(play.episode)).get("score", 0))
+        play.reward, play.score = score - play.score, score
+
+    def detailed(self, play: Play) -> Fields:
+        return {**play.facts, **super().detailed(play)}
+
+    def refused(self, id_: int, error: RefusedError) -> Fields:
+        blank: Fields = {"task_name": "", "var_num": 0, "task_description": ""}
+        return {**blank, **super().refused(id_, error)}
+
+    async def stepped_visually(self, service: EpisodeService, play: Play) -> Fields:
+        """Answer /step_visual: a step with what a viewer draws."""
+        facts = await service.details(play.episode)
+        return {
+            **self.stepped(play),
+            "info": dict(facts),
+            "object_tree": facts.get("object_tree", {}),
+            "inventory": facts.get("inventory", ""),
+            "moves": facts.get("moves", play.next_round),
+        }
+
+
+class SearchQAProfile(Profile):
+    """SearchQA: bare values for answers, and mistakes are HTTP failures.
+
+    An action is the whole text of the model, in which the environment finds the element. The
+    observation of a task is always its prompt, never the last search.
+    """
+
+    names_first_task = True
+    needs_index = True
+    index_rule = IndexRule.WRAPPED
+    field_names = MappingProxyType({"env_idx": "id", "id": "data_idx"})
+    refusal_status = 400
+
+    def greeting(self, env: str) -> str:
+        return "ok"
+
+    def get_views(self) -> Mapping[str, View]:
+        return {}
+
+    async def begin(self, service: EpisodeService, play: Play) -> None:
+        play.observation = f"{_SEARCH_PROMPT}\n\n {play.observation}"
+        play.facts = {"prompt": play.observation}
+
+    def created(self, play: Play) -> JsonValue:
+        return play.id
+
+    def started(self, play: Play) -> JsonValue:
+        return play.observation
+
+    def stepped(self, play: Play) -> Fields:
+        return {
+            "observation": play.observation,
+            "reward": play.reward,
+            "done": play.is_done,
+            "info": None,
+        }
+
+    def observed(self, play: Play) -> JsonValue:
+        super().observed(play)
+        return play.facts["prompt"]
+
+
+_SEARCH_PROMPT = """\
+Answer the question below. Whenever you have new information, reason about it first between \
+<think> and </think>. If you find that you lack knowledge, call the search engine by <search> \
+query </search> and stop; the best results come back between <information> and </information>. \
+You can search as often as you like. When you need no more, give the answer alone between <answer> \
+and </answer>, without an explanation, for example <answer> Beijing </answer>."""
+
+NOT_STARTED = "No task has been started: reset first."
+OVER = "The task is over: reset first."
+
+PROFILES: Mapping[str, type[Profile]] = {
+    "textcraft": Profile,
+    "babyai": BabyAIProfile,
+    "sciworld": SciWorldProfile,
+    "searchqa": SearchQAProfile,
+}
+
+
+def profile_of(env: str) -> Profile:
+    """Return the profile of an environment by its name."""
+    return PROFILES.get(env, Profile)()
+
+
+async def _goal(service: EpisodeService, play: Play) -> JsonValue:
+    facts = await service.details(play.episode)
+    for name in ("goal", "mission", "task_description"):
+        if name in facts:
+            return facts[name]
+    raise RefusedError("This environment has no goal apart from its observations.", play)
+
+
+async def _commands(service: EpisodeService, play: Play) -> JsonValue:
+    return (await service.details(play.episode)).get("commands", [])
+
+
+async def _available_actions(service: EpisodeService, play: Play) -> JsonValue:
+    return {"available_actions": await service.available_actions(play.episode)}
+
+
+async def _render(service: EpisodeService, play: Play) -> JsonValue:
+    png = await service.render(play.episode)
+    if png is None:
+        raise RefusedError("There is nothing to draw.", play)
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+
+
+async def _action_hint(service: EpisodeService, play: Play) -> JsonValue:
+    return await _hints(service, play, await service.details(play.episode))
+
+
+async def _goals(service: EpisodeService, play: Play) -> JsonValue:
+    return {"goals": (await service.details(play.episode)).get("goal_progress", "")}
+
+
+async def _task_description(service: EpisodeService, play: Play) -> JsonValue:
+    return {"task_description": play.facts.get("task_description", "")}
+
+
+async def _object_tree(service: EpisodeService, play: Play) -> JsonValue:
+    return {"object_tree": (await service.details(play.episode)).get("object_tree", {})}
+
+
+async def _state(service: EpisodeService, play: Play) -> JsonValue:
+    facts = await service.details(play.episode)
+    hints = await _hints(service, play, facts)
+    return {
+        "observation": play.observation,
+        "inventory": facts.get("inventory", ""),
+        "task_description": play.facts.get("task_description", ""),
+        "goal_progress": facts.get("goal_progress", ""),
+        "possible_actions": hints["possible_actions"][:_MAX_HINTS],
+        "possible_objects": hints["possible_objects"][:_MAX_HINTS],
+        "current_moves": facts.get("moves", play.next_round),
+        "environment_info": {**play.facts, "score": play.score, "done": play.is_done},
+    }
+
+
+async def _hints(
+    service: EpisodeService, play: Play, facts: Mapping[str, JsonValue]
+) -> dict[str, list[str]]:
+    """Return what may be done and to what; actions in full where there are no templates."""
+    actions = _texts(facts.get("possible_actions"))
+    return {
+        "possible_actions": actions or list(await service.available_actions(play.episode)),
+        "possible_objects": _texts(facts.get("possible_objects")),
+    }
+
+
+def _texts(value: JsonValue) -> list[str]:
+    return [str(one) for one in value] if isinstance(value, Sequence) else []
+
+
+def _int(value: JsonValue) -> int:
+    return round(value) if isinstance(value, int | float) else 0
+
+
+def _number(value: float) -> int | float:
+    """Return a whole number as an integer: TextCraft's rewards are 0 and 1, not 1.0."""
+    return int(value) if value == int(value) else value

@@ -1,0 +1,1 @@
+"""Blocking calls of environments, on threads and with deadlines."""

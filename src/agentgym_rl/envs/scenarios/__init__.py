@@ -1,0 +1,1 @@
+"""The environments that come with us: a package each, on one template."""

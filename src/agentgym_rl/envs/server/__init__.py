@@ -1,1 +1,0 @@
-"""The HTTP server of environments: routes (app.py), episodes (sessions.py), process (serve.py)."""

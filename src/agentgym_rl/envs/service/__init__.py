@@ -1,0 +1,1 @@
+"""Environments over HTTP in our own protocol: protocol.py, the server and the client."""

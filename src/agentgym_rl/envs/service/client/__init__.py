@@ -1,0 +1,1 @@
+"""The HTTP client of environments: calls (http.py), how they travel (senders.py)."""

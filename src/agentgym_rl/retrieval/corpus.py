@@ -1,0 +1,164 @@
+"""Corpora on disk as streams of passages: JSON lines (also gzipped) and Parquet.
+
+Nothing is held but the row at hand, and reading can start at any row, so that an index build that
+was killed goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import hashlib
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import orjson
+
+from agentgym_rl.retrieval.passages import Passage, passage_from_row
+
+_SAMPLE_BYTES = 1024 * 1024
+_MAX_SAMPLES = 64
+_PARQUET_ROWS = 4096
+
+
+class Corpus(ABC):
+    """Passages in a fixed order; the number of a passage in it is its row."""
+
+    name: str
+    fingerprint: str
+    """The same for the same passages; an index remembers it."""
+    num_expected: int | None
+    """How many passages there are, roughly; None where only reading would tell."""
+
+    @abstractmethod
+    def read(self, start: int = 0) -> Iterator[Passage]:
+        """Yield the passages from row `start` on. Raises ValueError that names a bad row."""
+
+
+class JsonlCorpus(Corpus):
+    """One JSON object a line; blank lines do not count as rows. `.gz` is read through gzip."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.name
+        self.fingerprint = _fingerprint(path)
+        self._path = path
+        self.num_expected = None if path.suffix == ".gz" else _estimate_lines(path)
+
+    def read(self, start: int = 0) -> Iterator[Passage]:
+        row = 0
+        with _reading(self._path), self._open() as file:
+            for number, raw in enumerate(file, 1):
+                line = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
+                if not line.strip():
+                    continue
+                if row >= start:
+                    try:
+                        passage = _passage(_load(line), row)
+                    except ValueError as error:
+                        raise ValueError(f"{self._path}, line {number}: {error}") from error
+                    yield passage
+                row += 1
+
+    def _open(self) -> BinaryIO:
+        if self._path.suffix == ".gz":
+            return cast(BinaryIO, gzip.open(self._path, "rb"))
+        return self._path.open("rb")
+
+
+class ParquetCorpus(Corpus):
+    """A Parquet file with the columns that `passage_from_row` reads."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa  # late: others start without it
+        import pyarrow.parquet as pq
+
+        self.name = path.name
+        self.fingerprint = _fingerprint(path)
+        self._path = path
+        with _reading(path, pa.ArrowException), pq.ParquetFile(path) as file:
+            self.num_expected = file.metadata.num_rows
+            names = file.schema_arrow.names
+        self._columns = [n for n in ("id", "_id", "title", "text", "contents") if n in names]
+        if not {"text", "contents"} & set(self._columns):
+            raise ValueError(
+                f"{path} has the columns {names}; passages need `contents`, or `text` (and `title`)"
+            )
+
+    def read(self, start: int = 0) -> Iterator[Passage]:
+        import pyarrow as pa  # late, as above
+        import pyarrow.parquet as pq
+
+        row = 0
+        with _reading(self._path, pa.ArrowException), pq.ParquetFile(self._path) as file:
+            for batch in file.iter_batches(_PARQUET_ROWS, columns=self._columns):
+                if row + batch.num_rows > start:
+                    first = max(start - row, 0)
+                    for place, fields in enumerate(batch.slice(first).to_pylist(), row + first):
+                        try:
+                            passage = _passage(fields, place)
+                        except ValueError as error:
+                            raise ValueError(f"{self._path}, row {place + 1}: {error}") from error
+                        yield passage
+                row += batch.num_rows
+
+
+def open_corpus(path: Path) -> Corpus:
+    """Return the corpus in a file, by the ending of its name. Raises ValueError for others."""
+    if not path.is_file():
+        raise ValueError(f"there is no corpus file {path}")
+    if path.suffix == ".parquet":
+        return ParquetCorpus(path)
+    if path.name.endswith((".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")):
+        return JsonlCorpus(path)
+    raise ValueError(f"{path} is not a corpus: give a .jsonl, .jsonl.gz or .parquet file")
+
+
+def _load(line: bytes) -> Mapping[str, object]:
+    fields = orjson.loads(line)
+    if not isinstance(fields, dict):
+        raise ValueError(f"a {type(fields).__name__} is not an object")
+    return fields
+
+
+def _passage(fields: Mapping[str, object], row: int) -> Passage:
+    for name in ("id", "_id"):
+        if fields.get(name) == "":
+            raise ValueError(f"the {name} is empty: give it a text, or leave it out of every row")
+    return passage_from_row(fields, fallback_id=str(row))
+
+
+@contextmanager
+def _reading(path: Path, *failures: type[Exception]) -> Iterator[None]:
+    """Name the file that cannot be read."""
+    try:
+        yield
+    except (OSError, EOFError, zlib.error, *failures) as error:
+        raise ValueError(
+            f"cannot read {path}, it is damaged or not what its name says: {error}"
+        ) from error
+
+
+def _estimate_lines(path: Path) -> int:
+    with path.open("rb") as file:
+        sample = file.read(_SAMPLE_BYTES)
+    num_lines = sample.count(b"\n")
+    return max(1, round(path.stat().st_size * num_lines / max(1, len(sample))))
+
+
+def _fingerprint(path: Path) -> str:
+    """Return a digest of the file; of its size and of pieces spread over it where it is large.
+
+    The whole of a corpus of many gigabytes would take minutes at every start.
+    """
+    size = path.stat().st_size
+    digest = hashlib.blake2b(str(size).encode(), digest_size=12)
+    step = max(_SAMPLE_BYTES, size // _MAX_SAMPLES)
+    with path.open("rb") as file:
+        for place in range(0, size, step):
+            file.seek(place)
+            digest.update(file.read(_SAMPLE_BYTES))
+    return digest.hexdigest()

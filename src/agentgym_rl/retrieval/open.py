@@ -1,0 +1,148 @@
+"""Opens a search engine by its options, building the index at first use where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Literal, get_args
+
+from pydantic import TypeAdapter, ValidationError
+
+from agentgym_rl.errors import ConfigError, did_you_mean
+from agentgym_rl.retrieval.base import Retriever
+from agentgym_rl.retrieval.bm25 import Bm25Retriever
+from agentgym_rl.retrieval.build import build_index
+from agentgym_rl.retrieval.cache import CachedRetriever
+from agentgym_rl.retrieval.cache_folder import cache_folder
+from agentgym_rl.retrieval.corpus import Corpus, open_corpus
+from agentgym_rl.retrieval.folder import FORMAT, IndexFolder
+from agentgym_rl.retrieval.hybrid import HybridRetriever
+from agentgym_rl.retrieval.progress import progress_bar
+from agentgym_rl.retrieval.remote import RemoteAddress, RemoteRetriever
+
+Backend = Literal["bm25", "dense", "hybrid", "remote"]
+_BUILD_WAIT_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class RetrieverOptions:
+    """Which search engine, over what. Raises ConfigError for options that do not go together.
+
+    With neither `index` nor `corpus` nor `url` it is BM25 over a corpus of the caller's own.
+    """
+
+    backend: Backend = "bm25"
+    index: str | None = None
+    """A folder that `agentgym index` made."""
+    corpus: str | None = None
+    """A .jsonl, .jsonl.gz or .parquet file, indexed (BM25) in the cache folder at first use."""
+    url: str | None = None
+    """The server of the back end "remote"."""
+    token: str | None = None
+    """Bearer token of that server."""
+    timeout_s: float = 30.0
+    """Deadline of a call to that server, its retries included."""
+    nprobe: int = 0
+    """Lists that a search of an IVF index looks into; 0 takes every 64th, at least 8."""
+    ef_search: int = 0
+    """Candidates that a search of an HNSW index keeps; 0 takes 64."""
+    faiss_gpu: bool = False
+    """Search the vectors on all GPUs of this machine; needs a FAISS that was built for them."""
+
+    def __post_init__(self) -> None:
+        known = get_args(Backend)
+        if self.backend not in known:
+            hint = did_you_mean(self.backend, known)
+            raise ConfigError(f"no back end {self.backend!r}{hint}; there are {', '.join(known)}")
+        if (self.backend == "remote") != (self.url is not None):
+            raise ConfigError('backend="remote" and a url go together: give both or neither')
+        if sum(place is not None for place in (self.index, self.corpus, self.url)) > 1:
+            raise ConfigError("give one of index, corpus and url")
+        if self.backend in ("dense", "hybrid") and self.index is None:
+            raise ConfigError(
+                f"backend={self.backend!r} needs the index of a corpus with vectors: make it with "
+                "`agentgym index CORPUS -o FOLDER --dense MODEL` and give index=FOLDER"
+            )
+        if not self.timeout_s > 0:
+            raise ConfigError(f"timeout_s must be above 0, got {self.timeout_s}")
+        self._check_vector_search()
+
+    def _check_vector_search(self) -> None:
+        wishes = {"nprobe": self.nprobe, "ef_search": self.ef_search, "faiss_gpu": self.faiss_gpu}
+        for name, value in wishes.items():
+            if value < 0:
+                raise ConfigError(f"{name} must be 0 or more, got {value}")
+            if value and self.backend not in ("dense", "hybrid"):
+                raise ConfigError(
+                    f"{name}={value} is about vectors, and backend={self.backend!r} has none here: "
+                    'use backend="dense" or "hybrid"'
+                )
+
+
+def parse_options(given: Mapping[str, object]) -> RetrieverOptions:
+    """Return options that a user wrote. Raises ConfigError for one that is wrong or unknown."""
+    known = [field.name for field in fields(RetrieverOptions)]
+    for name in given:
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise ConfigError(f"no option {name!r}{hint}; there are {', '.join(known)}")
+    try:
+        return TypeAdapter(RetrieverOptions).validate_python(dict(given))
+    except ValidationError as error:
+        wrong = error.errors()[0]
+        name = ".".join(map(str, wrong["loc"]))
+        raise ConfigError(f"option {name}={wrong['input']!r}: {wrong['msg']}") from None
+
+
+def open_retriever(
+    spec: RetrieverOptions, *, own_corpus: Callable[[], Path] | None = None
+) -> CachedRetriever:
+    """Return the search engine, which remembers its last searches.
+
+    `own_corpus` returns the file to search where the options name nothing. Raises EnvError or
+    ValueError where it cannot be opened, with the remedy.
+    """
+    if spec.url is not None:
+        address = RemoteAddress(spec.url, token=spec.token, timeout_s=spec.timeout_s)
+        return CachedRetriever(RemoteRetriever(address))
+    if spec.index is not None:
+        folder = IndexFolder(Path(spec.index).expanduser())
+        if folder.read_meta() is None:
+            raise ValueError(
+                f"there is no finished index in {folder.root}: `agentgym index CORPUS -o "
+                f"{folder.root}` makes one, and goes on with one that was interrupted"
+            )
+    else:
+        folder = index_in_cache(open_corpus(_corpus_file(spec, own_corpus)))
+    return CachedRetriever(_local(spec, folder))
+
+
+def index_in_cache(corpus: Corpus) -> IndexFolder:
+    """Return the index of a corpus in the cache folder, built now if it is not there."""
+    folder = IndexFolder(cache_folder() / f"index-{corpus.fingerprint}-v{FORMAT}")
+    if folder.read_meta() is None:
+        with progress_bar(f"indexing {corpus.name} (once)") as report:
+            build_index(corpus, folder.root, wait_s=_BUILD_WAIT_S, report=report)
+    return folder
+
+
+def _corpus_file(spec: RetrieverOptions, own_corpus: Callable[[], Path] | None) -> Path:
+    if spec.corpus is not None:
+        return Path(spec.corpus).expanduser()
+    if own_corpus is None:
+        raise ValueError("there is nothing to search: give index, corpus or url")
+    return own_corpus()
+
+
+def _local(spec: RetrieverOptions, folder: IndexFolder) -> Retriever:
+    words = Bm25Retriever(folder.words)
+    if spec.backend == "bm25":
+        return words
+    # Late: FAISS is an optional extra.
+    from agentgym_rl.retrieval.dense import DenseRetriever
+    from agentgym_rl.retrieval.vector_search import VectorSearch
+
+    how = VectorSearch(nprobe=spec.nprobe, ef_search=spec.ef_search, on_gpu=spec.faiss_gpu)
+    dense = DenseRetriever(folder.dense, words, how)
+    return dense if spec.backend == "dense" else HybridRetriever((words, dense))

@@ -1,0 +1,1 @@
+"""The groups that a training step learns from."""

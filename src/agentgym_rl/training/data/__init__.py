@@ -1,0 +1,1 @@
+"""Conversations and preferences to learn from, read and checked."""

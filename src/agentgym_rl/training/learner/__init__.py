@@ -1,0 +1,1 @@
+"""The learner: scores samples and updates weights."""

@@ -1,0 +1,122 @@
+"""Scoring: what an algorithm wants to know of a step's episodes before the first update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+
+import torch
+from torch import Tensor
+
+from agentgym_rl.models.critic import Critic
+from agentgym_rl.models.loading import Policy
+from agentgym_rl.training.algorithms.base import (
+    ScoredEpisode,
+    ScoredSample,
+    Scores,
+)
+from agentgym_rl.training.learner.passes import split_by_tokens
+from agentgym_rl.types import Episode, Group, Sample, SegmentKind
+
+PerToken = Callable[[Sequence[Sample]], Tensor]
+"""From packed samples to one number for each action token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scorers:
+    """Who computes what; None: not asked for."""
+
+    policy: PerToken | None = None
+    reference: PerToken | None = None
+    values: PerToken | None = None
+
+
+@torch.no_grad()
+def score_groups(
+    groups: Sequence[Group], scorers: Scorers, *, max_tokens: int
+) -> list[list[ScoredEpisode]]:
+    """Return the episodes of each group with the scores of their samples.
+
+    Samples are packed into passes of at most `max_tokens` tokens.
+    """
+    samples = [s for group in groups for episode in group.episodes for s in episode.samples]
+    scored = iter(score_samples(samples, scorers, max_tokens=max_tokens))
+    return [
+        [
+            ScoredEpisode(episode, tuple(next(scored) for _ in episode.samples))
+            for episode in group.episodes
+        ]
+        for group in groups
+    ]
+
+
+@torch.no_grad()
+def score_samples(
+    samples: Sequence[Sample], scorers: Scorers, *, max_tokens: int
+) -> list[ScoredSample]:
+    """Return the samples with their scores, in order."""
+    passes = split_by_tokens([ScoredSample(sample) for sample in samples], max_tokens=max_tokens)
+    return list(
+        chain.from_iterable(_score([item.sample for item in items], scorers) for items in passes)
+    )
+
+
+@torch.no_grad()
+def bootstrap_groups(
+    groups: Sequence[Sequence[ScoredEpisode]], critic: Critic, policy: Policy, *, max_tokens: int
+) -> list[list[ScoredEpisode]]:
+    """Return the episodes with the value of where a limit on length cut them, 0 where none did.
+
+    The state is what the next reply would have been sampled from: all tokens so far, and the last
+    observation as the policy would have seen it. Where it leaves no room in the model's context,
+    no reply could follow whatever the limits, so the episode is over and its value 0.
+    """
+    ends = [_Cut(_ids_after(item.episode, policy)) for group in groups for item in group]
+    known = [end for end in ends if end.ids]
+    values = [
+        value
+        for ends_of_pass in split_by_tokens(known, max_tokens=max_tokens)
+        for value in critic.final_values([end.ids for end in ends_of_pass]).tolist()
+    ]
+    of_end = iter(values)
+    of_episode = iter([next(of_end) if end.ids else 0.0 for end in ends])
+    return [[replace(item, final_value=next(of_episode)) for item in group] for group in groups]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """The tokens up to a cut; none where there was no cut."""
+
+    ids: tuple[int, ...]
+
+    @property
+    def length(self) -> int:
+        return len(self.ids)
+
+
+def _ids_after(episode: Episode, policy: Policy) -> tuple[int, ...]:
+    """Return all tokens up to where a limit cut the episode, the last observation included."""
+    if not episode.stop_reason.is_truncation or not episode.rounds:
+        return ()
+    if episode.samples[-1].segments[-1].kind is not SegmentKind.ACTION:
+        return ()  # a plan or a summary filled the context: nothing answers it
+    ids = list(episode.samples[-1].token_ids)
+    ids += policy.renderer.turn(episode.rounds[-1].observation, reply_ids=ids, is_result=True)
+    return tuple(ids) if len(ids) < policy.max_context else ()
+
+
+def _score(samples: list[Sample], scorers: Scorers) -> list[ScoredSample]:
+    """Return the scores of one pass."""
+
+    def score(scorer: PerToken | None) -> list[tuple[float, ...] | None]:
+        if scorer is None:
+            return [None] * len(samples)
+        parts = scorer(samples).cpu().split([sample.num_action_tokens for sample in samples])
+        return [tuple(part.tolist()) for part in parts]
+
+    columns = (score(scorers.policy), score(scorers.reference), score(scorers.values))
+    return [
+        ScoredSample(sample, Scores(*own))
+        for sample, own in zip(samples, zip(*columns, strict=True), strict=True)
+    ]
