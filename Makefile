@@ -13,11 +13,11 @@ FOR_TESTS := $(VENV)/.for-tests
 setup: $(FOR_TESTS)
 
 $(FOR_TRAINING): $(SOURCES)
-	PYTHON=$(PYTHON) scripts/setup.sh $(VENV) babyai
+	PYTHON=$(PYTHON) scripts/setup.sh $(VENV) train,babyai
 	touch $@
 
 $(FOR_UI): $(SOURCES)
-	PYTHON=$(PYTHON) scripts/setup.sh $(VENV) babyai,ui
+	PYTHON=$(PYTHON) scripts/setup.sh $(VENV) train,babyai,ui
 	touch $(FOR_TRAINING) $@
 
 $(FOR_TESTS): $(SOURCES)

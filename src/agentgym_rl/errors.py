@@ -19,6 +19,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+TRAINING_PACKAGES = frozenset(
+    {"jinja2", "matplotlib", "safetensors", "tokenizers", "torch", "transformers"}
+)
+"""What the extra `train` brings; the environment module works without it."""
+
 
 class AgentGymError(Exception):
     """Base of every failure that crosses a module border."""
@@ -64,3 +69,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return " (did you mean 'x'?)" for the nearest of the known words, or nothing."""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def missing_training_package(error: ModuleNotFoundError) -> str | None:
+    """Return the remedy for a package that only training needs; None for any other package."""
+    package = (error.name or "").partition(".")[0]
+    if package not in TRAINING_PACKAGES:
+        return None
+    return f"this needs {package!r}, which is not installed: pip install 'agentgym-rl[train]'"

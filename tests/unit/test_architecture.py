@@ -11,7 +11,8 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import get_args
@@ -22,6 +23,7 @@ from pydantic.fields import FieldInfo
 
 import agentgym_rl
 from agentgym_rl.config import RunConfig
+from agentgym_rl.errors import TRAINING_PACKAGES
 
 PACKAGE = "agentgym_rl"
 REPOSITORY = Path(__file__).parents[2]
@@ -46,6 +48,22 @@ LAYERS = (
     ("__init__",),
 )
 """Top to bottom. A part imports parts of lower layers only, and itself."""
+
+ENV_LAYERS = (
+    ("access",),
+    ("compat", "checking", "demos"),
+    ("service",),
+    ("execution",),
+    ("scenarios", "adapters"),
+    ("registry", "client"),
+    ("episode",),
+    ("base",),
+)
+"""The rooms of envs/, top to bottom; the last three layers are the contract. A room imports rooms
+of lower layers only, and itself. Nobody imports a scenario or an adapter: the registry finds them
+by name."""
+FOUND_BY_NAME = ("scenarios", "adapters")
+KNOWN_TO_SCENARIOS = {"base", "retrieval", "sandbox", "types", "errors", "frozen"}
 
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
@@ -91,11 +109,25 @@ def part_of(module: str) -> str:
     return module.split(".")[1] if "." in module else "__init__"
 
 
-def layer_of(part: str) -> int:
+def layer_of(part: str, layers: Sequence[Sequence[str]] = LAYERS) -> int:
     """Return the number of the part's layer; 0 is the top."""
-    found = [number for number, layer in enumerate(LAYERS) if part in layer]
-    assert found, f"{part!r} has no layer: give it one in LAYERS and in the architecture"
+    found = [number for number, layer in enumerate(layers) if part in layer]
+    assert found, f"{part!r} has no layer: give it one in this file and in the architecture"
     return found[0]
+
+
+def room_of(module: str) -> str:
+    """Return the room, e.g. "service" of "agentgym_rl.envs.service.protocol"."""
+    return module.split(".")[2]
+
+
+def imports_between_rooms() -> Iterator[tuple[str, str]]:
+    """Yield (importer, imported) where both are in envs/, in different rooms."""
+    inside = f"{PACKAGE}.envs."
+    for importer in filter(lambda name: name.startswith(inside), modules()):
+        for imported in imports_of(importer):
+            if imported.startswith(inside) and room_of(importer) != room_of(imported):
+                yield importer, imported
 
 
 def python_files() -> list[Path]:
@@ -136,6 +168,36 @@ def test_imports_point_down_the_layers():
         and layer_of(part_of(importer)) >= layer_of(part_of(imported))
     ]
     assert upward == []
+
+
+def test_imports_point_down_the_rooms_of_environments():
+    upward = [
+        f"{importer} imports {imported}"
+        for importer, imported in imports_between_rooms()
+        if layer_of(room_of(importer), ENV_LAYERS) >= layer_of(room_of(imported), ENV_LAYERS)
+    ]
+    assert upward == []
+
+
+def test_scenarios_and_adapters_are_found_by_name():
+    known = [f"{a} imports {b}" for a, b in imports_between_rooms() if room_of(b) in FOUND_BY_NAME]
+    assert known == []
+
+
+def test_scenarios_and_adapters_know_neither_a_server_nor_a_client_nor_each_other():
+    strangers = []
+    for importer in modules():
+        path = importer.split(".")[1:]
+        if path[:2] not in (["envs", name] for name in FOUND_BY_NAME):
+            continue
+        for imported in imports_of(importer):
+            to = imported.split(".")[1:]
+            part = to[1] if to[0] == "envs" else to[0]
+            is_file = SOURCE.joinpath(*to).with_suffix(".py").is_file()
+            is_shared = to[:2] == path[:2] and (to[2] == path[2] or (is_file and len(to) == 3))
+            if part not in KNOWN_TO_SCENARIOS and not is_shared:
+                strangers.append(f"{importer} imports {imported}")
+    assert strangers == []
 
 
 def test_late_imports_count():
@@ -183,13 +245,61 @@ def test_the_light_parts_start_without_torch():
     assert done.returncode == 0, done.stderr
 
 
-def test_help_needs_no_torch():
-    without_torch = "import sys; sys.modules['torch'] = sys.modules['transformers'] = None; "
-    done = subprocess.run(
-        [HELP[0], "-c", without_torch + HELP[2], "--help"], capture_output=True, text=True
+def without_training_packages(program: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program, with these arguments, as if the extra `train` were not installed."""
+    block = f"import sys; sys.modules.update(dict.fromkeys({sorted(TRAINING_PACKAGES)})); "
+    return subprocess.run(
+        [sys.executable, "-c", block + program, *words], capture_output=True, text=True
     )
+
+
+def test_help_needs_no_torch():
+    done = without_training_packages(HELP[2], "--help")
     assert done.returncode == 0, done.stderr
     assert "train" in done.stdout and "serve" in done.stdout
+
+
+SERVED_EPISODE = f"""
+import asyncio, queue, threading
+from {PACKAGE}.envs.access.serve import EnvServer
+from {PACKAGE}.envs.service.client.http import HttpEnvSource
+from {PACKAGE}.serving.bound import Address
+
+async def play(url):
+    async with HttpEnvSource(url) as source, await source.open() as client:
+        await client.reset((await source.tasks("train"))[0])
+        return await client.step("inventory")
+
+urls = queue.Queue()
+server = EnvServer("textcraft", Address("127.0.0.1", 0), on_ready=urls.put)
+threading.Thread(target=server.run, daemon=True).start()
+print("reward", asyncio.run(play(urls.get(timeout=60))).reward)
+"""
+
+
+def test_serving_playing_and_checking_need_no_torch():
+    served = without_training_packages(SERVED_EPISODE)
+    assert "reward 0.0" in served.stdout, served.stderr
+    checked = without_training_packages(HELP[2], "check", "textcraft", "--tasks", "1")
+    assert "the contract holds" in checked.stdout, checked.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("train",), ("eval", "tiny", "--env", "babyai"), ("convert", "tiny", "nowhere")]
+)
+def test_what_needs_torch_names_the_extra(words: tuple[str, ...]):
+    done = without_training_packages(HELP[2], *words)
+    assert done.returncode == 2
+    assert "pip install 'agentgym-rl[train]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_packages_that_the_extra_brings_are_those_that_can_be_missing():
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    brought = {re.split(r"[^\w-]", line)[0] for line in settings["optional-dependencies"]["train"]}
+    always = {re.split(r"[^\w-]", line)[0] for line in settings["dependencies"]}
+    assert brought == TRAINING_PACKAGES
+    assert brought & always == set()
 
 
 def children_s() -> float:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentgym_rl.errors import ConfigError, did_you_mean
+from agentgym_rl.errors import ConfigError, did_you_mean, missing_training_package
 
 _PROGRAMS = {
     "env": "env_bench",
@@ -39,6 +39,8 @@ def run_benchmark(name: str, arguments: Sequence[str]) -> None:
     try:
         program = importlib.import_module(_PROGRAMS[name])
     except ModuleNotFoundError as error:
+        if missing_training_package(error):
+            raise
         remedy = "pip install 'agentgym-rl[bench]'"
         raise ConfigError(f"benchmark {name!r} needs {error.name!r}: {remedy}") from error
     program.main(arguments)

@@ -50,8 +50,7 @@ def examine() -> list[Finding]:
     """Look for everything that some part of the project can use."""
     return [
         Finding("Python", True, f"{platform.python_version()}, {os.cpu_count()} cores"),
-        _guarded("torch", _torch),
-        _guarded("GPU", _gpu),
+        *_torch_and_gpu(),
         _compiler(),
         _flash4(),
         _package("peft", "no lora.rank above 0", "lora"),
@@ -69,6 +68,11 @@ def _guarded(what: str, look: Callable[[], Finding]) -> Finding:
         return look()
     except Exception as error:  # noqa: BLE001 - a broken package must not end the examination
         return Finding(what, False, f"{type(error).__name__}: {error}", f"reinstall {what}")
+
+
+def _torch_and_gpu() -> tuple[Finding, ...]:
+    found = _package("torch", "no training and no local models; environments work", "train")
+    return (_guarded("torch", _torch), _guarded("GPU", _gpu)) if found.is_there else (found,)
 
 
 def _torch() -> Finding:

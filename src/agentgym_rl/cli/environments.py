@@ -1,4 +1,4 @@
-"""`agentgym serve`, `envs`, `play`, `demos` and `check`. Only `demos` needs torch."""
+"""`agentgym serve`, `envs`, `play`, `demos` and `check`. Only `demos` needs the extra `train`."""
 
 from __future__ import annotations
 

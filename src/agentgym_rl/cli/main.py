@@ -9,13 +9,13 @@ import logging
 import sys
 import traceback
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Never
 
 import typer
 
 from agentgym_rl import __version__
 from agentgym_rl.cli.terminal import FewRepeats, interruptible_imports
-from agentgym_rl.errors import AgentError, AgentGymError
+from agentgym_rl.errors import AgentError, AgentGymError, missing_training_package
 
 app = typer.Typer(
     name="agentgym",
@@ -391,5 +391,13 @@ def main() -> None:
     except (AgentGymError, ValueError, OSError) as error:
         if isinstance(error, AgentError) and error.__cause__ is not None:
             traceback.print_exception(error.__cause__)  # the user's own code, to be mended there
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        _fail(str(error))
+    except ModuleNotFoundError as error:
+        if (remedy := missing_training_package(error)) is None:
+            raise
+        _fail(remedy)
+
+
+def _fail(message: str) -> Never:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)

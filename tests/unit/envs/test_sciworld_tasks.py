@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from agentgym_rl.envs.compat.agentgym.scenarios import NUM_SCIWORLD_TASKS
 from agentgym_rl.envs.scenarios.sciworld import java
 from agentgym_rl.envs.scenarios.sciworld.jvm import shared_jvm
 from agentgym_rl.envs.scenarios.sciworld.tasks import (
     CATEGORIES,
-    NUM_AGENTGYM_TASKS,
     NUM_TASKS,
     SPLITS,
     TOPICS,
@@ -26,12 +26,12 @@ def test_indices_up_to_4638_are_those_of_agentgym():
     starts = {"boil": 0, "use-thermometer": 120, "test-conductivity": 1436, "find-plant": 3536}
     starts |= {"chemistry-mix": 4136, "identify-life-stages-2": 4629}
     assert {topic.name: topic.start for topic in TOPICS if topic.name in starts} == starts
-    last = variation_of(NUM_AGENTGYM_TASKS - 1)
+    last = variation_of(NUM_SCIWORLD_TASKS - 1)
     assert (last.topic.name, last.number) == ("identify-life-stages-2", 9)
 
 
 def test_the_tasks_that_agentgym_leaves_out_come_last():
-    first = variation_of(NUM_AGENTGYM_TASKS)
+    first = variation_of(NUM_SCIWORLD_TASKS)
     assert (first.topic.id, first.topic.name, first.number) == ("5-1", "grow-plant", 0)
     last = variation_of(NUM_TASKS - 1)
     assert (last.topic.name, last.number) == ("mendelian-genetics-unknown-plant", 479)

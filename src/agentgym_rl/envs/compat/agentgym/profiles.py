@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from agentgym_rl.envs.base import JsonValue
 from agentgym_rl.envs.compat.agentgym.plays import Play, RefusedError
+from agentgym_rl.envs.compat.agentgym.scenarios import NUM_SCIWORLD_TASKS
 from agentgym_rl.envs.compat.agentgym.task_index import IndexRule
-from agentgym_rl.envs.scenarios.sciworld.tasks import NUM_AGENTGYM_TASKS
 from agentgym_rl.envs.service.server.service import EpisodeService
 from agentgym_rl.types import StepResult
 
@@ -147,7 +147,7 @@ class SciWorldProfile(ScoredProfile):
     """SciWorld: `score` is a whole percentage, `reward` its change."""
 
     index_rule = IndexRule.WRAPPED
-    max_tasks = NUM_AGENTGYM_TASKS
+    max_tasks = NUM_SCIWORLD_TASKS
 
     def get_views(self) -> Mapping[str, View]:
         return {

@@ -1,6 +1,6 @@
 """The scenarios of AgentGym as a client sees them: fields on the wire, specs, and tasks.
 
-Sending is in agentgym.py. Instructions describe AgentGym's own rules, which are narrower than ours
+Sending is in source.py. Instructions describe AgentGym's own rules, which are narrower than ours
 (e.g. `pickup` is one word there), so that they hold for its servers and for ours.
 
 A task's index is what a reset sends. BabyAI and SciWorld number as we do, so their tasks are ours.
@@ -17,9 +17,11 @@ from types import MappingProxyType
 
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import EnvSpec
-from agentgym_rl.envs.scenarios.sciworld.tasks import NUM_AGENTGYM_TASKS
 from agentgym_rl.errors import did_you_mean
 from agentgym_rl.types import Task
+
+NUM_SCIWORLD_TASKS = 4639
+"""AgentGym leaves out the tasks of our SciWorld from this index on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def tasks_of(env: str, split: str) -> tuple[Task, ...]:
         return tuple(registry.env_class(env).tasks(split))
     if env == "sciworld":
         tasks = registry.env_class(env).tasks(split)
-        return tuple(task for task in tasks if task.index < NUM_AGENTGYM_TASKS)
+        return tuple(task for task in tasks if task.index < NUM_SCIWORLD_TASKS)
     if env == "searchqa":
         return tuple(
             Task(env, split, index, category=name)

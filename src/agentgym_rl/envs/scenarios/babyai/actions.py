@@ -16,10 +16,10 @@ from minigrid.core.constants import COLOR_NAMES
 from minigrid.core.world_object import WorldObj
 from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
 
-from agentgym_rl.envs.decoration import undecorated
 from agentgym_rl.envs.scenarios.babyai.routes import Routes
 from agentgym_rl.envs.scenarios.babyai.simulator import has_key_of, pose_of
 from agentgym_rl.envs.scenarios.babyai.view import KINDS, Thing, View, door_state, name_of
+from agentgym_rl.envs.scenarios.decoration import undecorated
 
 _MAX_ACTION_CHARS = 200
 _THING_VERBS = ("toggle and go through", "go through", "go to", "pick up", "pickup", "open")

@@ -16,7 +16,6 @@ from agentgym_rl.types import Task
 ENV_NAME = "sciworld"
 SPLITS = ("train", "dev", "test")
 CATEGORIES = ("Measure", "Test-conductivity", "Find", "Chem-Mix", "Lifespan", "Other")
-NUM_AGENTGYM_TASKS = 4639
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Sequence
 
-from agentgym_rl.envs.decoration import undecorated
+from agentgym_rl.envs.scenarios.decoration import undecorated
 
 _MAX_ACTION_CHARS = 300
 _MAX_OBSERVATION_CHARS = 8000

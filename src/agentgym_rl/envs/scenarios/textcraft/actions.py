@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from agentgym_rl.envs.decoration import undecorated
+from agentgym_rl.envs.scenarios.decoration import undecorated
 from agentgym_rl.envs.scenarios.textcraft.recipes import shown
 
 MAX_COUNT = 999

@@ -154,7 +154,8 @@ def _data_folder() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(
             "TextCraft reads its recipes from the package minecraft-data: "
-            "pip install 'agentgym-rl[textcraft]'"
+            "pip install 'agentgym-rl[textcraft]'",
+            name="minecraft_data",
         )
     return Path(spec.submodule_search_locations[0]) / "data" / "data" / "pc" / GAME_VERSION
 
