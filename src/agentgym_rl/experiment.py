@@ -16,7 +16,6 @@ from pathlib import Path
 from agentgym_rl.agents.agent import make_agent
 from agentgym_rl.config import (
     AgentEvolConfig,
-    DPOConfig,
     LoraConfig,
     OnlineConfig,
     RunConfig,
@@ -43,13 +42,10 @@ from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.rewards import EpisodeRewards
 from agentgym_rl.rollout.tasks import EpochSampler, evaluation_tasks, select_tasks
 from agentgym_rl.runs.folder import Metrics, RunFolder
-from agentgym_rl.training.agentevol import AgentEvolTrainer
 from agentgym_rl.training.data.conversation_files import read_conversations
 from agentgym_rl.training.data.conversations import Conversation, from_demonstration, texts_of
-from agentgym_rl.training.data.preferences import load_pairs
-from agentgym_rl.training.dpo import DPOTrainer
-from agentgym_rl.training.sft import SFTTrainer
-from agentgym_rl.training.trainer import Evaluate, Listeners, OnlineTrainer, RLTrainer
+from agentgym_rl.training.make import make_trainer, sft_trainer
+from agentgym_rl.training.run_parts import Evaluate, Listeners, RunParts
 from agentgym_rl.types import Task
 
 logger = logging.getLogger(__name__)
@@ -140,7 +136,10 @@ class _Experiment:
         actors = Actors(self._source, engine, self._agent, policy.renderer, self._rewards)
         try:
             evaluate = self._evaluate_with(policy, actors, eval_tasks) if eval_tasks else None
-            trainer = self._trainer(policy, actors, tasks, demos, evaluate)
+            parts = RunParts(
+                config, policy, self._run, actors, tasks, evaluate, listeners=self._listeners
+            )
+            trainer = make_trainer(parts, demos)
             done = trainer.restore()
             self._run.forget_after(done)
             engine.publish(done)
@@ -150,35 +149,6 @@ class _Experiment:
             await trainer.train(after=done)
         finally:
             engine.close()
-
-    def _trainer(
-        self,
-        policy: Policy,
-        actors: Actors,
-        tasks: Sequence[Task],
-        demos: Sequence[Conversation],
-        evaluate: Evaluate | None,
-    ) -> OnlineTrainer | SFTTrainer | DPOTrainer:
-        config, run, listeners = self._config, self._run, self._listeners
-        if isinstance(config.algorithm, AgentEvolConfig):
-            return AgentEvolTrainer(
-                config,
-                policy,
-                run,
-                actors=actors,
-                tasks=tasks,
-                demos=demos,
-                evaluate=evaluate,
-                listeners=listeners,
-            )
-        if isinstance(config.algorithm, DPOConfig):
-            pairs = load_pairs(config.algorithm, policy, max_tokens=config.rollout.max_tokens)
-            return DPOTrainer(config, policy, run, pairs, evaluate=evaluate, listeners=listeners)
-        if isinstance(config.algorithm, SFTConfig):
-            return SFTTrainer(config, policy, run, demos, evaluate=evaluate, listeners=listeners)
-        return RLTrainer(
-            config, policy, run, actors=actors, tasks=tasks, evaluate=evaluate, listeners=listeners
-        )
 
     def _evaluate_with(self, policy: Policy, actors: Actors, tasks: Sequence[Task]) -> Evaluate:
         """Return the function that evaluates the present weights and gives the `eval/` metrics."""
@@ -283,7 +253,8 @@ class _Experiment:
         shutil.rmtree(warm_start.path, ignore_errors=True)
         warm_start.create(dump_config(config))
         self._progress.begin("warm start", config.training.steps)
-        await SFTTrainer(config, policy, warm_start, demos, listeners=self._listeners).train()
+        parts = RunParts(config, policy, warm_start, listeners=self._listeners)
+        await sft_trainer(parts, demos).train()
 
     def _demonstrations(
         self, tasks: Sequence[Task], num_demos: int, *, data: str = ""

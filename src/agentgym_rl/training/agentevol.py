@@ -14,33 +14,25 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from agentgym_rl.config import AgentEvolConfig, RunConfig
+from agentgym_rl.config import AgentEvolConfig
 from agentgym_rl.errors import RunError
 from agentgym_rl.models.forward import action_logprobs
-from agentgym_rl.models.loading import Policy
-from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.runs.durable import put_in_place
 from agentgym_rl.runs.episodes import read_episodes
-from agentgym_rl.runs.folder import Metrics, RunFolder, step_of, write_atomically
+from agentgym_rl.runs.folder import Metrics, step_of, write_atomically
 from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.training.algorithms.episode_tokens import actions_of
 from agentgym_rl.training.algorithms.kl import drift
-from agentgym_rl.training.collect.collection import Collected
+from agentgym_rl.training.collect.collection import Collected, Collector
 from agentgym_rl.training.data.conversation_files import to_json_line
 from agentgym_rl.training.data.conversations import Conversation, from_episode
 from agentgym_rl.training.data.fixed_data import hold_to_data
-from agentgym_rl.training.learner.kinds import kind_weights
 from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.learner.scoring import Scorers, score_samples
+from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.training.sft import fitting_samples, negative_logprob, supervised_sample
-from agentgym_rl.training.trainer import (
-    NOTHING_LEARNED,
-    Evaluate,
-    Listeners,
-    OnlineTrainer,
-    mean_report,
-)
-from agentgym_rl.types import Episode, Sample, SegmentKind, Task
+from agentgym_rl.training.trainer import NOTHING_LEARNED, OnlineTrainer, mean_report
+from agentgym_rl.types import Episode, Sample, SegmentKind
 
 _COMPARISONS = ("train/logprob_diff", "train/clip_fraction")
 """Of sampling and learning; conversations of other iterations and of experts have no such thing."""
@@ -55,34 +47,21 @@ class AgentEvolTrainer(OnlineTrainer):
 
     def __init__(
         self,
-        config: RunConfig,
-        policy: Policy,
-        run: RunFolder,
-        *,
-        actors: Actors,
-        tasks: Sequence[Task],
+        parts: RunParts,
         demos: Sequence[Conversation] = (),
-        evaluate: Evaluate | None = None,
-        listeners: Listeners | None = None,
+        *,
+        learner: Learner,
+        collector: Collector,
     ) -> None:
-        assert isinstance(config.algorithm, AgentEvolConfig), "exploration and imitation"
-        self._evol = config.algorithm
+        super().__init__(parts, learner=learner, collector=collector)
+        assert isinstance(parts.config.algorithm, AgentEvolConfig), "exploration and imitation"
+        self._evol = parts.config.algorithm
         self._kept: list[Episode] = []
-        limit = config.rollout.max_tokens
-        self._demos = fitting_samples(demos, policy, max_tokens=limit) if demos else []
+        limit = parts.config.rollout.max_tokens
+        self._demos = fitting_samples(demos, parts.policy, max_tokens=limit) if demos else []
         self._num_left_out = len(demos) - len(self._demos)
         if demos:
-            hold_to_data(run, [item.sample for _, item in self._demos])
-        super().__init__(
-            config,
-            policy,
-            run,
-            actors=actors,
-            tasks=tasks,
-            learner=_new_learner(policy, config),
-            evaluate=evaluate,
-            listeners=listeners,
-        )
+            hold_to_data(parts.folder, [item.sample for _, item in self._demos])
 
     def restore(self) -> int:
         """Restore the learner and what was kept up to its iteration, from the stored episodes."""
@@ -132,7 +111,7 @@ class AgentEvolTrainer(OnlineTrainer):
             _write_weights(self._run.base_weights, weights)
         else:
             _read_weights(self._run.base_weights, weights)
-        self._learner = _new_learner(self._policy, self._config)
+        self._learner.restart()
 
     @torch.no_grad()
     def _drift(self, episodes: Sequence[Episode]) -> float:
@@ -213,11 +192,6 @@ def newest_per_task(episodes: Sequence[Episode], max_per_task: int) -> list[Epis
         if counts[episode.task.id] <= max_per_task:
             kept.append(episode)
     return kept[::-1]
-
-
-def _new_learner(policy: Policy, config: RunConfig) -> Learner:
-    weights = kind_weights(config.agent.train)
-    return Learner(policy, config.training, temperature=1.0, kind_weights=weights)
 
 
 def _write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:

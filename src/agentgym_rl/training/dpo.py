@@ -17,12 +17,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from agentgym_rl.config import DPOConfig, RunConfig
-from agentgym_rl.models.loading import Policy
-from agentgym_rl.runs.folder import Metrics, RunFolder
-from agentgym_rl.training.algorithms.aggregation import Aggregation
+from agentgym_rl.config import DPOConfig
+from agentgym_rl.runs.folder import Metrics
 from agentgym_rl.training.algorithms.base import (
-    Needs,
     Scores,
     TokenBatch,
     TokenLoss,
@@ -33,7 +30,7 @@ from agentgym_rl.training.data.preferences import PairSet
 from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.learner.reference_scores import reference_logprobs
 from agentgym_rl.training.offline import OfflineTrainer
-from agentgym_rl.training.trainer import Evaluate, Listeners
+from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.types import Sample
 
 
@@ -74,40 +71,15 @@ class ComparedPair:
 class DPOTrainer(OfflineTrainer[ComparedPair]):
     """Learns from pairs; the reference is the policy that the run begins with."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        policy: Policy,
-        run: RunFolder,
-        data: PairSet,
-        *,
-        evaluate: Evaluate | None = None,
-        listeners: Listeners | None = None,
-    ) -> None:
-        assert isinstance(config.algorithm, DPOConfig), "preference learning"
-        self._dpo, self._num_left_out = config.algorithm, data.num_left_out
-        learner = Learner(
-            policy,
-            config.training,
-            temperature=1.0,
-            needs=Needs(policy=True),
-            # By the number of episodes: each token has the weight that the loss of its pair gives.
-            aggregation=Aggregation("constant"),
-            num_updates=config.num_updates,
-        )
+    def __init__(self, parts: RunParts, data: PairSet, *, learner: Learner) -> None:
+        """`learner` scores with the policy, and sums tokens by the number of episodes."""
+        assert isinstance(parts.config.algorithm, DPOConfig), "preference learning"
+        self._dpo, self._num_left_out = parts.config.algorithm, data.num_left_out
         samples = [sample for pair in data.pairs for sample in (pair.chosen, pair.rejected)]
-        logprobs = reference_logprobs(run, samples, learner.score_samples)
+        logprobs = reference_logprobs(parts.folder, samples, learner.score_samples)
         attempts = [Attempt(*known) for known in zip(samples, logprobs, strict=True)]
-        super().__init__(
-            config,
-            policy,
-            run,
-            [ComparedPair(*two) for two in zip(attempts[0::2], attempts[1::2], strict=True)],
-            learner=learner,
-            batch_size=config.algorithm.batch_size,
-            evaluate=evaluate,
-            listeners=listeners,
-        )
+        pairs = [ComparedPair(*two) for two in zip(attempts[0::2], attempts[1::2], strict=True)]
+        super().__init__(parts, pairs, learner=learner, batch_size=self._dpo.batch_size)
 
     def update(self, batch: Sequence[ComparedPair]) -> Metrics:
         attempts = [attempt for pair in batch for attempt in (pair.chosen, pair.rejected)]

@@ -12,14 +12,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from agentgym_rl.config import RunConfig
-from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.tasks import EpochSampler
-from agentgym_rl.runs.folder import Metrics, RunFolder
+from agentgym_rl.runs.folder import Metrics
 from agentgym_rl.training.checkpoint import restore_learner, save_checkpoint
 from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.training.stopping import LastStep, unbroken
-from agentgym_rl.training.trainer import Evaluate, Listeners, is_due
+from agentgym_rl.training.trainer import is_due
 
 _Item = TypeVar("_Item")
 
@@ -28,23 +27,13 @@ class OfflineTrainer(ABC, Generic[_Item]):
     """Goes through items in a new random order every epoch, one update a step."""
 
     def __init__(
-        self,
-        config: RunConfig,
-        policy: Policy,
-        run: RunFolder,
-        items: Sequence[_Item],
-        *,
-        learner: Learner,
-        batch_size: int,
-        evaluate: Evaluate | None = None,
-        listeners: Listeners | None = None,
+        self, parts: RunParts, items: Sequence[_Item], *, learner: Learner, batch_size: int
     ) -> None:
-        self._config, self._policy, self._run = config, policy, run
-        self._items = EpochSampler(items, seed=config.seed)
+        self._config, self._policy, self._run = parts.config, parts.policy, parts.folder
+        self._items = EpochSampler(items, seed=parts.config.seed)
         self._batch_size = min(batch_size, len(items))
         self._learner = learner
-        self._evaluate = evaluate
-        self._listeners = listeners or Listeners()
+        self._evaluate, self._listeners = parts.evaluate, parts.listeners
         self._last_step = LastStep(self._write_checkpoint)
 
     @abstractmethod

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from agentgym_rl.config import RunConfig, SFTConfig
+from agentgym_rl.config import SFTConfig
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.loading import Policy
-from agentgym_rl.runs.folder import Metrics, RunFolder
+from agentgym_rl.runs.folder import Metrics
 from agentgym_rl.training.algorithms.base import TokenBatch, TokenLoss, TrainingSample
 from agentgym_rl.training.data.conversations import Conversation, to_sample
 from agentgym_rl.training.data.fixed_data import hold_to_data
 from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.offline import OfflineTrainer
-from agentgym_rl.training.trainer import Evaluate, Listeners
+from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.types import Sample
 
 logger = logging.getLogger(__name__)
@@ -24,31 +24,15 @@ class SFTTrainer(OfflineTrainer[TrainingSample]):
     """Minimises the negative log-probability of the demonstrated replies, a mean over tokens."""
 
     def __init__(
-        self,
-        config: RunConfig,
-        policy: Policy,
-        run: RunFolder,
-        conversations: Sequence[Conversation],
-        *,
-        evaluate: Evaluate | None = None,
-        listeners: Listeners | None = None,
+        self, parts: RunParts, conversations: Sequence[Conversation], *, learner: Learner
     ) -> None:
+        config = parts.config
         assert isinstance(config.algorithm, SFTConfig), "supervised"
-        fitting = fitting_samples(conversations, policy, max_tokens=config.rollout.max_tokens)
+        fitting = fitting_samples(conversations, parts.policy, max_tokens=config.rollout.max_tokens)
         samples = [sample for _, sample in fitting]
         self._num_left_out = len(conversations) - len(samples)
-        hold_to_data(run, [item.sample for item in samples])
-        learner = Learner(policy, config.training, temperature=1.0, num_updates=config.num_updates)
-        super().__init__(
-            config,
-            policy,
-            run,
-            samples,
-            learner=learner,
-            batch_size=config.algorithm.batch_size,
-            evaluate=evaluate,
-            listeners=listeners,
-        )
+        hold_to_data(parts.folder, [item.sample for item in samples])
+        super().__init__(parts, samples, learner=learner, batch_size=config.algorithm.batch_size)
 
     def update(self, batch: Sequence[TrainingSample]) -> Metrics:
         metrics = self._learner.update(batch, negative_logprob)

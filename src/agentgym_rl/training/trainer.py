@@ -1,6 +1,7 @@
 """Trainers that learn from their own episodes: collect, learn, publish; log, evaluate, checkpoint.
 
-They know neither the environment, nor the model, nor the algorithm. Everything that decides a step
+They know neither the environment, nor the model, nor the algorithm: learner, collector and
+algorithm are handed to them (training/make.py makes the usual ones). Everything that decides a step
 derives from (config, seed, step) or is in the checkpoint, so a run that is killed and resumed
 writes the metrics of one that never stopped. One whose task is cancelled saves its last step first.
 """
@@ -11,32 +12,25 @@ import asyncio
 import itertools
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from agentgym_rl.config import RunConfig
 from agentgym_rl.heap import collect_garbage, spared_heap
-from agentgym_rl.models.loading import Policy
-from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.rollout.statistics import rollout_metrics
 from agentgym_rl.runs.episodes import write_episodes
-from agentgym_rl.runs.folder import Metrics, RunFolder
-from agentgym_rl.training.algorithms.base import TrainingSample
-from agentgym_rl.training.algorithms.make import make_algorithm
+from agentgym_rl.runs.folder import Metrics
+from agentgym_rl.training.algorithms.base import Algorithm, TrainingSample
 from agentgym_rl.training.checkpoint import restore_collector, restore_learner, save_checkpoint
-from agentgym_rl.training.collect.carrying import CarryingCollector
-from agentgym_rl.training.collect.collection import Collected, Collector, StepCollector
-from agentgym_rl.training.learner.kinds import kind_weights
+from agentgym_rl.training.collect.collection import Collected, Collector
 from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.rounds import make_scheduler
+from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.training.stopping import LastStep, unbroken
 from agentgym_rl.training.traces import TokenTraces
-from agentgym_rl.types import Episode, Group, Task
+from agentgym_rl.types import Group
 
-Evaluate = Callable[[int], Awaitable[Metrics]]
 _Result = TypeVar("_Result")
 
 NOTHING_LEARNED: Metrics = {
@@ -52,39 +46,17 @@ NOTHING_LEARNED: Metrics = {
 """Of a step whose groups all lack spread, or whose episodes are all masked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Listeners:
-    """Who hears of progress; both are called from the trainer's own thread."""
-
-    on_episode: Callable[[Episode], None] | None = None
-    on_step: Callable[[Metrics], None] | None = None
-
-
 class OnlineTrainer(ABC):
     """One step after another; what is made of a step's episodes is left to others."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        policy: Policy,
-        run: RunFolder,
-        *,
-        actors: Actors,
-        tasks: Sequence[Task],
-        learner: Learner,
-        evaluate: Evaluate | None = None,
-        listeners: Listeners | None = None,
-    ) -> None:
-        self._config, self._policy, self._run = config, policy, run
-        self._engine, self._listeners = actors.engine, listeners or Listeners()
-        make_collector = CarryingCollector if config.rollout.max_staleness else StepCollector
-        self._collector: Collector = make_collector(
-            config, policy, actors, tasks, on_episode=self._listeners.on_episode
-        )
+    def __init__(self, parts: RunParts, *, learner: Learner, collector: Collector) -> None:
+        self._config, self._policy, self._run = parts.config, parts.policy, parts.folder
+        self._engine, self._listeners = parts.engine, parts.listeners
+        self._collector = collector
         self._thread: ThreadPoolExecutor | None = None
-        self._rounds = make_scheduler(config.rounds)
+        self._rounds = make_scheduler(self._config.rounds)
         self._learner = learner
-        self._evaluate = evaluate
+        self._evaluate = parts.evaluate
         self._history: list[Metrics] = []
         self._traces = TokenTraces()
         """Of the present step: what `learn` tells the episode store of tokens."""
@@ -212,36 +184,10 @@ class RLTrainer(OnlineTrainer):
     """Online reinforcement learning: compares episodes."""
 
     def __init__(
-        self,
-        config: RunConfig,
-        policy: Policy,
-        run: RunFolder,
-        *,
-        actors: Actors,
-        tasks: Sequence[Task],
-        evaluate: Evaluate | None = None,
-        listeners: Listeners | None = None,
+        self, parts: RunParts, *, algorithm: Algorithm, learner: Learner, collector: Collector
     ) -> None:
-        self._algorithm = make_algorithm(config)
-        learner = Learner(
-            policy,
-            config.training,
-            temperature=config.rollout.temperature,
-            needs=self._algorithm.needs,
-            aggregation=self._algorithm.aggregation,
-            kind_weights=kind_weights(config.agent.train),
-            num_updates=config.num_updates,
-        )
-        super().__init__(
-            config,
-            policy,
-            run,
-            actors=actors,
-            tasks=tasks,
-            learner=learner,
-            evaluate=evaluate,
-            listeners=listeners,
-        )
+        super().__init__(parts, learner=learner, collector=collector)
+        self._algorithm = algorithm
 
     def learn(self, step: int, collected: Collected) -> Metrics:
         """Make the step's updates, then renew the reference if that is due."""

@@ -32,6 +32,8 @@ from agentgym_rl.training.algorithms.episode_tokens import actions_of
 from agentgym_rl.training.data.conversation_files import read_conversations
 from agentgym_rl.training.data.conversations import from_demonstration, from_episode
 from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.make import agentevol_trainer
+from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.training.sft import fitting_samples, negative_logprob
 from agentgym_rl.types import (
     Episode,
@@ -134,7 +136,7 @@ async def run_iterations(config: RunConfig, run: RunFolder, *, num_demos: int) -
     try:
         async with LocalEnvSource("fakes:CountingEnv") as source:
             actors = Actors(source, engine, agent, policy.renderer)
-            trainer = AgentEvolTrainer(config, policy, run, actors=actors, tasks=TASKS, demos=demos)
+            trainer = agentevol_trainer(RunParts(config, policy, run, actors, TASKS), demos)
             await trainer.train(after=trainer.restore())
     finally:
         engine.close()

@@ -25,7 +25,9 @@ from agentgym_rl.training.data.preferences import (
     load_pairs,
     pair_up,
 )
-from agentgym_rl.training.dpo import DPOTrainer, preference_loss
+from agentgym_rl.training.dpo import preference_loss
+from agentgym_rl.training.make import dpo_trainer
+from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.types import Episode, Message, Round, Sample, StopReason, Task
 from chat_families import family, small_policy
 
@@ -112,7 +114,7 @@ def test_an_update_has_the_gradient_of_the_pairs_loss_however_it_is_split(
     )
     training = config.training.model_copy(update={"tokens_per_batch": tokens_per_batch})
     config = config.model_copy(update={"training": training})
-    trainer = DPOTrainer(config, policy, RunFolder(tmp_path), PairSet(pairs, 0))
+    trainer = dpo_trainer(RunParts(config, policy, RunFolder(tmp_path)), PairSet(pairs, 0))
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in policy.model.parameters():
@@ -159,7 +161,7 @@ async def test_training_prefers_the_chosen_and_starts_at_the_reference(tmp_path:
     run.create("")
     config = make_config()
     config = config.model_copy(update={"training": TrainingConfig(steps=4, lr=1e-2)})
-    await DPOTrainer(config, policy, run, PairSet([pair], 3)).train()
+    await dpo_trainer(RunParts(config, policy, run), PairSet([pair], 3)).train()
     lines = run.read_metrics()
     assert lines[0]["train/loss"] == pytest.approx(math.log(2))
     assert lines[0]["train/margin"] == 0.0
@@ -172,18 +174,18 @@ async def test_the_reference_is_scored_once_and_read_by_a_run_that_goes_on(tmp_p
     policy, run = small_policy("qwen3"), RunFolder(tmp_path / "run")
     data = PairSet(make_pairs(policy.renderer), 0)
     run.create("")
-    first = DPOTrainer(make_config(), policy, run, data)
+    first = dpo_trainer(RunParts(make_config(), policy, run), data)
     known = {item.chosen.sample: item.chosen.reference_A for item in first._items.take(1, 2)}
     await first.train()
-    second = DPOTrainer(make_config(), policy, run, data)
+    second = dpo_trainer(RunParts(make_config(), policy, run), data)
     assert second.restore() == 2
     for item in second._items.take(1, 2):
         assert torch.equal(item.chosen.reference_A, known[item.chosen.sample])
     with pytest.raises(RunError, match=r"the data is not what the run in .* began with"):
-        DPOTrainer(make_config(), policy, run, PairSet(data.pairs[:1], 0))
+        dpo_trainer(RunParts(make_config(), policy, run), PairSet(data.pairs[:1], 0))
     run.reference_scores.write_bytes(b"half a file")
     with pytest.raises(RunError, match=r"reference_scores\.pt cannot be read"):
-        DPOTrainer(make_config(), policy, run, data)
+        dpo_trainer(RunParts(make_config(), policy, run), data)
 
 
 def test_observation_tokens_get_no_weight():

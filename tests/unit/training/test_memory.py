@@ -22,7 +22,8 @@ from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.rollout.episode import Actors
 from agentgym_rl.runs.folder import Metrics, RunFolder
-from agentgym_rl.training.trainer import Listeners, RLTrainer
+from agentgym_rl.training.make import rl_trainer
+from agentgym_rl.training.run_parts import Listeners, RunParts
 from engine_plays import endless_policy
 from fake_engines import make_actors
 from fakes import CountingEnv, fake_spec
@@ -70,13 +71,15 @@ async def test_objects_and_memory_stay_flat_over_the_steps(tmp_path: Path, stale
     policy = endless_policy()
     engine = NativeEngine(policy, config.engine)
     actors = await make_actors(LocalEnvSource(CyclicEnv), engine)
-    trainer = RLTrainer(
-        config,
-        policy,
-        RunFolder(tmp_path),
-        actors=Actors(actors.source, engine, actors.agent, policy.renderer),
-        tasks=CyclicEnv.tasks("train"),
-        listeners=Listeners(on_step=count),
+    trainer = rl_trainer(
+        RunParts(
+            config,
+            policy,
+            RunFolder(tmp_path),
+            Actors(actors.source, engine, actors.agent, policy.renderer),
+            CyclicEnv.tasks("train"),
+            listeners=Listeners(on_step=count),
+        )
     )
     try:
         await trainer.train()

@@ -17,7 +17,9 @@ from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.training.data.conversations import Conversation
 from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.learner.passes import split_by_tokens
-from agentgym_rl.training.sft import SFTTrainer, fitting_samples, negative_logprob
+from agentgym_rl.training.make import sft_trainer
+from agentgym_rl.training.run_parts import RunParts
+from agentgym_rl.training.sft import fitting_samples, negative_logprob
 from agentgym_rl.types import Message
 from chat_families import small_policy
 
@@ -53,7 +55,7 @@ async def test_a_long_demonstration_is_left_out_whole_and_counted(
     run = RunFolder(tmp_path / "run")
     run.create("")
     with caplog.at_level(logging.WARNING):
-        trainer = SFTTrainer(config, small_policy("qwen3"), run, [SHORT, LONG, SHORT])
+        trainer = sft_trainer(RunParts(config, small_policy("qwen3"), run), [SHORT, LONG, SHORT])
     assert "demos.jsonl, line 7: demonstration of counting/4 left out" in caplog.text
     await trainer.train()
     lines = run.read_metrics()

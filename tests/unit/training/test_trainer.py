@@ -13,7 +13,9 @@ from agentgym_rl.training.algorithms.base import Batch
 from agentgym_rl.training.algorithms.grpo import GRPO
 from agentgym_rl.training.collect.collection import Collected
 from agentgym_rl.training.learner.learner import Learner
-from agentgym_rl.training.trainer import NOTHING_LEARNED, RLTrainer
+from agentgym_rl.training.make import rl_trainer
+from agentgym_rl.training.run_parts import RunParts
+from agentgym_rl.training.trainer import NOTHING_LEARNED
 from agentgym_rl.types import Group
 from engine_plays import endless_policy
 from fake_engines import ScriptedEngine, make_actors
@@ -26,19 +28,14 @@ async def test_the_learning_rate_falls_with_the_plan_though_groups_are_dropped(
     training = TrainingConfig(steps=4, tasks_per_step=2, updates_per_step=2, epochs_per_step=3)
     config = RunConfig(training=training)
     actors = await make_actors(LocalEnvSource(CountingEnv), ScriptedEngine([]))
-    trainer = RLTrainer(
-        config,
-        endless_policy(),
-        RunFolder(tmp_path),
-        actors=actors,
-        tasks=CountingEnv.tasks("train"),
-    )
+    tasks = CountingEnv.tasks("train")
+    trainer = rl_trainer(RunParts(config, endless_policy(), RunFolder(tmp_path), actors, tasks))
     planned = list[int]()
     monkeypatch.setattr(Learner, "schedule_after", lambda _, num: planned.append(num))
     monkeypatch.setattr(Learner, "score", lambda *_: [])
     monkeypatch.setattr(GRPO, "advantages", lambda *_: Batch([], {}))
     for step in (1, 3, 4):  # step 2 had nothing to learn from
-        trainer.learn(step, Collected([], [Group(CountingEnv.tasks("train")[0], ())]))
+        trainer.learn(step, Collected([], [Group(tasks[0], ())]))
     assert planned == [0, 12, 18]
     assert config.num_updates == 24
 
@@ -49,7 +46,7 @@ async def test_the_reference_is_renewed_when_due_though_nothing_was_learned(
     config = RunConfig(kl=KLConfig(coef=0.1, refresh_every=2))
     actors = await make_actors(LocalEnvSource(CountingEnv), ScriptedEngine([]))
     tasks = CountingEnv.tasks("train")
-    trainer = RLTrainer(config, endless_policy(), RunFolder(tmp_path), actors=actors, tasks=tasks)
+    trainer = rl_trainer(RunParts(config, endless_policy(), RunFolder(tmp_path), actors, tasks))
     step, renewed = 0, list[int]()
     monkeypatch.setattr(Learner, "refresh_reference", lambda _: renewed.append(step))
     for step in range(1, 6):

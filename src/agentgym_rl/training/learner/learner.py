@@ -77,7 +77,7 @@ class Learner:
         self._aggregation = aggregation or Aggregation()
         self._kind_weights = kind_weights or {}
         self._num_updates, self._num_updates_in_all = 0, num_updates
-        self._optimizer = MasterAdamW(self._model.parameters(), weight_decay=config.weight_decay)
+        self._optimizer = self._new_optimizer()
         self._reference, self._critic, self._critic_optimizer = None, None, None
         if self._needs.reference:
             self._reference = Reference(
@@ -158,6 +158,12 @@ class Learner:
         assert self._reference is not None, "only an algorithm with a reference refreshes it"
         self._reference.refresh()
 
+    def restart(self) -> None:
+        """Begin anew at the present weights: no momentum, no updates made. Not with a critic."""
+        assert self._critic is None, "a critic would have to begin anew as well"
+        self._optimizer = self._new_optimizer()
+        self._num_updates = 0
+
     def state(self) -> dict[str, object]:
         """Return what a checkpoint keeps beside the weights."""
         state: dict[str, object] = {
@@ -182,6 +188,10 @@ class Learner:
         if self._critic is not None and self._critic_optimizer is not None:
             self._critic.load_state_dict(_table(state, "critic"))
             self._critic_optimizer.load_state_dict(_table(state, "critic_optimizer"))
+
+    def _new_optimizer(self) -> MasterAdamW:
+        decay = self._config.weight_decay
+        return MasterAdamW(self._model.parameters(), weight_decay=decay)
 
     def _scorers(self) -> Scorers:
         return Scorers(

@@ -1,0 +1,105 @@
+"""From the parts of a run to its trainer, with the algorithm, learner and collector of its recipe.
+
+Every piece can be replaced: a program makes its own and hands it to the trainer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agentgym_rl.config import AgentEvolConfig, DPOConfig, SFTConfig
+from agentgym_rl.training.agentevol import AgentEvolTrainer
+from agentgym_rl.training.algorithms.aggregation import Aggregation
+from agentgym_rl.training.algorithms.base import Algorithm, Needs
+from agentgym_rl.training.algorithms.make import make_algorithm
+from agentgym_rl.training.collect.carrying import CarryingCollector
+from agentgym_rl.training.collect.collection import Collector, StepCollector
+from agentgym_rl.training.data.conversations import Conversation
+from agentgym_rl.training.data.preferences import PairSet, load_pairs
+from agentgym_rl.training.dpo import DPOTrainer
+from agentgym_rl.training.learner.kinds import kind_weights
+from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.run_parts import RunParts
+from agentgym_rl.training.sft import SFTTrainer
+from agentgym_rl.training.trainer import OnlineTrainer, RLTrainer
+
+Trainer = OnlineTrainer | SFTTrainer | DPOTrainer
+
+
+def make_trainer(parts: RunParts, demos: Sequence[Conversation] = ()) -> Trainer:
+    """Return the trainer that the recipe's `[algorithm]` asks for.
+
+    `demos` are what supervised learning learns from, and AgentEvol as well.
+    """
+    match parts.config.algorithm:
+        case SFTConfig():
+            return sft_trainer(parts, demos)
+        case DPOConfig() as dpo:
+            limit = parts.config.rollout.max_tokens
+            return dpo_trainer(parts, load_pairs(dpo, parts.policy, max_tokens=limit))
+        case AgentEvolConfig():
+            return agentevol_trainer(parts, demos)
+        case _:
+            return rl_trainer(parts)
+
+
+def rl_trainer(parts: RunParts, algorithm: Algorithm | None = None) -> RLTrainer:
+    """Return a trainer of reinforcement learning; without an `algorithm` that of the recipe."""
+    algorithm = algorithm or make_algorithm(parts.config)
+    learner = Learner(
+        parts.policy,
+        parts.config.training,
+        temperature=parts.config.rollout.temperature,
+        needs=algorithm.needs,
+        aggregation=algorithm.aggregation,
+        kind_weights=kind_weights(parts.config.agent.train),
+        num_updates=parts.config.num_updates,
+    )
+    return RLTrainer(parts, algorithm=algorithm, learner=learner, collector=make_collector(parts))
+
+
+def agentevol_trainer(parts: RunParts, demos: Sequence[Conversation] = ()) -> AgentEvolTrainer:
+    """Return a trainer that explores and imitates its successes and `demos`."""
+    learner = Learner(
+        parts.policy,
+        parts.config.training,
+        temperature=1.0,
+        kind_weights=kind_weights(parts.config.agent.train),
+    )
+    return AgentEvolTrainer(parts, demos, learner=learner, collector=make_collector(parts))
+
+
+def sft_trainer(parts: RunParts, demos: Sequence[Conversation]) -> SFTTrainer:
+    """Return a trainer that imitates `demos`."""
+    config = parts.config
+    learner = Learner(
+        parts.policy, config.training, temperature=1.0, num_updates=config.num_updates
+    )
+    return SFTTrainer(parts, demos, learner=learner)
+
+
+def dpo_trainer(parts: RunParts, pairs: PairSet) -> DPOTrainer:
+    """Return a trainer that learns to prefer one episode of each pair."""
+    learner = Learner(
+        parts.policy,
+        parts.config.training,
+        temperature=1.0,
+        needs=Needs(policy=True),
+        # By the number of episodes: each token has the weight that the loss of its pair gives.
+        aggregation=Aggregation("constant"),
+        num_updates=parts.config.num_updates,
+    )
+    return DPOTrainer(parts, pairs, learner=learner)
+
+
+def make_collector(parts: RunParts) -> Collector:
+    """Return what collects the episodes of each step."""
+    assert parts.actors is not None, "an online run has actors"
+    kind = CarryingCollector if parts.config.rollout.max_staleness else StepCollector
+    return kind(
+        parts.config,
+        parts.policy,
+        parts.actors,
+        parts.tasks,
+        on_episode=parts.listeners.on_episode,
+    )

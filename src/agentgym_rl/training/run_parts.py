@@ -1,0 +1,53 @@
+"""What a run consists of: one record, made by experiment.py and handed to every trainer.
+
+A trainer is handed its learner, and its algorithm and collector where it has them, beside this
+record (`training/make.py` makes the usual ones); it builds none of them itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from agentgym_rl.config import RunConfig
+from agentgym_rl.engines.base import Engine
+from agentgym_rl.models.loading import Policy
+from agentgym_rl.rollout.episode import Actors
+from agentgym_rl.runs.folder import Metrics, RunFolder
+from agentgym_rl.types import Episode, Task
+
+Evaluate = Callable[[int], Awaitable[Metrics]]
+"""Evaluates the weights of a step and returns its `eval/` metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """Who hears of progress; all are called from the trainer's own thread.
+
+    The events of a run that a trainer reports are listed here and nowhere else.
+    """
+
+    on_episode: Callable[[Episode], None] | None = None
+    on_step: Callable[[Metrics], None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunParts:
+    """The parts of one run, the same for every method of training."""
+
+    config: RunConfig
+    policy: Policy
+    folder: RunFolder
+    actors: Actors | None = None
+    """Who plays the episodes; None where no episode is collected (a warm start)."""
+    tasks: Sequence[Task] = ()
+    """What episodes are about, in the order of the environment."""
+    evaluate: Evaluate | None = None
+    """None: the run is not evaluated."""
+    listeners: Listeners = Listeners()
+
+    @property
+    def engine(self) -> Engine:
+        """What samples the replies of a run that collects episodes."""
+        assert self.actors is not None, "an online run has actors"
+        return self.actors.engine
