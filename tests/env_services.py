@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from agentgym_rl.envs.base import Environment, JsonValue
 from agentgym_rl.envs.episode import EnvEpisode, EpisodeStateError
-from agentgym_rl.envs.service.server.service import EpisodeService
+from agentgym_rl.envs.service.server.episode_service import EpisodeService
 from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import StepResult, Task
 

@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from agentgym_rl.envs.compat.openenv.routes import routes
-from agentgym_rl.envs.service.server.service import EpisodeService
+from agentgym_rl.envs.service.server.episode_service import EpisodeService
 from waiting import wait_for
 
 

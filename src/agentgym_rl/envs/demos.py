@@ -10,7 +10,7 @@ from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.execution.guarded import (
     CALL_TIMEOUT_S,
-    CallThread,
+    BlockingCaller,
     CallTimeoutError,
     GuardedEnvironment,
 )
@@ -65,8 +65,8 @@ def collect_demonstrations(
     left out and counted in the log. Raises CallTimeoutError when the environment hangs repeatedly.
     Who may stop before the end closes it: the environment does not outlive the interpreter.
     """
-    thread = CallThread(call_timeout_s)
-    env = _make(name, options or {}, thread)
+    caller = BlockingCaller(call_timeout_s)
+    env = _make(name, options or {}, caller)
     num_found = num_failed = num_hangs = 0
     try:
         for task in tasks:
@@ -80,7 +80,7 @@ def collect_demonstrations(
                 logger.warning("%s: the demonstration failed: %s", task.id, error)
                 if num_hangs == _MAX_HANGS:
                     raise
-                env = _make(name, options or {}, thread)
+                env = _make(name, options or {}, caller)
             except Exception as error:  # noqa: BLE001 - one broken task must not end a run
                 logger.warning("%s: the demonstration failed: %r", task.id, error)
             if demo is None:
@@ -90,7 +90,7 @@ def collect_demonstrations(
                 yield demo
     finally:
         env.close()
-        thread.close()
+        caller.close()
     if num_failed:
         logger.info(
             "%s: the expert did not solve %d of %d tasks", name, num_failed, num_found + num_failed
@@ -99,5 +99,5 @@ def collect_demonstrations(
         logger.warning("%s: only %d of %d demonstrations could be had", name, num_found, num_demos)
 
 
-def _make(name: str, options: Mapping[str, object], thread: CallThread) -> GuardedEnvironment:
-    return GuardedEnvironment(lambda: registry.make(name, options), thread)
+def _make(name: str, options: Mapping[str, object], caller: BlockingCaller) -> GuardedEnvironment:
+    return GuardedEnvironment(lambda: registry.make(name, options), caller)

@@ -1,6 +1,6 @@
 """One environment object with its guard: what may be called when, and what it may answer.
 
-Clients in process (envs/execution/local.py) and servers (envs/service/server/sessions.py)
+Clients in process (envs/execution/local.py) and servers (envs/service/server/session_store.py)
 both play through this class, so an episode is the same on either side. Synchronous; used by one
 thread at a time. Deadlines and threads belong to the holder.
 """

@@ -15,7 +15,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from agentgym_rl.config import RunConfig
-from agentgym_rl.envs.execution.worker_thread import CallExpiredError, CallFailedError, WorkerThread
+from agentgym_rl.envs.execution.thread_calls import (
+    CallExpiredError,
+    CallFailedError,
+    CallThread,
+    ThreadCaller,
+)
 from agentgym_rl.frozen import NOTHING
 from agentgym_rl.rewards import RewardFunction, Rewarding, load_function, weighted, with_rewards
 from agentgym_rl.types import Episode, StepResult, StopReason
@@ -37,7 +42,7 @@ class EpisodeRewards:
         timeout_s: float = 30.0,
     ) -> None:
         self._function, self._weights, self._timeout_s = function, weights, timeout_s
-        self._idle: list[WorkerThread] = []
+        self._idle: list[ThreadCaller] = []
         self._has_failed = False
         self._unseen, self._num_episodes = set(weights), 0
 
@@ -97,7 +102,7 @@ class EpisodeRewards:
 
     async def _on_thread(self, function: RewardFunction, episode: Episode) -> object:
         """Return what a blocking function returns; one that hangs keeps its thread to itself."""
-        thread = self._idle.pop() if self._idle else WorkerThread("reward")
+        thread = self._idle.pop() if self._idle else ThreadCaller(CallThread("reward"))
         try:
             return await thread.call(function, episode, timeout_s=self._timeout_s)
         finally:

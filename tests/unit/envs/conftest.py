@@ -13,7 +13,7 @@ from agentgym_clients import Lab, serving
 from agentgym_rl.envs.execution import guarded
 from agentgym_rl.envs.scenarios.babyai.env import BabyAI
 from agentgym_rl.envs.scenarios.textcraft.env import TextCraft
-from agentgym_rl.envs.service.server import errands, sessions
+from agentgym_rl.envs.service.server import session, session_store
 from fakes import HANGING, end_hangs
 
 
@@ -59,24 +59,24 @@ class _DoneUnlessHanging(threading.Event):
 def patient_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the deadlines of guarded environments begin when a call hangs."""
 
-    class PatientCall(guarded._Call):
+    class PatientCall(guarded._BlockingCall):
         def __init__(self, function: Callable[[], object]) -> None:
             super().__init__(function)
             self.is_done = _DoneUnlessHanging()
 
-    monkeypatch.setattr(guarded, "_Call", PatientCall)
+    monkeypatch.setattr(guarded, "_BlockingCall", PatientCall)
 
 
 @pytest.fixture
 def patient_server(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let servers of this process enforce deadlines only while a call hangs."""
-    enforce = sessions.SessionStore.enforce_deadlines
+    enforce = session_store.SessionStore.enforce_deadlines
 
-    def enforce_on_hangs(store: sessions.SessionStore) -> None:
+    def enforce_on_hangs(store: session_store.SessionStore) -> None:
         if HANGING:
             enforce(store)
 
-    monkeypatch.setattr(sessions.SessionStore, "enforce_deadlines", enforce_on_hangs)
+    monkeypatch.setattr(session_store.SessionStore, "enforce_deadlines", enforce_on_hangs)
 
 
 @pytest.fixture
@@ -89,6 +89,6 @@ def skip_time(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
         skipped_s += seconds
 
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + skipped_s)
-    monkeypatch.setattr(sessions, "time", clock)
-    monkeypatch.setattr(errands, "time", clock)
+    monkeypatch.setattr(session_store, "time", clock)
+    monkeypatch.setattr(session, "time", clock)
     return skip

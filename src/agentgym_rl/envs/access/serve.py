@@ -15,7 +15,7 @@ from agentgym_rl.envs.compat.agentgym import dialect as agentgym
 from agentgym_rl.envs.compat.openenv import routes as openenv
 from agentgym_rl.envs.service.server.app import EnvApp
 from agentgym_rl.envs.service.server.backend import ServerLimits
-from agentgym_rl.envs.service.server.service import EpisodeService
+from agentgym_rl.envs.service.server.episode_service import EpisodeService
 from agentgym_rl.serving.bound import Address, BoundServer
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from agentgym_rl.envs.checking.laws import (
     raising_law,
     result_problems,
 )
-from agentgym_rl.envs.execution.guarded import CallThread, CallTimeoutError, GuardedEnvironment
+from agentgym_rl.envs.execution.guarded import BlockingCaller, CallTimeoutError, GuardedEnvironment
 from agentgym_rl.types import StepResult, Task
 
 GARBAGE = (
@@ -107,12 +107,12 @@ class Player:
         cls: type[Environment],
         options: Mapping[str, object],
         draw: random.Random,
-        thread: CallThread,
+        caller: BlockingCaller,
     ) -> None:
         self._class = cls
         self._options = options
         self._random = draw
-        self._thread = thread
+        self._caller = caller
         self._garbage = itertools.cycle(GARBAGE)
         self.findings = Findings()
         self.num_episodes = 0
@@ -122,7 +122,7 @@ class Player:
     def environment(self) -> Iterator[GuardedEnvironment]:
         """Give a new object, and close it twice, which must be harmless."""
         env = GuardedEnvironment(
-            lambda: registry.construct(self._class, self._options), self._thread
+            lambda: registry.construct(self._class, self._options), self._caller
         )
         try:
             yield env
@@ -143,12 +143,12 @@ class Player:
         except HungError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - what it raises is the finding
-            call = self._thread.failed_call
+            call = self._caller.failed_call
             told = f"{type(error).__name__}: {str(error)[:200]}{_place_of(error)}"
             self.findings.add(raising_law(call), f"{what}: {call} raised {told}")
 
     def list_tasks(self, split: str) -> list[Task]:
-        return self._thread.call("tasks", lambda: list(self._class.tasks(split)))
+        return self._caller.call("tasks", lambda: list(self._class.tasks(split)))
 
     def play(
         self, env: GuardedEnvironment, task: Task, *, mixture: Mixture, max_rounds: int

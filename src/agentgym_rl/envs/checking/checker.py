@@ -34,7 +34,7 @@ from agentgym_rl.envs.checking.check_process import (
     result_fields,
 )
 from agentgym_rl.envs.checking.laws import Law, spec_problems, task_problems
-from agentgym_rl.envs.execution.guarded import CALL_TIMEOUT_S, CallThread, GuardedEnvironment
+from agentgym_rl.envs.execution.guarded import CALL_TIMEOUT_S, BlockingCaller, GuardedEnvironment
 from agentgym_rl.types import StepResult, Task
 
 _SHORT_ROUNDS = 12
@@ -111,9 +111,9 @@ def check(
     options = dict(options or {})
     cls = registry.env_class(env) if isinstance(env, str) else env
     name = env if isinstance(env, str) else _importable_name(cls)
-    thread = CallThread(call_timeout_s)
+    caller = BlockingCaller(call_timeout_s)
     try:
-        checker = _Checker(registry.configured(cls, options), options, seed, thread)
+        checker = _Checker(registry.configured(cls, options), options, seed, caller)
         if checker.is_playable():
             with suppress(HungError):
                 checker.check_tasks(tasks_per_split)
@@ -121,17 +121,17 @@ def check(
                     checker.check_processes(name, num_processes, timeout_s=5 * call_timeout_s)
         return checker.report()
     finally:
-        thread.close()
+        caller.close()
 
 
 class _Checker:
     def __init__(
-        self, cls: type[Environment], options: dict[str, object], seed: int, thread: CallThread
+        self, cls: type[Environment], options: dict[str, object], seed: int, caller: BlockingCaller
     ) -> None:
         self._class = cls
         self._options = options
         self._random = random.Random(seed)
-        self._player = Player(cls, options, self._random, thread)
+        self._player = Player(cls, options, self._random, caller)
         self._findings = self._player.findings
         self._to_replay: list[Transcript] = []
         """Episodes for the fresh processes."""

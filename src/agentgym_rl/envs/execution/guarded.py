@@ -1,18 +1,17 @@
 """An environment with a deadline on every call, for those who hold one without a server.
 
-Calls run one after another on a thread of their own. One that does not return in time raises
+Calls run one after another on a daemon thread (runners.py). One that does not return in time raises
 `CallTimeoutError`; its thread cannot be stopped and is left behind, and the environment with it.
-(Servers and clients have means of their own, which also bring back the place of the episode.)
 """
 
 from __future__ import annotations
 
-import queue
 import threading
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from agentgym_rl.envs.base import Environment, JsonValue
+from agentgym_rl.envs.execution.runners import QueuedCall, ThreadRunner
 from agentgym_rl.errors import EnvTimeoutError
 from agentgym_rl.types import StepResult, Task
 
@@ -26,25 +25,23 @@ class CallTimeoutError(EnvTimeoutError):
     """A call did not return in time; what it was called on must not be used any more."""
 
 
-class CallThread:
-    """Runs calls on one thread, each with a deadline. After a deadline passed, on a new one."""
+class BlockingCaller:
+    """Makes calls on one thread, each with a deadline. After a deadline passed, on a new one."""
 
     def __init__(self, call_timeout_s: float = CALL_TIMEOUT_S) -> None:
         if call_timeout_s <= 0:
             raise ValueError(f"call_timeout_s must be above 0, got {call_timeout_s:g}")
         self._timeout_s = call_timeout_s
-        self._calls: queue.SimpleQueue[Callable[[], None] | None] | None = None
+        self._runner: ThreadRunner | None = None
         self.failed_call = ""
         """Name of the last call that raised."""
 
     def call(self, name: str, function: Callable[[], T]) -> T:
         """Return or raise what the function does; its name is for messages."""
-        if self._calls is None:
-            self._calls = queue.SimpleQueue()
-            # A daemon, so that a call that hangs does not keep the process alive.
-            threading.Thread(target=_work, args=(self._calls,), name=name, daemon=True).start()
-        call: _Call[T] = _Call(function)
-        self._calls.put(call.run)
+        if self._runner is None:
+            self._runner = ThreadRunner("env-guarded", loop=None)
+        call: _BlockingCall[T] = _BlockingCall(function)
+        self._runner.put([call])
         if not call.is_done.wait(self._timeout_s):
             self.close()
             raise CallTimeoutError(f"{name} did not return within {self._timeout_s:g} s")
@@ -55,18 +52,18 @@ class CallThread:
 
     def close(self) -> None:
         """End the thread once its call returns. Safe to repeat."""
-        if self._calls is not None:
-            self._calls.put(None)
-            self._calls = None
+        if self._runner is not None:
+            self._runner.stop()
+            self._runner = None
 
 
 class GuardedEnvironment:
     """The calls of one environment object, each with a deadline."""
 
-    def __init__(self, make: Callable[[], Environment], thread: CallThread) -> None:
-        self._thread = thread
+    def __init__(self, make: Callable[[], Environment], caller: BlockingCaller) -> None:
+        self._caller = caller
         self._is_lost = False
-        self._env = thread.call("the constructor", make)
+        self._env = caller.call("the constructor", make)
 
     def reset(self, task: Task) -> str:
         return self._call("reset", lambda: self._env.reset(task))
@@ -93,13 +90,13 @@ class GuardedEnvironment:
 
     def _call(self, name: str, function: Callable[[], T]) -> T:
         try:
-            return self._thread.call(name, function)
+            return self._caller.call(name, function)
         except CallTimeoutError:
             self._is_lost = True
             raise
 
 
-class _Call(Generic[T]):
+class _BlockingCall(QueuedCall, Generic[T]):
     """One call and what came of it."""
 
     def __init__(self, function: Callable[[], T]) -> None:
@@ -114,9 +111,6 @@ class _Call(Generic[T]):
             self.results.append(self._function())
         except BaseException as error:  # noqa: BLE001 - raised again where the call was made
             self.error = error
+
+    def finish(self) -> None:
         self.is_done.set()
-
-
-def _work(calls: queue.SimpleQueue[Callable[[], None] | None]) -> None:
-    while (run := calls.get()) is not None:
-        run()

@@ -15,12 +15,13 @@ from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment, EnvSpec, JsonValue
 from agentgym_rl.envs.client import EnvClient, EnvSource
 from agentgym_rl.envs.episode import EnvEpisode
-from agentgym_rl.envs.execution.shared_thread import SharedPlace, SharedThread
-from agentgym_rl.envs.execution.worker_thread import (
+from agentgym_rl.envs.execution.thread_calls import (
     CallAbandonedError,
     CallExpiredError,
     CallFailedError,
-    WorkerThread,
+    CallThread,
+    SharedThread,
+    ThreadCaller,
 )
 from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import StepResult, Task
@@ -48,15 +49,12 @@ class LocalEnvClient(EnvClient):
         timeout_s: float,
         thread: SharedThread | None = None,
     ) -> None:
-        """`thread` is one that other episodes use, too."""
+        """`thread` is one that other episodes use too; without it the episode gets its own."""
         super().__init__(env)
         self._episode = EnvEpisode(factory)
         self._timeout_s = timeout_s
-        self._thread: WorkerThread | SharedPlace
-        if thread is None:
-            self._thread = WorkerThread(f"env-{env}-{next(_episode_numbers)}")
-        else:
-            self._thread = SharedPlace(thread)
+        self._has_own_thread = thread is None
+        self._calls = ThreadCaller(thread or CallThread(f"env-{env}-{next(_episode_numbers)}"))
 
     async def _do_create(self) -> None:
         await self._on_thread("create", self._episode.build)
@@ -80,28 +78,27 @@ class LocalEnvClient(EnvClient):
         return await self._on_thread("render", self._episode.render)
 
     async def _do_close(self) -> None:
-        thread = self._thread
         # On a shared thread whatever comes next finds the environment closed at any rate.
-        if isinstance(thread, WorkerThread) and not (thread.is_busy or thread.is_stopped):
+        if self._has_own_thread and not (self._calls.is_busy or self._calls.is_stopped):
             try:
-                await thread.call(self._episode.close, timeout_s=_CLOSE_TIMEOUT_S)
+                await self._calls.call(self._episode.close, timeout_s=_CLOSE_TIMEOUT_S)
             except (CallFailedError, CallExpiredError, CallAbandonedError) as error:
                 logger.warning("%s: close failed: %s", self.where, error)
-        self._thread.stop(self._episode.close)
+        self._calls.stop(self._episode.close)
 
     async def _on_thread(self, what: str, fn: Callable[[*_Ts], _T], *args: *_Ts) -> _T:
         """Call on the episode's thread, turning each kind of failure into our own."""
         try:
-            return await self._thread.call(fn, *args, timeout_s=self._timeout_s)
+            return await self._calls.call(fn, *args, timeout_s=self._timeout_s)
         except CallExpiredError:
-            self._thread.stop(self._episode.close)
+            self._calls.stop(self._episode.close)
             raise EnvTimeoutError(
                 f"{self.where}: {what} passed its deadline of {self._timeout_s:g} s"
             ) from None
         except CallAbandonedError as error:
             raise EnvGoneError(f"{self.where}: {what} on a closed client") from error
         except CallFailedError as error:
-            self._thread.stop(self._episode.close)
+            self._calls.stop(self._episode.close)
             raise EnvError(f"{self.where}: {what} raised {error}") from error.cause
 
 
@@ -145,13 +142,13 @@ class LocalEnvSource(EnvSource):
 
     async def _do_tasks(self, split: str) -> tuple[Task, ...]:
         name = self.env_class.spec.name
-        thread = WorkerThread(f"env-{name}-tasks")  # a first call may read large files
+        calls = ThreadCaller(CallThread(f"env-{name}-tasks"))  # a first call may read large files
         try:
-            return tuple(await thread.call(self.env_class.tasks, split, timeout_s=self._timeout_s))
+            return tuple(await calls.call(self.env_class.tasks, split, timeout_s=self._timeout_s))
         except CallExpiredError:
             message = f"env {name}: tasks passed its deadline of {self._timeout_s:g} s"
             raise EnvTimeoutError(message) from None
         except CallFailedError as error:
             raise EnvError(f"env {name}: tasks({split!r}) raised {error}") from error.cause
         finally:
-            thread.stop()
+            calls.stop()

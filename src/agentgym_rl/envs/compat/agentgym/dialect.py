@@ -37,7 +37,7 @@ from agentgym_rl.envs.compat.agentgym.profiles import (
 )
 from agentgym_rl.envs.compat.agentgym.task_index import TaskIndex
 from agentgym_rl.envs.episode import EpisodeStateError, without_surrogates
-from agentgym_rl.envs.service.server.service import EpisodeService
+from agentgym_rl.envs.service.server.episode_service import EpisodeService
 from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
 
 logger = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from agentgym_rl.envs.base import JsonValue
-from agentgym_rl.envs.service.server.service import EpisodeService
+from agentgym_rl.envs.service.server.episode_service import EpisodeService
 from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError
 from agentgym_rl.types import StepResult, Task
 

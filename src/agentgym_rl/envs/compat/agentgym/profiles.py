@@ -15,7 +15,7 @@ from agentgym_rl.envs.base import JsonValue
 from agentgym_rl.envs.compat.agentgym.plays import Play, RefusedError
 from agentgym_rl.envs.compat.agentgym.scenarios import NUM_SCIWORLD_TASKS
 from agentgym_rl.envs.compat.agentgym.task_index import IndexRule
-from agentgym_rl.envs.service.server.service import EpisodeService
+from agentgym_rl.envs.service.server.episode_service import EpisodeService
 from agentgym_rl.types import StepResult
 
 Fields = dict[str, JsonValue]

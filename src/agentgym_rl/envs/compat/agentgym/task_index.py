@@ -7,7 +7,7 @@ from dataclasses import replace
 from enum import Enum, auto
 
 from agentgym_rl.envs.compat.agentgym.plays import Play, RefusedError
-from agentgym_rl.envs.service.server.service import EpisodeService
+from agentgym_rl.envs.service.server.episode_service import EpisodeService
 from agentgym_rl.types import Task
 
 _MAX_INDEX = 2**53

@@ -34,7 +34,7 @@ from agentgym_rl.envs.compat.openenv.session import (
 )
 from agentgym_rl.envs.compat.openenv.tasks import TaskBook, describe, natural
 from agentgym_rl.envs.service.protocol import ErrorKind, ProtocolError
-from agentgym_rl.envs.service.server.service import EpisodeService
+from agentgym_rl.envs.service.server.episode_service import EpisodeService
 from agentgym_rl.serving import bodies
 
 logger = logging.getLogger(__name__)

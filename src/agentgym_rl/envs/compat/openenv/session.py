@@ -18,7 +18,7 @@ from agentgym_rl.envs.compat.openenv.tasks import TaskBook
 from agentgym_rl.envs.episode import EpisodeStateError
 from agentgym_rl.envs.service import protocol
 from agentgym_rl.envs.service.protocol import ErrorKind, ProtocolError
-from agentgym_rl.envs.service.server.service import EpisodeService
+from agentgym_rl.envs.service.server.episode_service import EpisodeService
 from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.serving import bodies
 from agentgym_rl.types import StepResult, Task

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from agentgym_rl.envs.service.protocol import ErrorKind, ProtocolError, decode_task, task_fields
-from agentgym_rl.envs.service.server.service import EpisodeService
+from agentgym_rl.envs.service.server.episode_service import EpisodeService
 from agentgym_rl.types import Task
 
 

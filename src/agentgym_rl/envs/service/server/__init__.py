@@ -1,1 +1,1 @@
-"""The HTTP server of environments: routes (app.py), episodes (sessions.py), processes (pool.py)."""
+"""The HTTP server: routes (app.py), episodes (session_store.py), processes (pool.py)."""

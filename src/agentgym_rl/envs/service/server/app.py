@@ -29,12 +29,11 @@ from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.envs.service import protocol
 from agentgym_rl.envs.service.protocol import ErrorKind, Health, Object, Op, ProtocolError
 from agentgym_rl.envs.service.server.backend import Backend, ServerLimits
-from agentgym_rl.envs.service.server.backend_service import BackendService, ask
+from agentgym_rl.envs.service.server.episode_service import BackendService, EpisodeService, ask
 from agentgym_rl.envs.service.server.metrics import ServerMetrics
 from agentgym_rl.envs.service.server.openapi import describe
 from agentgym_rl.envs.service.server.pool import WorkerPool
-from agentgym_rl.envs.service.server.service import EpisodeService
-from agentgym_rl.envs.service.server.sessions import SessionStore
+from agentgym_rl.envs.service.server.session_store import SessionStore
 from agentgym_rl.errors import EnvError
 from agentgym_rl.serving import bodies
 from agentgym_rl.serving.gate import Gate

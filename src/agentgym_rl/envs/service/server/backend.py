@@ -1,6 +1,6 @@
 """What the dialects of a server speak to: calls in, one answer each out.
 
-Two kinds: the episodes of this process (sessions.py), and worker processes that hold them
+Two kinds: the episodes of this process (session_store.py), and worker processes that hold them
 (pool.py). Whoever submits gives a sink, which gets the lines of the answers as they are ready.
 """
 

@@ -20,7 +20,7 @@ from dataclasses import fields, replace
 from agentgym_rl.envs.service import protocol
 from agentgym_rl.envs.service.protocol import ErrorKind, Object, Op
 from agentgym_rl.envs.service.server.backend import DRAINING, Backend, ServerLimits, Sink, Stats
-from agentgym_rl.envs.service.server.errands import UNKNOWN_MESSAGE, gone_message
+from agentgym_rl.envs.service.server.session import UNKNOWN_MESSAGE, gone_message
 from agentgym_rl.envs.service.server.worker import WorkerSettings
 from agentgym_rl.envs.service.server.worker_process import HEARTBEAT_S, WorkerProcess
 from agentgym_rl.errors import EnvError

@@ -1,4 +1,4 @@
-"""A worker process: the episodes of sessions.py behind a socket to the server's process.
+"""A worker process: the episodes of session_store.py behind a socket to the server's process.
 
 Run by pool.py as `python -m agentgym_rl.envs.service.server.worker FD SETTINGS`. It ends when the
 other end of the socket is closed, or when an environment keeps the interpreter to itself for too
@@ -29,7 +29,7 @@ from agentgym_rl.envs.service.server.frames import (
     FrameProtocol,
     encode_frame,
 )
-from agentgym_rl.envs.service.server.sessions import SessionStore
+from agentgym_rl.envs.service.server.session_store import SessionStore
 from agentgym_rl.heap import spare_heap
 
 _CLOSING_S = 2.0

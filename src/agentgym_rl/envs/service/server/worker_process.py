@@ -17,8 +17,8 @@ import orjson
 from agentgym_rl.envs.service import protocol
 from agentgym_rl.envs.service.protocol import ErrorKind, Object, Op
 from agentgym_rl.envs.service.server.backend import Sink, Stats
-from agentgym_rl.envs.service.server.errands import gone_message
 from agentgym_rl.envs.service.server.frames import FAILURE, STATS, Frame, FrameProtocol
+from agentgym_rl.envs.service.server.session import gone_message
 from agentgym_rl.envs.service.server.worker import WorkerSettings
 from agentgym_rl.errors import EnvError
 from agentgym_rl.serving import bodies

@@ -1,8 +1,8 @@
-"""A session, and the calls that travel to it over a lane.
+"""A session, and the calls to it that a runner does (execution/runners.py).
 
 A session is a place on the server with one episode at a time. Everything it does to its
-environment happens on its lane's thread; who owns the table of sessions, their leases and
-deadlines is sessions.py.
+environment happens on its runner's thread. The table of sessions, their leases and deadlines belong
+to session_store.py.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentgym_rl.envs.episode import (
     where,
     without_surrogates,
 )
-from agentgym_rl.envs.execution.lanes import Lane, OverdueInterrupt
+from agentgym_rl.envs.execution.runners import CallRunner, OverdueInterrupt, QueuedCall
 from agentgym_rl.envs.service import protocol
 from agentgym_rl.envs.service.protocol import SUCCESS_STATUS, Call, ErrorKind, Op, ProtocolError
 from agentgym_rl.envs.service.server.backend import Sink
@@ -35,17 +35,27 @@ UNKNOWN_MESSAGE = "the episode is gone: it is unknown here (the server may have 
 class Session:
     """One place of a server."""
 
-    __slots__ = ("_env", "_latest_action", "_latest_result", "end_reason", "episode", "id",
-                 "key", "lane", "last_used", "num_waiting")  # fmt: skip
+    __slots__ = (
+        "_env",
+        "_latest_action",
+        "_latest_result",
+        "end_reason",
+        "episode",
+        "id",
+        "key",
+        "last_used",
+        "num_waiting",
+        "runner",
+    )  # fmt: skip
 
     def __init__(
-        self, session_id: str, episode: EnvEpisode, lane: Lane, *, env: str, key: str
+        self, session_id: str, episode: EnvEpisode, runner: CallRunner, *, env: str, key: str
     ) -> None:
         self.id = session_id
         self.key = key
         """That of its create, which may come again; empty for none."""
         self.episode = episode
-        self.lane = lane
+        self.runner = runner
         self.num_waiting = 0
         """Calls that run or wait; a session in use is never idle."""
         self.last_used = time.monotonic()
@@ -61,7 +71,7 @@ class Session:
         return where(self._env, self.episode.task, self.episode.num_rounds)
 
     def perform(self, call: Call) -> object:
-        """Do the call and return the body of its answer; on the lane's thread."""
+        """Do the call and return the body of its answer; on the runner's thread."""
         if call.op is _STEP:
             return protocol.step_fields(self._step(call.round_index, call.action))
         match call.op:
@@ -85,7 +95,7 @@ class Session:
             case Op.IMAGE:
                 image = self.episode.render()
                 return {"image": None if image is None else b64encode(image).decode()}
-        raise AssertionError(f"{call.op} does not travel over a lane")
+        raise AssertionError(f"{call.op} is not done by a session")
 
     def _step(self, round_index: int, action: str) -> StepResult:
         """Do the next round, or answer the latest one again. Refuses every other round."""
@@ -107,7 +117,7 @@ class Session:
         return latest
 
 
-class CallErrand:
+class SessionCall(QueuedCall):
     """A call on its way to a session, and its answer on the way back."""
 
     __slots__ = ("_line", "_on_finished", "_sink", "call", "failure", "session")
@@ -117,7 +127,7 @@ class CallErrand:
         call: Call,
         session: Session,
         sink: Sink,
-        on_finished: Callable[[CallErrand], None],
+        on_finished: Callable[[SessionCall], None],
     ) -> None:
         self.call = call
         self.session = session
@@ -171,7 +181,7 @@ class CallErrand:
         )
 
 
-class CloseErrand:
+class SessionClose(QueuedCall):
     """Closes the environment of a session that has ended."""
 
     __slots__ = ("session",)
@@ -182,19 +192,9 @@ class CloseErrand:
     def run(self) -> None:
         _close(self.session)
 
-    def interrupt(self, timeout_s: float) -> None:
-        """Nobody waits for it."""
 
-    def finish(self) -> None:
-        """Nobody waits for it."""
-
-    def clean_up(self) -> None:
-        """Nothing is left to close."""
-
-
-def overdue_message(errand: CallErrand, timeout_s: float) -> str:
-    where_ = errand.session.where
-    return f"{where_}: {errand.call.op} passed its deadline of {timeout_s:g} s"
+def overdue_message(late: SessionCall, timeout_s: float) -> str:
+    return f"{late.session.where}: {late.call.op} passed its deadline of {timeout_s:g} s"
 
 
 def gone_message(reason: str) -> str:

@@ -2,7 +2,7 @@
 
     submit(calls, sink)   every call gets exactly one answer in the sink, when it is ready
 
-A session plays its environment on a lane (lanes.py): one lane for all sessions where the
+A session plays its environment on a runner (runners.py): one runner for all sessions where the
 environment says that it only computes (`shares_thread`), else one thread each. Sessions are known
 by ids that cannot be guessed. HTTP is in app.py, processes are in pool.py and worker.py.
 """
@@ -20,15 +20,15 @@ from functools import partial
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.episode import EnvEpisode
-from agentgym_rl.envs.execution.lanes import InlineLane, Lane, Remainder, ThreadLane
+from agentgym_rl.envs.execution.runners import CallRunner, LoopRunner, ThreadRunner, Unfinished
 from agentgym_rl.envs.service import protocol
 from agentgym_rl.envs.service.protocol import Call, ErrorKind, Op, ProtocolError
 from agentgym_rl.envs.service.server.backend import DRAINING, Backend, ServerLimits, Sink, Stats
-from agentgym_rl.envs.service.server.errands import (
+from agentgym_rl.envs.service.server.session import (
     UNKNOWN_MESSAGE,
-    CallErrand,
-    CloseErrand,
     Session,
+    SessionCall,
+    SessionClose,
     gone_message,
     overdue_message,
 )
@@ -65,10 +65,10 @@ class SessionStore(Backend):
         self._sessions: dict[str, Session] = {}
         self._by_key: dict[str, Session] = {}
         self._gone: OrderedDict[str, str] = OrderedDict()
-        self._shared_lane: Lane | None = None
-        self._closing: dict[Lane, float] = {}
-        """Lanes that close their environment, and since when."""
-        self._left_behind: list[Lane] = []
+        self._shared_runner: CallRunner | None = None
+        self._closing: dict[CallRunner, float] = {}
+        """Runners that close their environment, and since when."""
+        self._left_behind: list[CallRunner] = []
         self._keeper: asyncio.Task[None] | None = None
         self._num_opened = self._num_failed = self._num_reaped = self._num_steps = 0
 
@@ -80,9 +80,9 @@ class SessionStore(Backend):
     @property
     def is_closing(self) -> bool:
         """Whether environments of ended sessions are still being closed."""
-        shared = self._shared_lane
+        shared = self._shared_runner
         is_busy = shared is not None and shared.is_busy
-        return is_busy or any(lane.is_alive for lane in self._closing)
+        return is_busy or any(runner.is_alive for runner in self._closing)
 
     async def start(self) -> None:
         self._keeper = asyncio.create_task(self._keep_order())
@@ -93,15 +93,15 @@ class SessionStore(Backend):
             self._keeper.cancel()
         for session in list(self._sessions.values()):
             self._end(session, "the server stopped")
-        if self._shared_lane is not None:
-            self._shared_lane.stop()
+        if self._shared_runner is not None:
+            self._shared_runner.stop()
 
     async def stats(self) -> Stats:
         return self.counts()
 
     def counts(self) -> Stats:
         """Return the present counts."""
-        self._left_behind = [lane for lane in self._left_behind if lane.is_alive]
+        self._left_behind = [runner for runner in self._left_behind if runner.is_alive]
         return Stats(
             num_episodes=len(self._sessions),
             num_abandoned=len(self._left_behind),
@@ -112,7 +112,7 @@ class SessionStore(Backend):
         )
 
     def submit(self, calls: Sequence[protocol.Object], sink: Sink) -> None:
-        by_lane: dict[Lane, list[CallErrand]] = {}
+        by_runner: dict[CallRunner, list[SessionCall]] = {}
         for fields in calls:
             try:
                 call = protocol.decode_call(fields)
@@ -122,14 +122,14 @@ class SessionStore(Backend):
                 sink.add(protocol.encode_answer(fields["call"], error.kind.status, body))
                 continue
             if session is None:
-                self._close(call.episode, by_lane)
+                self._close(call.episode, by_runner)
                 sink.add(protocol.encode_answer(call.number, 204, None))
                 continue
             session.num_waiting += 1
-            errand = CallErrand(call, session, sink, self._on_finished)
-            by_lane.setdefault(session.lane, []).append(errand)
-        for lane, errands in by_lane.items():
-            lane.put(errands)
+            queued = SessionCall(call, session, sink, self._on_finished)
+            by_runner.setdefault(session.runner, []).append(queued)
+        for runner, queue in by_runner.items():
+            runner.put(queue)
 
     def reap(self) -> None:
         """End every session whose lease has run out."""
@@ -146,18 +146,18 @@ class SessionStore(Backend):
     def enforce_deadlines(self) -> None:
         """Give up on every call that has run for too long, and end its session."""
         timeout_s = self._limits.call_timeout_s
-        busy = {session.lane for session in self._sessions.values() if session.num_waiting}
-        if self._shared_lane is not None:
-            busy.add(self._shared_lane)
-        for lane in busy:
-            if (remainder := lane.leave_behind(after_s=timeout_s)) is not None:
-                self._expire(lane, remainder)
-        for lane, since in list(self._closing.items()):
+        busy = {session.runner for session in self._sessions.values() if session.num_waiting}
+        if self._shared_runner is not None:
+            busy.add(self._shared_runner)
+        for runner in busy:
+            if (unfinished := runner.leave_behind(after_s=timeout_s)) is not None:
+                self._expire(runner, unfinished)
+        for runner, since in list(self._closing.items()):
             is_late = time.monotonic() - since > timeout_s
-            if is_late and lane.is_alive:
-                self._left_behind.append(lane)
-            if is_late or not lane.is_alive:
-                del self._closing[lane]
+            if is_late and runner.is_alive:
+                self._left_behind.append(runner)
+            if is_late or not runner.is_alive:
+                del self._closing[runner]
 
     async def _keep_order(self) -> None:
         """Reap and enforce deadlines until cancelled."""
@@ -169,12 +169,12 @@ class SessionStore(Backend):
             except Exception:  # without a keeper, lost episodes would fill the server
                 logger.exception("keeping order failed; trying again later")
 
-    def _close(self, episode: str, by_lane: dict[Lane, list[CallErrand]]) -> None:
+    def _close(self, episode: str, by_runner: dict[CallRunner, list[SessionCall]]) -> None:
         """End the session, if there is one, with the calls before it in the batch on their way."""
         session = self._sessions.get(episode)
         if session is not None:
-            if errands := by_lane.pop(session.lane, None):
-                session.lane.put(errands)
+            if calls := by_runner.pop(session.runner, None):
+                session.runner.put(calls)
             self._end(session, "it was closed")
 
     def _session_for(self, call: Call) -> Session | None:
@@ -213,7 +213,7 @@ class SessionStore(Backend):
         session = Session(
             f"{self._prefix}{secrets.token_urlsafe(16)}",
             EnvEpisode(self._factory),
-            self._lane(),
+            self._runner_for_new(),
             env=self._class.spec.name,
             key=key,
         )
@@ -223,89 +223,89 @@ class SessionStore(Backend):
         self._num_opened += 1
         return session
 
-    def _lane(self) -> Lane:
-        """Return the lane for a new session."""
+    def _runner_for_new(self) -> CallRunner:
+        """Return the runner for a new session."""
         if not self._class.shares_thread:
-            return self._new_lane()
-        if self._shared_lane is None:
-            self._shared_lane = self._new_lane()
-        return self._shared_lane
+            return self._new_runner()
+        if self._shared_runner is None:
+            self._shared_runner = self._new_runner()
+        return self._shared_runner
 
-    def _new_lane(self) -> Lane:
+    def _new_runner(self) -> CallRunner:
         if self._is_inline:
-            return InlineLane(self._limits.call_timeout_s)
-        return ThreadLane(f"env-{self._class.spec.name}")
+            return LoopRunner(self._limits.call_timeout_s)
+        return ThreadRunner(f"env-{self._class.spec.name}", asyncio.get_running_loop())
 
-    def _on_finished(self, errand: CallErrand) -> None:
+    def _on_finished(self, done: SessionCall) -> None:
         """Take note of a call that came back, or was given up."""
-        session = errand.session
+        session = done.session
         session.num_waiting -= 1
         session.last_used = time.monotonic()
-        self._num_steps += errand.call.op is _STEP
-        if errand.failure is not None and session.id in self._sessions:
+        self._num_steps += done.call.op is _STEP
+        if done.failure is not None and session.id in self._sessions:
             self._num_failed += 1
-            self._end(session, f"the environment failed: {errand.failure}")
+            self._end(session, f"the environment failed: {done.failure}")
 
-    def _expire(self, lane: Lane, remainder: Remainder) -> None:
-        """Give up the call that hangs on the lane: its session ends, the others go on."""
-        fresh = self._new_lane()
-        if lane is self._shared_lane:
-            self._shared_lane = fresh
+    def _expire(self, runner: CallRunner, unfinished: Unfinished) -> None:
+        """Give up the call that hangs on the runner: its session ends, the others continue."""
+        fresh = self._new_runner()
+        if runner is self._shared_runner:
+            self._shared_runner = fresh
         for session in self._sessions.values():
-            if session.lane is lane:
-                session.lane = fresh
-        lane.deliver()
-        self._left_behind.append(lane)
-        errand = remainder.running
-        if isinstance(errand, CallErrand):
-            message = overdue_message(errand, self._limits.call_timeout_s)
-            self._num_failed += errand.session.id in self._sessions
-            self._forget(errand.session, f"the environment failed: {message}")
-            errand.give_up(ErrorKind.TIMEOUT, message)
-        self._go_on(remainder)
+            if session.runner is runner:
+                session.runner = fresh
+        runner.deliver()
+        self._left_behind.append(runner)
+        late = unfinished.running
+        if isinstance(late, SessionCall):
+            message = overdue_message(late, self._limits.call_timeout_s)
+            self._num_failed += late.session.id in self._sessions
+            self._forget(late.session, f"the environment failed: {message}")
+            late.give_up(ErrorKind.TIMEOUT, message)
+        self._move_on(unfinished)
 
-    def _go_on(self, remainder: Remainder) -> None:
-        """Send errands that have lost their lane to where they can be done or answered."""
-        running = remainder.running
-        for errand in remainder.waiting:
-            if isinstance(errand, CloseErrand):
-                is_in_use = isinstance(running, CallErrand) and running.session is errand.session
+    def _move_on(self, unfinished: Unfinished) -> None:
+        """Send calls that have lost their runner to where they can be done or answered."""
+        running = unfinished.running
+        for call in unfinished.waiting:
+            if isinstance(call, SessionClose):
+                is_in_use = isinstance(running, SessionCall) and running.session is call.session
                 if not is_in_use:  # else the call that still uses the environment closes it
-                    self._close_apart(errand)
-            elif isinstance(errand, CallErrand) and errand.session.end_reason is None:
-                errand.session.lane.put([errand])
+                    self._close_apart(call)
+            elif isinstance(call, SessionCall) and call.session.end_reason is None:
+                call.session.runner.put([call])
             else:
-                errand.run()  # the session has ended: a call only says so
-                errand.finish()
+                call.run()  # the session has ended: a call only says so
+                call.finish()
 
-    def _close_apart(self, errand: CloseErrand) -> None:
-        """Close an environment whose lane is lost on a lane of its own."""
-        lane = self._new_lane()
-        lane.put([errand])
-        lane.stop()
-        self._closing[lane] = time.monotonic()
+    def _close_apart(self, call: SessionClose) -> None:
+        """Close an environment whose runner is lost on a runner of its own."""
+        runner = self._new_runner()
+        runner.put([call])
+        runner.stop()
+        self._closing[runner] = time.monotonic()
 
     def _end(self, session: Session, reason: str) -> None:
         """Forget the session and close its environment, now or when its call returns."""
         if not self._forget(session, reason):
             return
-        lane = session.lane
+        runner = session.runner
         if self._class.shares_thread:
-            lane.put([CloseErrand(session)])
-        elif not lane.is_busy:
-            lane.put([CloseErrand(session)])
-            lane.stop()
-            self._closing[lane] = time.monotonic()
+            runner.put([SessionClose(session)])
+        elif not runner.is_busy:
+            runner.put([SessionClose(session)])
+            runner.stop()
+            self._closing[runner] = time.monotonic()
         else:
-            remainder = lane.leave_behind()
-            assert remainder is not None, "it is left behind at any rate"
-            lane.deliver()
-            self._left_behind.append(lane)
-            if isinstance(remainder.running, CallErrand):
-                remainder.running.give_up(ErrorKind.GONE, gone_message(reason))
+            unfinished = runner.leave_behind()
+            assert unfinished is not None, "it is left behind at any rate"
+            runner.deliver()
+            self._left_behind.append(runner)
+            if isinstance(unfinished.running, SessionCall):
+                unfinished.running.give_up(ErrorKind.GONE, gone_message(reason))
             else:  # no call was running that would close the environment at its end
-                self._close_apart(CloseErrand(session))
-            self._go_on(remainder)
+                self._close_apart(SessionClose(session))
+            self._move_on(unfinished)
 
     def _forget(self, session: Session, reason: str) -> bool:
         """Take the session out of the table; return whether it was there."""

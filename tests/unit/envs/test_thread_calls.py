@@ -1,4 +1,4 @@
-"""The worker thread: order, deadlines, ends."""
+"""Calls on a thread of their own: order, deadlines, ends."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import time
 
 import pytest
 
-from agentgym_rl.envs.execution.worker_thread import (
+from agentgym_rl.envs.execution.thread_calls import (
     CallAbandonedError,
     CallExpiredError,
     CallFailedError,
-    WorkerThread,
+    CallThread,
+    ThreadCaller,
 )
 
 MAX_CALL_S = 500e-6
@@ -21,20 +22,21 @@ MAX_CALL_S = 500e-6
 
 
 async def test_calls_run_in_order_on_one_named_daemon_thread():
-    worker = WorkerThread("env-7")
-    threads = [await worker.call(threading.current_thread, timeout_s=5) for _ in range(3)]
+    caller = ThreadCaller(CallThread("env-7"))
+    threads = [await caller.call(threading.current_thread, timeout_s=5) for _ in range(3)]
     assert len(set(threads)) == 1
     assert (threads[0].name, threads[0].daemon) == ("env-7", True)
-    worker.stop()
+    caller.stop()
     threads[0].join(5)
-    assert not worker.is_alive
+    assert not threads[0].is_alive()
 
 
 async def test_the_thread_starts_with_the_first_call():
-    worker = WorkerThread("lazy")
-    assert not worker.is_alive
-    worker.stop(lambda: pytest.fail("there is nothing to close"))
-    assert not worker.is_alive
+    num_threads = threading.active_count()
+    caller = ThreadCaller(CallThread("lazy"))
+    caller.stop(lambda: pytest.fail("there is nothing to close"))
+    await asyncio.sleep(0)
+    assert threading.active_count() == num_threads
 
 
 @pytest.mark.parametrize(
@@ -44,27 +46,27 @@ async def test_whatever_a_call_raises_is_told_apart_from_a_deadline(error: BaseE
     def fail() -> None:
         raise error
 
-    worker = WorkerThread("failing")
+    caller = ThreadCaller(CallThread("failing"))
     with pytest.raises(CallFailedError) as caught:
-        await worker.call(fail, timeout_s=5)
+        await caller.call(fail, timeout_s=5)
     assert caught.value.cause is error
     assert caught.value.__cause__ is error
-    assert await worker.call(int, "7", timeout_s=5) == 7
-    worker.stop()
+    assert await caller.call(int, "7", timeout_s=5) == 7
+    caller.stop()
 
 
 async def test_a_deadline_leaves_the_call_behind_and_the_last_call_runs_after_it():
     release, closed = threading.Event(), threading.Event()
-    worker = WorkerThread("hanging")
+    caller = ThreadCaller(CallThread("hanging"))
     started = time.monotonic()
     with pytest.raises(CallExpiredError):
-        await worker.call(release.wait, timeout_s=0.1)
+        await caller.call(release.wait, timeout_s=0.1)
     assert time.monotonic() - started < 10
-    assert worker.is_busy
-    worker.stop(closed.set)
-    worker.stop(closed.set)
+    assert caller.is_busy
+    caller.stop(closed.set)
+    caller.stop(closed.set)
     with pytest.raises(CallAbandonedError):
-        await worker.call(int, timeout_s=1)
+        await caller.call(int, timeout_s=1)
     assert not closed.is_set()
     release.set()
     assert await asyncio.to_thread(closed.wait, 5)
@@ -72,10 +74,10 @@ async def test_a_deadline_leaves_the_call_behind_and_the_last_call_runs_after_it
 
 async def test_stopping_wakes_whoever_waits():
     release = threading.Event()
-    worker = WorkerThread("stopped")
-    waiting = asyncio.create_task(worker.call(release.wait, timeout_s=30))
+    caller = ThreadCaller(CallThread("stopped"))
+    waiting = asyncio.create_task(caller.call(release.wait, timeout_s=30))
     await asyncio.sleep(0.05)
-    worker.stop()
+    caller.stop()
     with pytest.raises(CallAbandonedError):
         await waiting
     release.set()
@@ -90,39 +92,39 @@ async def test_a_cancelled_call_finishes_before_the_next():
         release.wait()
         seen.append("slow")
 
-    worker = WorkerThread("cancelled")
-    task = asyncio.create_task(worker.call(slow, timeout_s=30))
+    caller = ThreadCaller(CallThread("cancelled"))
+    task = asyncio.create_task(caller.call(slow, timeout_s=30))
     assert await asyncio.to_thread(begun.wait, 20)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    following = asyncio.create_task(worker.call(seen.append, "next", timeout_s=30))
+    following = asyncio.create_task(caller.call(seen.append, "next", timeout_s=30))
     await asyncio.sleep(0.05)
     assert seen == []
     release.set()
     await following
     assert seen == ["slow", "next"]
-    worker.stop()
+    caller.stop()
 
 
-async def test_a_forgotten_worker_ends_its_thread():
-    worker = WorkerThread("forgotten")
-    thread = await worker.call(threading.current_thread, timeout_s=5)
-    del worker
+async def test_a_forgotten_caller_ends_its_thread():
+    caller = ThreadCaller(CallThread("forgotten"))
+    thread = await caller.call(threading.current_thread, timeout_s=5)
+    del caller
     gc.collect()
     await asyncio.to_thread(thread.join, 5)
     assert not thread.is_alive()
 
 
 async def test_a_call_costs_little():
-    worker = WorkerThread("quick")
-    await worker.call(int, timeout_s=5)
+    caller = ThreadCaller(CallThread("quick"))
+    await caller.call(int, timeout_s=5)
     best, num_tries = float("inf"), 0
     # The fastest of many, each short: what else the machine does is not the call's fault.
     while num_tries < 50 or (num_tries < 2000 and best >= MAX_CALL_S):
         started = time.perf_counter()
         for _ in range(20):
-            await worker.call(int, timeout_s=5)
+            await caller.call(int, timeout_s=5)
         best, num_tries = min(best, (time.perf_counter() - started) / 20), num_tries + 1
-    worker.stop()
+    caller.stop()
     assert best < MAX_CALL_S

@@ -1,21 +1,22 @@
-"""Where the calls of episodes run, one after another: on threads, or in turns on the event loop.
+"""Where blocking calls run, one after another: on a thread, or in turns on the event loop.
 
-A `ThreadLane` can be left behind when a call hangs:
+A `ThreadRunner` can be left behind when a call hangs:
 
-    event loop                      lane (a daemon thread)
+    event loop                      daemon thread
     put([a, b, c])        ------>   a.run()  b.run()  c.run()
     a.finish() b.finish() <------   several at a time, so that a thousand short calls do not
                                     wake the loop a thousand times
 
-A call on a thread that passes its deadline cannot be stopped. Its lane is left behind with it
-(`leave_behind`): the calls that waited go to another lane, and the thread ends when the call
+A call on a thread that passes its deadline cannot be stopped. Its runner is left behind with it
+(`leave_behind`): the calls that waited go to another runner, and the thread ends when the call
 returns, if ever.
 
-An `InlineLane` needs a process whose main thread runs the event loop, and environments whose calls
+A `LoopRunner` needs a process whose main thread runs the event loop, and environments whose calls
 only compute. There it takes half the time of a thread, which would fight with the event loop for
 the interpreter. A call that passes its deadline is interrupted by an alarm.
 
-What the calls are belongs to sessions.py.
+What the calls are belongs to whoever queues them: thread_calls.py for calls that a coroutine
+awaits, guarded.py for blocking callers, service/server/session.py for those of a server.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from types import FrameType
-from typing import Protocol
 
 logger = logging.getLogger(__name__)
 
@@ -41,28 +41,31 @@ _MAX_HELD_S = 0.05
 """How long a finished call may be held up by a slow one that runs after it."""
 
 
-class Errand(Protocol):
-    """One call on its way through a lane."""
+class QueuedCall(ABC):
+    """One call on its way through a runner."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def run(self) -> None:
-        """Do it; on the lane's thread. Must not raise."""
+        """Do it; on the runner's thread. Must not raise."""
 
-    def interrupt(self, timeout_s: float) -> None:
+    def interrupt(self, timeout_s: float) -> None:  # noqa: B027 - only a LoopRunner interrupts
         """Take note that it passed its deadline and was stopped."""
 
-    def finish(self) -> None:
+    def finish(self) -> None:  # noqa: B027 - nobody may be waiting for it
         """Deliver the answer; on the event loop, after `run`."""
 
-    def clean_up(self) -> None:
+    def clean_up(self) -> None:  # noqa: B027 - it may hold nothing
         """Give back what it holds; on the thread, when it returns after it was left behind."""
 
 
 @dataclass(frozen=True, slots=True)
-class Remainder:
-    """What a lane that is left behind had in hand."""
+class Unfinished:
+    """The calls that a runner had in hand when it was left behind."""
 
-    running: Errand | None
-    waiting: Sequence[Errand]
+    running: QueuedCall | None
+    waiting: Sequence[QueuedCall]
 
 
 class OverdueInterrupt(BaseException):
@@ -73,42 +76,42 @@ class OverdueInterrupt(BaseException):
         self.timeout_s = timeout_s
 
 
-class Lane(ABC):
-    """Runs errands in order. All methods are for the event loop that made it."""
+class CallRunner(ABC):
+    """Runs calls in order. All methods are for the event loop, or the thread, that made it."""
 
     @property
     @abstractmethod
     def is_alive(self) -> bool:
-        """Whether a thread of it exists."""
+        """Whether its thread exists."""
 
     @property
     @abstractmethod
     def is_busy(self) -> bool:
-        """Whether an errand runs or waits."""
+        """Whether a call runs or waits."""
 
     @abstractmethod
-    def put(self, errands: Sequence[Errand]) -> None:
+    def put(self, calls: Sequence[QueuedCall]) -> None:
         """Run these after the ones that wait already."""
 
     @abstractmethod
-    def leave_behind(self, *, after_s: float = 0.0) -> Remainder | None:
-        """Give up on the running errand, and return it with those that wait.
+    def leave_behind(self, *, after_s: float = 0.0) -> Unfinished | None:
+        """Give up on the running call, and return it with those that wait.
 
-        None, and nothing happens, where an errand runs for less than `after_s`. Call `deliver`
-        afterwards, when nothing sends errands here any more.
+        Returns None, and does nothing, unless a call has run for `after_s`. Call `deliver`
+        afterwards, when nothing sends calls here any more.
         """
 
     @abstractmethod
     def deliver(self) -> None:
-        """Finish the errands that have run."""
+        """Finish the calls that have run."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End after what is in hand; returns at once. Takes no errands any more."""
+        """End after what is in hand; returns at once. Takes no calls any more."""
 
 
-class InlineLane(Lane):
-    """Runs errands on the event loop, in turns of a few milliseconds.
+class LoopRunner(CallRunner):
+    """Runs calls on the event loop, in turns of a few milliseconds.
 
     Its alarm takes SIGALRM and the process's timer, so there is one in a process.
     """
@@ -116,7 +119,7 @@ class InlineLane(Lane):
     def __init__(self, timeout_s: float) -> None:
         self._loop = asyncio.get_running_loop()
         self._timeout_s = timeout_s
-        self._waiting: deque[Errand] = deque()
+        self._waiting: deque[QueuedCall] = deque()
         self._running_since: float | None = None
         self._is_scheduled = False
         tick_s = min(timeout_s / 4, 1.0)
@@ -131,38 +134,38 @@ class InlineLane(Lane):
     def is_busy(self) -> bool:
         return bool(self._waiting)
 
-    def put(self, errands: Sequence[Errand]) -> None:
-        self._waiting.extend(errands)
+    def put(self, calls: Sequence[QueuedCall]) -> None:
+        self._waiting.extend(calls)
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._run_turn)
 
-    def leave_behind(self, *, after_s: float = 0.0) -> Remainder | None:
+    def leave_behind(self, *, after_s: float = 0.0) -> Unfinished | None:
         if after_s:
             return None  # the alarm sees to deadlines
         waiting = tuple(self._waiting)
         self._waiting.clear()
-        return Remainder(None, waiting)
+        return Unfinished(None, waiting)
 
     def deliver(self) -> None:
-        """Nothing to do: an errand is finished as soon as it has run."""
+        """Nothing to do: a call is finished as soon as it has run."""
 
     def stop(self) -> None:
         """Nothing to do: there is no thread."""
 
     def _run_turn(self) -> None:
-        """Run errands for a while, then let the event loop read and write."""
+        """Run calls for a while, then let the event loop read and write."""
         now = time.monotonic()
         end = now + _MAX_DELAY_S
         while self._waiting and now < end:
-            errand = self._waiting.popleft()
+            call = self._waiting.popleft()
             self._running_since = now
             try:
-                errand.run()
+                call.run()
                 self._running_since = None
             except OverdueInterrupt as interrupt:
-                errand.interrupt(interrupt.timeout_s)
-            errand.finish()
+                call.interrupt(interrupt.timeout_s)
+            call.finish()
             now = time.monotonic()
         self._is_scheduled = bool(self._waiting)
         if self._is_scheduled:
@@ -176,21 +179,22 @@ class InlineLane(Lane):
             raise OverdueInterrupt(self._timeout_s)
 
 
-class ThreadLane(Lane):
-    """Runs errands on a thread of its own, which starts with the first of them."""
+class ThreadRunner(CallRunner):
+    """Runs calls on a thread of its own, which starts with the first of them."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Calls finish on the event loop; without one, on the runner's own thread."""
         self._name = name
-        self._loop = asyncio.get_running_loop()
-        self._waiting: deque[Errand] = deque()
+        self._loop = loop
+        self._waiting: deque[QueuedCall] = deque()
         self._signals: SimpleQueue[bool] = SimpleQueue()
         self._lock = threading.Lock()
-        self._running: Errand | None = None
+        self._running: QueuedCall | None = None
         self._running_since = 0.0
-        self._finished: list[Errand] = []
-        self._is_told = False
+        self._finished: list[QueuedCall] = []
+        self._is_reported = False
         self._is_closed = False
-        self._given_up: Errand | None = None
+        self._given_up: QueuedCall | None = None
         self._thread: threading.Thread | None = None
         self._timer: asyncio.TimerHandle | None = None
 
@@ -202,27 +206,27 @@ class ThreadLane(Lane):
     def is_busy(self) -> bool:
         return self._running is not None or bool(self._waiting)
 
-    def put(self, errands: Sequence[Errand]) -> None:
-        assert not self._is_closed, "a lane that was stopped or left behind takes no errands"
-        if (len(errands) > 1 or self.is_busy) and self._timer is None:
-            self._timer = self._loop.call_later(_MAX_HELD_S, self._deliver_held_up)
-        self._waiting.extend(errands)
+    def put(self, calls: Sequence[QueuedCall]) -> None:
+        assert not self._is_closed, "a runner that was stopped or left behind takes no calls"
+        if len(calls) > 1 or self.is_busy:
+            self._watch_held_up()
+        self._waiting.extend(calls)
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
         self._signals.put(True)
 
-    def leave_behind(self, *, after_s: float = 0.0) -> Remainder | None:
+    def leave_behind(self, *, after_s: float = 0.0) -> Unfinished | None:
         with self._lock:
             now = time.monotonic()
             if after_s and (self._running is None or now - self._running_since <= after_s):
                 return None
             self._is_closed = True
             self._given_up = self._running
-            remainder = Remainder(self._running, tuple(self._waiting))
+            unfinished = Unfinished(self._running, tuple(self._waiting))
             self._waiting.clear()
         self._signals.put(False)
-        return remainder
+        return unfinished
 
     def stop(self) -> None:
         self._is_closed = True
@@ -230,17 +234,21 @@ class ThreadLane(Lane):
 
     def deliver(self) -> None:
         with self._lock:
-            finished, self._is_told = self._finished.copy(), False
+            finished, self._is_reported = self._finished.copy(), False
             self._finished.clear()
-        for errand in finished:
-            errand.finish()
+        for call in finished:
+            call.finish()
+
+    def _watch_held_up(self) -> None:
+        if self._timer is None and self._loop is not None:
+            self._timer = self._loop.call_later(_MAX_HELD_S, self._deliver_held_up)
 
     def _deliver_held_up(self) -> None:
-        """Deliver what the thread cannot tell of while a slow errand runs."""
+        """Deliver what the thread cannot report while a slow call runs."""
         self._timer = None
         self.deliver()
         if self.is_busy and not self._is_closed:
-            self._timer = self._loop.call_later(_MAX_HELD_S, self._deliver_held_up)
+            self._watch_held_up()
 
     # What follows runs on the thread.
 
@@ -250,39 +258,42 @@ class ThreadLane(Lane):
             is_wanted = self._signals.get()
             if not self._run_waiting():
                 return
-        self._tell()
+        self._report()
 
     def _run_waiting(self) -> bool:
-        """Run what waits; return False when the lane was left behind meanwhile."""
-        told_at = time.monotonic()
-        errand: Errand | None = None
+        """Run what waits; return False when the runner was left behind meanwhile."""
+        reported_at = time.monotonic()
+        call: QueuedCall | None = None
         while True:
             with self._lock:
-                if errand is not None:
-                    if errand is self._given_up:
+                if call is not None:
+                    if call is self._given_up:
                         break
-                    self._finished.append(errand)
+                    self._finished.append(call)
                 if not self._waiting:
-                    self._running = errand = None
+                    self._running = call = None
                     break
-                errand = self._running = self._waiting.popleft()
+                call = self._running = self._waiting.popleft()
                 now = self._running_since = time.monotonic()
-            if now - told_at > _MAX_DELAY_S:
-                self._tell()
-                told_at = now
-            errand.run()
-        if errand is not None:
-            errand.clean_up()
+            if now - reported_at > _MAX_DELAY_S:
+                self._report()
+                reported_at = now
+            call.run()
+        if call is not None:
+            call.clean_up()
             return False
-        self._tell()
+        self._report()
         return True
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Have the event loop deliver what is finished."""
         with self._lock:
-            if self._is_told or not self._finished:
+            if self._is_reported or not self._finished:
                 return
-            self._is_told = True
+            self._is_reported = True
+        if self._loop is None:
+            self.deliver()
+            return
         try:
             self._loop.call_soon_threadsafe(self.deliver)
         except RuntimeError:

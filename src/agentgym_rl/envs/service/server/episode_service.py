@@ -1,8 +1,19 @@
-"""The typed calls of service.py over a backend, for the dialects that do not speak our protocol."""
+"""The episodes of one environment as every dialect of a server sees them.
+
+A dialect (app.py, compat/agentgym, compat/openenv) turns its own requests into these calls and the
+answers and errors back into its own shapes. `BackendService` plays the episodes on a backend: in
+this process, or in worker processes.
+
+What a call raises: `EnvBusyError` (no free place), `EnvGoneError` (no such episode any more),
+`EnvTimeoutError`, `EnvError` (the environment failed; the episode is then gone),
+`EpisodeStateError` (a step before the reset or after the end; the episode is as it was) and
+`ProtocolError` (e.g. a wrong round).
+"""
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 
 from agentgym_rl.envs.base import EnvSpec, JsonValue
@@ -11,7 +22,6 @@ from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.envs.service import protocol
 from agentgym_rl.envs.service.protocol import Answer, Call, ErrorKind, Object, Op, ProtocolError
 from agentgym_rl.envs.service.server.backend import Backend
-from agentgym_rl.envs.service.server.service import EpisodeService
 from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.serving import bodies
 from agentgym_rl.types import StepResult, Task
@@ -24,6 +34,48 @@ _ERRORS: Mapping[str, Callable[[str], Exception]] = {
     ErrorKind.TIMEOUT.type: EnvTimeoutError,
     ErrorKind.ENV_FAILED.type: EnvError,
 }
+
+
+class EpisodeService(ABC):
+    """Creates episodes and plays them. Episode ids are opaque and cannot be guessed."""
+
+    spec: EnvSpec
+
+    @abstractmethod
+    async def tasks(self, split: str) -> tuple[Task, ...]:
+        """Return every task of a split, in order. Raises ValueError for no such split."""
+
+    @abstractmethod
+    async def create(self) -> str:
+        """Take a place and return the id of its episode; a reset comes next."""
+
+    @abstractmethod
+    async def reset(self, episode: str, task: Task) -> str:
+        """Start the task anew and return the first observation."""
+
+    @abstractmethod
+    async def step(self, episode: str, round_index: int, action: str) -> StepResult:
+        """Do round `round_index` (from 0 after each reset), or answer the latest one again."""
+
+    @abstractmethod
+    async def observation(self, episode: str) -> str:
+        """Return the latest observation again."""
+
+    @abstractmethod
+    async def available_actions(self, episode: str) -> tuple[str, ...]:
+        """Return the actions that make sense now; empty after the end and where unlisted."""
+
+    @abstractmethod
+    async def details(self, episode: str) -> Mapping[str, JsonValue]:
+        """Return the environment's facts beyond the observation."""
+
+    @abstractmethod
+    async def render(self, episode: str) -> bytes | None:
+        """Return a picture of the present state as PNG; None where there is none."""
+
+    @abstractmethod
+    async def close(self, episode: str) -> None:
+        """Give the place back, also in the middle of a call. Safe to repeat, for any id."""
 
 
 async def ask(backend: Backend, fields: Object) -> Answer:
