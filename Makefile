@@ -38,13 +38,13 @@ test: check
 
 # What a pull request must pass before the tests: format, lint, types.
 check: setup
-	$(BIN)/ruff format --check src tests examples benchmarks
-	$(BIN)/ruff check src tests examples benchmarks
+	$(BIN)/ruff format --check src tests examples benchmarks tools
+	$(BIN)/ruff check src tests examples benchmarks tools
 	$(BIN)/pyrefly check
 
 format: setup
-	$(BIN)/ruff format src tests examples benchmarks
-	$(BIN)/ruff check --fix src tests examples benchmarks
+	$(BIN)/ruff format src tests examples benchmarks tools
+	$(BIN)/ruff check --fix src tests examples benchmarks tools
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis

@@ -8,8 +8,8 @@ of the best of many fixed rules (`shortcut_readers.py`) on a category of questio
   of eight ways to take an answer from them. The best pair counts, chosen on these very questions.
   A guess at random among the candidates of the right kind counts with its chance to be right.
 
-Beside them stands how often the passages of some first search give the answer away (`screen.py`),
-by whatever rule. It is 0 for questions that have been screened with this search engine.
+Beside them stands how often the passages of some first search give the answer away, by whatever
+rule (`gives_away`). It is 0 for questions that have been screened with this search engine.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from rich.console import Console
 from rich.table import Table
 from shortcut_readers import QUERIES, READERS, blind_guesses, candidates
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.probes import first_searches
-from agentgym_rl.envs.scenarios.searchqa.embedded.screen import TOPK, gives_away
-from agentgym_rl.envs.scenarios.searchqa.embedded.store import embedded_questions
+from agentgym_rl.envs.scenarios.searchqa.embedded import embedded_questions
 from agentgym_rl.envs.scenarios.searchqa.options import SearchOptions
 from agentgym_rl.envs.scenarios.searchqa.questions import Question
 from agentgym_rl.envs.scenarios.searchqa.scoring import exact_match
+from agentgym_rl.envs.scenarios.searchqa.shortcuts import TOPK, first_searches, gives_away
 from agentgym_rl.envs.scenarios.searchqa.sources import open_engine
 from agentgym_rl.retrieval.base import Retriever
 
@@ -113,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prog="agentgym bench one-search", description="What no search and one search are worth."
     )
     parser.add_argument("--split", default="test", choices=("train", "dev", "test"))
-    parser.add_argument("--tasks", type=whole_from(1), help="only the first so many")
+    parser.add_argument("--tasks", type=whole_from(1), help="only the first this many")
     chosen = parser.parse_args(arguments)
     questions = embedded_questions(chosen.split)[: chosen.tasks]
     worths = measure(questions, embedded_questions("train"), open_engine(SearchOptions()))

@@ -24,7 +24,7 @@ from pathlib import Path
 from bench_arguments import whole_from
 from rich.console import Console
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.store import (
+from agentgym_rl.envs.scenarios.searchqa.embedded import (
     embedded_corpus_file,
     embedded_questions,
 )

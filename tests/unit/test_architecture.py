@@ -132,7 +132,10 @@ def imports_between_rooms() -> Iterator[tuple[str, str]]:
 
 def python_files() -> list[Path]:
     """Return what we wrote in Python."""
-    folders = (SOURCE, *(REPOSITORY / name for name in ("tests", "examples", "benchmarks")))
+    folders = (
+        SOURCE,
+        *(REPOSITORY / name for name in ("tests", "examples", "benchmarks", "tools")),
+    )
     return sorted(file for folder in folders for file in folder.rglob("*.py"))
 
 
@@ -366,7 +369,9 @@ def test_the_public_names_keep_to_their_budget():
     assert len(getattr(agentgym_rl, "__all__", attributes)) <= MAX_PUBLIC_NAMES
 
 
-@pytest.mark.parametrize("folder", ["src", "tests", "recipes", "docs", "examples", "benchmarks"])
+@pytest.mark.parametrize(
+    "folder", ["src", "tests", "recipes", "docs", "examples", "benchmarks", "tools"]
+)
 def test_no_file_names_a_place_of_one_machine(folder: str):
     # Written in pieces, so that this file passes its own test.
     paths = r"(?<![\w.~/-])/(?:" + "|".join(["wo" + "rk", "ro" + "ot", "ho" + "me"]) + r")\b"

@@ -148,7 +148,7 @@ def _environment(name: str) -> Finding:
     try:
         cls = registry.env_class(name)
         if not cls.is_prepared():
-            return Finding(name, True, f"{cls.spec.summary}; its data are made at first use")
+            return Finding(name, True, f"{cls.spec.summary}; its index is built at first use")
         registry.make(name, {}).close()
     except (AgentGymError, ValueError) as error:
         told, _, remedy = str(error).rpartition(": ")

@@ -60,14 +60,13 @@ def list_environments() -> None:
     for name in registry.names():
         try:
             cls = registry.env_class(name)
-            counts = "made at first use"
             if cls.is_prepared():
                 registry.make(name, {}).close()
-                sizes = {split: len(cls.tasks(split)) for split in cls.spec.splits}
-                counts = ", ".join(f"{split} {size}" for split, size in sizes.items())
+            sizes = {split: len(cls.tasks(split)) for split in cls.spec.splits}
         except (AgentGymError, ValueError) as error:
             table.add_row(name, "no", "", "", escape(str(error)))
             continue
+        counts = ", ".join(f"{split} {size}" for split, size in sizes.items())
         table.add_row(name, "yes", counts, str(cls.spec.max_rounds), cls.spec.summary)
     Console().print(table)
     families = ", ".join(f"{family}/ID" for family in registry.FAMILIES)

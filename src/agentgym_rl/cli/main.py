@@ -262,7 +262,9 @@ def check(
 def index(
     corpus: Annotated[
         Path,
-        typer.Argument(help="Passages: .jsonl, .jsonl.gz or .parquet (docs/deep-search.md)."),
+        typer.Argument(
+            help="Passages: .jsonl (also .gz or .xz) or .parquet (docs/deep-search.md)."
+        ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the index.")],
     dense: Annotated[

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.store import embedded_corpus_file
+from agentgym_rl.envs.scenarios.searchqa.embedded import embedded_corpus_file
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.retrieval.base import MAX_TOPK
 from agentgym_rl.retrieval.build import build_index

@@ -87,7 +87,7 @@ class Environment(ABC):
 
     @classmethod
     def is_prepared(cls) -> bool:
-        """Return whether tasks and episodes are quick to have; else the first use makes data."""
+        """Return whether episodes are quick to have; else the first one builds what they need."""
         return True
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Where what is made at first use is kept: corpora, questions, indexes."""
+"""Where indexes are kept that the first use builds."""
 
 from __future__ import annotations
 

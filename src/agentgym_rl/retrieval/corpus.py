@@ -1,4 +1,4 @@
-"""Corpora on disk as streams of passages: JSON lines (also gzipped) and Parquet.
+"""Corpora on disk as streams of passages: JSON lines (also compressed) and Parquet.
 
 Nothing is held but the row at hand, and reading can start at any row, so that an index build that
 was killed goes on where it stopped.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import hashlib
+import lzma
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -40,13 +41,13 @@ class Corpus(ABC):
 
 
 class JsonlCorpus(Corpus):
-    """One JSON object a line; blank lines do not count as rows. `.gz` is read through gzip."""
+    """One JSON object a line; blank lines do not count as rows. `.gz` and `.xz` are unpacked."""
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
         self.fingerprint = _fingerprint(path)
         self._path = path
-        self.num_expected = None if path.suffix == ".gz" else _estimate_lines(path)
+        self.num_expected = None if path.suffix in (".gz", ".xz") else _estimate_lines(path)
 
     def read(self, start: int = 0) -> Iterator[Passage]:
         row = 0
@@ -66,6 +67,8 @@ class JsonlCorpus(Corpus):
     def _open(self) -> BinaryIO:
         if self._path.suffix == ".gz":
             return cast(BinaryIO, gzip.open(self._path, "rb"))
+        if self._path.suffix == ".xz":
+            return cast(BinaryIO, lzma.open(self._path, "rb"))
         return self._path.open("rb")
 
 
@@ -112,9 +115,9 @@ def open_corpus(path: Path) -> Corpus:
         raise ValueError(f"there is no corpus file {path}")
     if path.suffix == ".parquet":
         return ParquetCorpus(path)
-    if path.name.endswith((".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")):
+    if path.name.removesuffix(".gz").removesuffix(".xz").endswith((".jsonl", ".ndjson")):
         return JsonlCorpus(path)
-    raise ValueError(f"{path} is not a corpus: give a .jsonl, .jsonl.gz or .parquet file")
+    raise ValueError(f"{path} is not a corpus: give a .jsonl (also .gz or .xz) or .parquet file")
 
 
 def _load(line: bytes) -> Mapping[str, object]:
@@ -136,7 +139,7 @@ def _reading(path: Path, *failures: type[Exception]) -> Iterator[None]:
     """Name the file that cannot be read."""
     try:
         yield
-    except (OSError, EOFError, zlib.error, *failures) as error:
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, *failures) as error:
         raise ValueError(
             f"cannot read {path}, it is damaged or not what its name says: {error}"
         ) from error

@@ -36,7 +36,7 @@ class RetrieverOptions:
     index: str | None = None
     """A folder that `agentgym index` made."""
     corpus: str | None = None
-    """A .jsonl, .jsonl.gz or .parquet file, indexed (BM25) in the cache folder at first use."""
+    """A file of passages (see corpus.py), indexed (BM25) in the cache folder at first use."""
     url: str | None = None
     """The server of the back end "remote"."""
     token: str | None = None
@@ -120,11 +120,20 @@ def open_retriever(
 
 def index_in_cache(corpus: Corpus) -> IndexFolder:
     """Return the index of a corpus in the cache folder, built now if it is not there."""
-    folder = IndexFolder(cache_folder() / f"index-{corpus.fingerprint}-v{FORMAT}")
+    folder = _folder_in_cache(corpus)
     if folder.read_meta() is None:
         with progress_bar(f"indexing {corpus.name} (once)") as report:
             build_index(corpus, folder.root, wait_s=_BUILD_WAIT_S, report=report)
     return folder
+
+
+def has_index_in_cache(corpus: Corpus) -> bool:
+    """Return whether the cache folder has the finished index of a corpus."""
+    return _folder_in_cache(corpus).read_meta() is not None
+
+
+def _folder_in_cache(corpus: Corpus) -> IndexFolder:
+    return IndexFolder(cache_folder() / f"index-{corpus.fingerprint}-v{FORMAT}")
 
 
 def _corpus_file(spec: RetrieverOptions, own_corpus: Callable[[], Path] | None) -> Path:

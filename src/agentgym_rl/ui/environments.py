@@ -52,19 +52,16 @@ class Environments:
         return name_problem(name, self._extra)
 
     def tasks(self, name: str, split: str) -> Sequence[Task]:
-        """Return the tasks of a listed environment, whose data must be there (see `prepare`)."""
+        """Return the tasks of a listed environment."""
         self._check_listed(name)
         with _refusing():
-            if not env_class(name).is_prepared():
-                raise ApiError(409, f"the data of {name!r} are not made yet: make them first")
             return tasks_of(name, split)
 
     def prepare(self, name: str) -> None:
-        """Make the data of an environment, which may take minutes; on a thread."""
+        """Build what the episodes of an environment need, such as an index; on a thread."""
         self._check_listed(name)
         with _refusing():
-            cls = env_class(name)
-            cls.tasks(cls.spec.splits[0])
+            registry.make(name, {}).close()
 
     def check(self, name: str) -> None:
         """Refuse a name that would import something nobody allowed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import os
 import signal
 import subprocess
@@ -157,9 +158,10 @@ def test_every_format_reads_the_same(tmp_path: Path, start: int):
     spaced.write_text("\n\n" + plain.read_text().replace("\n", "\n  \n"))
     with gzip.open(tmp_path / "c.jsonl.gz", "wt", encoding="utf-8") as file:
         file.write(plain.read_text())
+    (tmp_path / "c.jsonl.xz").write_bytes(lzma.compress(plain.read_bytes()))
     columns = {name: [getattr(p, name) for p in PASSAGES] for name in ("id", "title", "text")}
     pq.write_table(pa.table(columns), tmp_path / "c.parquet", row_group_size=2)
-    for name in ("c.jsonl", "spaced.jsonl", "c.jsonl.gz", "c.parquet"):
+    for name in ("c.jsonl", "spaced.jsonl", "c.jsonl.gz", "c.jsonl.xz", "c.parquet"):
         assert list(open_corpus(tmp_path / name).read(start)) == list(PASSAGES[start:]), name
 
 
@@ -191,6 +193,8 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
         ("cut.jsonl.gz", whole[: len(whole) // 2]),
         ("broken.jsonl.gz", whole[:20] + b"\xff" * 40 + whole[60:]),
         ("plain.jsonl.gz", b'{"text": "x"}'),
+        ("cut.jsonl.xz", lzma.compress(b'{"text": "x"}')[:-20]),
+        ("plain.jsonl.xz", b'{"text": "x"}'),
         ("cut.parquet", cut),
     ):
         (tmp_path / name).write_bytes(data)

@@ -19,6 +19,7 @@ from agentgym_rl.envs.scenarios.searchqa import texts
 from agentgym_rl.envs.scenarios.searchqa.actions import Action, Mistake, parse
 from agentgym_rl.envs.scenarios.searchqa.catalog import Catalog
 from agentgym_rl.envs.scenarios.searchqa.datasets.catalog import DATASETS
+from agentgym_rl.envs.scenarios.searchqa.embedded import SPLITS, is_embedded_indexed
 from agentgym_rl.envs.scenarios.searchqa.expert import Expert, Library
 from agentgym_rl.envs.scenarios.searchqa.options import EMBEDDED, SearchOptions
 from agentgym_rl.envs.scenarios.searchqa.questions import Question
@@ -31,7 +32,6 @@ from agentgym_rl.retrieval.base import Retriever
 from agentgym_rl.retrieval.passages import Passage
 from agentgym_rl.types import StepResult, Task
 
-SPLITS = ("train", "dev", "test")
 CATEGORIES = ("single", "bridge", "comparison", "intersection")
 """Of the embedded questions; a data set's questions are a category."""
 _NUMBER = re.compile(r"(?:doc ?)?\[?([0-9]{1,3})\]?", re.IGNORECASE | re.ASCII)
@@ -104,10 +104,7 @@ class SearchQA(Environment):
 
     @classmethod
     def is_prepared(cls) -> bool:
-        # Late: only this corpus is made of the packages it needs.
-        from agentgym_rl.envs.scenarios.searchqa.embedded.store import is_embedded_made
-
-        return is_embedded_made()
+        return is_embedded_indexed()
 
     @classmethod
     def tasks(cls, split: str) -> Sequence[Task]:

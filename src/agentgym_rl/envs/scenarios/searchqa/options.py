@@ -22,7 +22,7 @@ class SearchOptions:
     data: str = EMBEDDED
     """"embedded" for the built-in questions, or a folder with the files of the seven data sets."""
     max_per_level: int = 0
-    """Keep only the first so many questions of each category and number of hops; 0 keeps all."""
+    """Keep only the first this many questions of each category and number of hops; 0 keeps all."""
     retriever: str = "bm25"
     """The search engine: "bm25", "dense", "hybrid" or "remote"."""
     index: str = ""

@@ -9,7 +9,7 @@ from functools import cache
 from agentgym_rl.envs.scenarios.searchqa.catalog import Catalog, number_from, number_on
 from agentgym_rl.envs.scenarios.searchqa.datasets.catalog import ITEM_RANGES, ItemRange
 from agentgym_rl.envs.scenarios.searchqa.datasets.load import load_dataset
-from agentgym_rl.envs.scenarios.searchqa.embedded.store import (
+from agentgym_rl.envs.scenarios.searchqa.embedded import (
     embedded_corpus_file,
     embedded_questions,
 )

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.names import fold, slug
+from agentgym_rl.envs.scenarios.searchqa.names import fold
+from tools.embedded_corpus.names import slug
 
 _SUFFIXES = frozenset({"Jr.", "Sr.", "II", "III", "IV"})
 _MIN_CREDITS = 2
@@ -93,8 +94,7 @@ class Person:
 
 def read_films() -> list[Film]:
     """Return all films in the order of their numbers."""
-    # An optional extra: named here so that this module can be imported without it.
-    from bokeh_sampledata.movies_data import movie_path
+    from bokeh_sampledata.movies_data import movie_path  # late: only this needs it
 
     with sqlite3.connect(f"file:{movie_path}?mode=ro", uri=True) as database:
         return [_film(row) for row in database.execute(_QUERY)]

@@ -8,14 +8,15 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.answers import with_plain_forms, years_answers
-from agentgym_rl.envs.scenarios.searchqa.embedded.cities import City
-from agentgym_rl.envs.scenarios.searchqa.embedded.countries import Country
-from agentgym_rl.envs.scenarios.searchqa.embedded.films import Film, Person
-from agentgym_rl.envs.scenarios.searchqa.embedded.names import fold, pick, shuffled
-from agentgym_rl.envs.scenarios.searchqa.embedded.prose_films import credit_id
-from agentgym_rl.envs.scenarios.searchqa.embedded.world import World
+from agentgym_rl.envs.scenarios.searchqa.names import fold
 from agentgym_rl.envs.scenarios.searchqa.questions import Hop
+from tools.embedded_corpus.answers import with_plain_forms, years_answers
+from tools.embedded_corpus.cities import City
+from tools.embedded_corpus.countries import Country
+from tools.embedded_corpus.films import Film, Person
+from tools.embedded_corpus.names import pick, shuffled
+from tools.embedded_corpus.prose_films import credit_id
+from tools.embedded_corpus.world import World
 
 Role: TypeAlias = Literal["directed", "wrote"]
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.cities import City
-from agentgym_rl.envs.scenarios.searchqa.embedded.countries import Country, Field
-from agentgym_rl.envs.scenarios.searchqa.embedded.names import listed, pick, with_article
 from agentgym_rl.retrieval.passages import Passage
+from tools.embedded_corpus.cities import City
+from tools.embedded_corpus.countries import Country, Field
+from tools.embedded_corpus.names import listed, pick, with_article
 
 _SHORT = 220
 """Fields of fewer letters share a passage with what follows in the section."""

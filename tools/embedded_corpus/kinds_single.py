@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.answers import (
+from agentgym_rl.envs.scenarios.searchqa.questions import Hop
+from tools.embedded_corpus.answers import (
     count_answers,
     country_answers,
     minutes_answers,
     with_plain_forms,
 )
-from agentgym_rl.envs.scenarios.searchqa.embedded.draft import Draft
-from agentgym_rl.envs.scenarios.searchqa.embedded.names import pick
-from agentgym_rl.envs.scenarios.searchqa.embedded.pool import Pool, attributes, film_hop, film_named
-from agentgym_rl.envs.scenarios.searchqa.embedded.splits import country_bridge, film_bridge
-from agentgym_rl.envs.scenarios.searchqa.questions import Hop
+from tools.embedded_corpus.draft import Draft
+from tools.embedded_corpus.names import pick
+from tools.embedded_corpus.pool import Pool, attributes, film_hop, film_named
+from tools.embedded_corpus.splits import country_bridge, film_bridge
 
 _CATEGORY = "single"
 

@@ -1,7 +1,7 @@
-"""First searches that a reader of a question might make, knowing nothing but the question.
+"""First searches that a reader of a question might make, and whether one gives the answer away.
 
-A question is worth several searches only if none of these is enough. `screen.py` drops what one of
-them gives away, and `agentgym bench one-search` measures what is left.
+A question is worth several searches only if none of these is enough. The generator of the embedded
+questions drops what one of them gives away, and `agentgym bench one-search` measures what is left.
 """
 
 from __future__ import annotations
@@ -9,8 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.names import fold
-from agentgym_rl.envs.scenarios.searchqa.questions import Hop
+from agentgym_rl.envs.scenarios.searchqa.names import fold
+from agentgym_rl.envs.scenarios.searchqa.questions import Hop, Question
+from agentgym_rl.retrieval.base import Hit
+
+TOPK = 3
+"""Passages of one search that a reader looks at."""
 
 _QUOTED = re.compile(r'"([^"]+)"')
 _DATED = (
@@ -65,3 +69,41 @@ def first_searches(text: str, path: Sequence[Hop] = ()) -> list[str]:
         if known.issuperset(fold(" ".join(words)).split()):
             queries.append(hop.query)
     return list(dict.fromkeys(query for query in queries if query.strip()))
+
+
+def gives_away(question: Question, hits: Sequence[Hit]) -> bool:
+    """Return whether the passages of one search answer the question, or as good as.
+
+    - They are all its gold passages, or hold all the numbers that it compares.
+    - One of them has the answer. For what two things have in common, the long list of one of them
+      may have it, if it is not in a second passage.
+    """
+    found = {hit.passage.id for hit in hits}
+    if found.issuperset(question.gold) or found.issuperset(_compared(question)):
+        return True
+    if question.category == "comparison":
+        return False
+    texts = [f" {fold(hit.passage.contents)} " for hit in hits]
+    holding = [hit for hit, text in zip(hits, texts, strict=True) if _has_answer(question, text)]
+    if question.category == "bridge" or len(holding) > 1:
+        return bool(holding)
+    names = [fold(name) for name in names_in(question.text)]
+    return any(
+        not any(fold(hit.passage.title).startswith(name) for name in names)
+        or all(f" {name} " in f" {fold(hit.passage.contents)} " for name in names)
+        or question.path[-1].passage_id == hit.passage.id
+        for hit in holding
+    )
+
+
+def _compared(question: Question) -> frozenset[str]:
+    """Return the ids of the passages with the numbers that a comparison is about, else all."""
+    if question.category != "comparison":
+        return frozenset(question.gold)
+    return frozenset(hop.passage_id for hop in question.path if hop.finding[:1].isdigit())
+
+
+def _has_answer(question: Question, text: str) -> bool:
+    """Return whether a folded text has the answer as words; a bare number is none."""
+    forms = [form for form in map(fold, question.answers) if form and not form.isdigit()]
+    return any(f" {form} " in text for form in forms)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.names import digest, fold
+from agentgym_rl.envs.scenarios.searchqa.names import fold
 from agentgym_rl.envs.scenarios.searchqa.questions import Hop, Question
+from tools.embedded_corpus.names import digest
 
 
 @dataclass(frozen=True, slots=True)

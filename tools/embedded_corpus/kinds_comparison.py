@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.answers import minutes_answers, years_answers
-from agentgym_rl.envs.scenarios.searchqa.embedded.cities import City
-from agentgym_rl.envs.scenarios.searchqa.embedded.draft import Draft
-from agentgym_rl.envs.scenarios.searchqa.embedded.films import Film
-from agentgym_rl.envs.scenarios.searchqa.embedded.names import pick
-from agentgym_rl.envs.scenarios.searchqa.embedded.pool import Pool, credit_hop, film_hop, film_named
-from agentgym_rl.envs.scenarios.searchqa.embedded.splits import (
+from agentgym_rl.envs.scenarios.searchqa.questions import Hop
+from tools.embedded_corpus.answers import minutes_answers, years_answers
+from tools.embedded_corpus.cities import City
+from tools.embedded_corpus.draft import Draft
+from tools.embedded_corpus.films import Film
+from tools.embedded_corpus.names import pick
+from tools.embedded_corpus.pool import Pool, credit_hop, film_hop, film_named
+from tools.embedded_corpus.splits import (
     Split,
     country_bridge,
     film_bridge,
     split_of,
 )
-from agentgym_rl.envs.scenarios.searchqa.questions import Hop
 
 _CATEGORY = "comparison"
 _MIN_MINUTES = 5

@@ -10,15 +10,16 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
-from agentgym_rl.envs.scenarios.searchqa.embedded import (
+from agentgym_rl.envs.scenarios.searchqa.embedded import SPLITS, Split
+from tools.embedded_corpus import (
     kinds_bridge,
     kinds_comparison,
     kinds_intersection,
     kinds_single,
 )
-from agentgym_rl.envs.scenarios.searchqa.embedded.draft import Draft
-from agentgym_rl.envs.scenarios.searchqa.embedded.pool import Pool
-from agentgym_rl.envs.scenarios.searchqa.embedded.splits import SPLITS, Split, split_of
+from tools.embedded_corpus.draft import Draft
+from tools.embedded_corpus.pool import Pool
+from tools.embedded_corpus.splits import split_of
 
 Cell: TypeAlias = tuple[str, int]
 """Category and number of hops."""

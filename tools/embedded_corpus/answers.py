@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.countries import Country
-from agentgym_rl.envs.scenarios.searchqa.embedded.films import Film
-from agentgym_rl.envs.scenarios.searchqa.embedded.names import plain
+from agentgym_rl.envs.scenarios.searchqa.names import plain
+from tools.embedded_corpus.countries import Country
+from tools.embedded_corpus.films import Film
 
 
 def with_plain_forms(*forms: str) -> tuple[str, ...]:

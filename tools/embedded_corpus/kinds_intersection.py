@@ -10,26 +10,27 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.answers import (
+from agentgym_rl.envs.scenarios.searchqa.names import fold
+from agentgym_rl.envs.scenarios.searchqa.questions import Hop
+from tools.embedded_corpus.answers import (
     country_answers,
     film_answers,
 )
-from agentgym_rl.envs.scenarios.searchqa.embedded.cities import City
-from agentgym_rl.envs.scenarios.searchqa.embedded.countries import Country
-from agentgym_rl.envs.scenarios.searchqa.embedded.draft import Draft
-from agentgym_rl.envs.scenarios.searchqa.embedded.films import Film, Person
-from agentgym_rl.envs.scenarios.searchqa.embedded.kinds_bridge import border_hop
-from agentgym_rl.envs.scenarios.searchqa.embedded.names import fold, listed, pick, shuffled
-from agentgym_rl.envs.scenarios.searchqa.embedded.pool import Pool, credit_hop, film_hop, film_named
-from agentgym_rl.envs.scenarios.searchqa.embedded.prose_films import credit_id
-from agentgym_rl.envs.scenarios.searchqa.embedded.splits import (
+from tools.embedded_corpus.cities import City
+from tools.embedded_corpus.countries import Country
+from tools.embedded_corpus.draft import Draft
+from tools.embedded_corpus.films import Film, Person
+from tools.embedded_corpus.kinds_bridge import border_hop
+from tools.embedded_corpus.names import listed, pick, shuffled
+from tools.embedded_corpus.pool import Pool, credit_hop, film_hop, film_named
+from tools.embedded_corpus.prose_films import credit_id
+from tools.embedded_corpus.splits import (
     Split,
     country_bridge,
     film_bridge,
     person_bridge,
     split_of,
 )
-from agentgym_rl.envs.scenarios.searchqa.questions import Hop
 
 _CATEGORY = "intersection"
 _MAX_PAIRS = 8

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.answers import (
+from agentgym_rl.envs.scenarios.searchqa.questions import Hop
+from tools.embedded_corpus.answers import (
     film_answers,
     minutes_answers,
     with_plain_forms,
 )
-from agentgym_rl.envs.scenarios.searchqa.embedded.countries import Country
-from agentgym_rl.envs.scenarios.searchqa.embedded.draft import Draft
-from agentgym_rl.envs.scenarios.searchqa.embedded.films import Film, Person
-from agentgym_rl.envs.scenarios.searchqa.embedded.names import pick
-from agentgym_rl.envs.scenarios.searchqa.embedded.pool import (
+from tools.embedded_corpus.countries import Country
+from tools.embedded_corpus.draft import Draft
+from tools.embedded_corpus.films import Film, Person
+from tools.embedded_corpus.names import pick
+from tools.embedded_corpus.pool import (
     Pool,
     Role,
     attribute_of,
@@ -22,12 +23,11 @@ from agentgym_rl.envs.scenarios.searchqa.embedded.pool import (
     film_hop,
     film_named,
 )
-from agentgym_rl.envs.scenarios.searchqa.embedded.splits import (
+from tools.embedded_corpus.splits import (
     country_bridge,
     film_bridge,
     person_bridge,
 )
-from agentgym_rl.envs.scenarios.searchqa.questions import Hop
 
 _CATEGORY = "bridge"
 

@@ -1,44 +1,20 @@
-"""Names as keys: folding, slugs, and an order that is the same on every machine."""
+"""Names as ids, lists and phrases, and an order that is the same on every machine."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from typing import TypeVar
 
+from agentgym_rl.envs.scenarios.searchqa.names import plain
+
 Item = TypeVar("Item")
-
-# Letters that Unicode does not take apart into a base letter and an accent.
-_LETTERS = str.maketrans(
-    {"ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ß": "ss", "æ": "ae", "Æ": "Ae"}
-    | {"œ": "oe", "Œ": "Oe", "ð": "d", "Ð": "D", "þ": "th", "Þ": "Th", "\u0131": "i"}
-    | dict.fromkeys("\u02bb\u02bc\u2018\u2019`", "'")
-    | dict.fromkeys("\u2013\u2014", "-")
-)
-
 
 _TAKES_ARTICLE = re.compile(
     r"United|Netherlands|Philippines|People's|Soviet|Czech R|Bahamas|Gambia|Maldives|Comoros|"
     r"Democratic R|Republic|Central|Dominican R|Solomon|Marshall|Vatican|Cayman|Faroe|British"
 )
-
-
-@cache
-def plain(name: str) -> str:
-    """Return the name without accents, e.g. "Lodz" for "Łódź"."""
-    if name.isascii():
-        return name.replace("`", "'")
-    decomposed = unicodedata.normalize("NFKD", name.translate(_LETTERS))
-    return "".join(letter for letter in decomposed if not unicodedata.combining(letter))
-
-
-@cache
-def fold(name: str) -> str:
-    """Return what two spellings of one name have in common: lower-case letters and digits."""
-    return " ".join(re.findall(r"\w+", plain(name).casefold().replace("'", "")))
 
 
 def slug(name: str) -> str:

@@ -1,6 +1,6 @@
 """Drafts that were tried with a search engine and found wanting.
 
-`screened_out.txt` has their keys, one a line, sorted. It is made by `screen.py` and read when the
+`screened_out.txt` has their keys, one per line, sorted. It is made by `screen.py` and read when the
 questions are chosen, so that choosing needs no search engine and comes out the same with any.
 """
 

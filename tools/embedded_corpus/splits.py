@@ -12,14 +12,12 @@ bridge entity of a test question is one of a training question.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias, get_args
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.countries import Country
-from agentgym_rl.envs.scenarios.searchqa.embedded.films import Film
-from agentgym_rl.envs.scenarios.searchqa.embedded.names import fold, fraction
-
-Split: TypeAlias = Literal["train", "dev", "test"]
-SPLITS: tuple[Split, ...] = get_args(Split)
+from agentgym_rl.envs.scenarios.searchqa.embedded import Split
+from agentgym_rl.envs.scenarios.searchqa.names import fold
+from tools.embedded_corpus.countries import Country
+from tools.embedded_corpus.films import Film
+from tools.embedded_corpus.names import fraction
 
 _TRAIN_SHARE = 0.6
 _DEV_SHARE = 0.15

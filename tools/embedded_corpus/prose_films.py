@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.films import Film, Person
-from agentgym_rl.envs.scenarios.searchqa.embedded.names import listed, pick, with_article
 from agentgym_rl.retrieval.passages import Passage
+from tools.embedded_corpus.films import Film, Person
+from tools.embedded_corpus.names import listed, pick, with_article
 
 MAX_LEADS = 12
 """Names of the cast in a film's main passage; the others stand in a second one."""

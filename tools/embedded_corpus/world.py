@@ -7,27 +7,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from agentgym_rl.envs.scenarios.searchqa.embedded.cities import (
+from agentgym_rl.envs.scenarios.searchqa.names import fold
+from agentgym_rl.retrieval.passages import Passage
+from tools.embedded_corpus.cities import (
     City,
     read_cities,
     read_geo_countries,
 )
-from agentgym_rl.envs.scenarios.searchqa.embedded.countries import Country, read_countries
-from agentgym_rl.envs.scenarios.searchqa.embedded.films import (
+from tools.embedded_corpus.countries import Country, read_countries
+from tools.embedded_corpus.films import (
     Film,
     Person,
     gather_people,
     read_films,
 )
-from agentgym_rl.envs.scenarios.searchqa.embedded.names import fold
-from agentgym_rl.envs.scenarios.searchqa.embedded.prose_films import (
+from tools.embedded_corpus.prose_films import (
     cast_id,
     film_passages,
     leading_cast,
     person_passages,
 )
-from agentgym_rl.envs.scenarios.searchqa.embedded.prose_places import city_passage, country_passages
-from agentgym_rl.retrieval.passages import Passage
+from tools.embedded_corpus.prose_places import city_passage, country_passages
 
 
 @dataclass(frozen=True)
