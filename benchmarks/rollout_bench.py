@@ -37,6 +37,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from agentgym_rl.agents.agent import Agent
+from agentgym_rl.agents.limits import Limits
 from agentgym_rl.config import AgentConfig, NativeEngineConfig, VllmEngineConfig
 from agentgym_rl.engines.base import Engine, EngineSession
 from agentgym_rl.engines.create import create_engine
@@ -48,8 +49,7 @@ from agentgym_rl.models.forward import action_logprobs
 from agentgym_rl.models.loading import DTYPES, Policy, load_pretrained
 from agentgym_rl.models.tiny import train_tokenizer
 from agentgym_rl.rollout.collect import collect
-from agentgym_rl.rollout.episode import Actors
-from agentgym_rl.rollout.limits import Limits
+from agentgym_rl.rollout.episode import Participants, TokenPolicy
 from agentgym_rl.types import Completion, Episode, Sample, SamplingParams, SegmentKind
 
 ENGINES = ("native", "vllm")
@@ -233,10 +233,12 @@ class EpisodesAtOnce:
             tasks = (tasks * -(-num // len(tasks)))[:num]
             # The reply is the action, so that every round steps the environment.
             agent = Agent(AgentConfig(format="direct"), spec)
-            actors = Actors(source, self._engine, agent, self._policy.renderer)
+            participants = Participants(
+                source, agent, TokenPolicy(self._engine, self._policy.renderer)
+            )
             started = time.perf_counter()
             groups = await collect(
-                tasks, actors, self._limits, group_size=1, noise=("bench", self._num_played),
+                tasks, participants, self._limits, group_size=1, noise=("bench", self._num_played),
                 temperature=1.0, max_concurrency=num,
             )  # fmt: skip
             seconds = time.perf_counter() - started

@@ -147,7 +147,7 @@ def _part(step: int, size: Size, share: float, rng: np.random.Generator) -> pa.T
         "num_rounds": num_rounds.tolist(),
         "num_tokens": [size.tokens_per_episode] * num,
         "num_sampled_tokens": [size.tokens_per_episode // 3] * num,
-        "num_attempts": [1] * num,
+        "num_restarts": [0] * num,
         "seconds": rng.uniform(1, 20, num).tolist(),
         "error": [None] * num,
         "messages": _messages_column(step, rounds),
@@ -181,7 +181,7 @@ def _rounds_column(step: int, num_rounds: Sequence[int], rng: np.random.Generato
         "observation": pa.array(observations),
         "reward": pa.array(np.zeros(total)),
         "valid_action": pa.array(rng.random(total) < 0.9),
-        "attempt": pa.array(np.zeros(total, np.int32)),
+        "try_index": pa.array(np.zeros(total, np.int32)),
         "generation_s": pa.array(seconds[0]),
         "environment_s": pa.array(seconds[1] * 0.1),
     }

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from functools import cache
 
 from agentgym_rl.agents.agent import Agent
+from agentgym_rl.agents.limits import Limits
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.engines.base import Engine, EngineSession
 from agentgym_rl.engines.sampling import uniform
 from agentgym_rl.envs.client import EnvSource
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.tiny import train_tokenizer
-from agentgym_rl.rollout.episode import Actors
-from agentgym_rl.rollout.limits import Limits
+from agentgym_rl.rollout.episode import Participants, TokenPolicy
 from agentgym_rl.types import Completion, SamplingParams
 
 Script = Sequence[str | float | Exception | asyncio.Event]
@@ -41,10 +41,14 @@ def make_limits(**changes: float) -> Limits:
     return Limits(**{**fields, **changes})
 
 
-async def make_actors(source: EnvSource, engine: Engine, *, format_: str = "direct") -> Actors:
-    """Return the actors of episodes without instructions in the prompt."""
+async def make_participants(
+    source: EnvSource, engine: Engine, *, format_: str = "direct"
+) -> Participants:
+    """Return the participants of episodes without instructions in the prompt."""
     config = AgentConfig(format=format_, include_instructions=False)
-    return Actors(source, engine, Agent(config, await source.spec()), fake_renderer())
+    return Participants(
+        source, Agent(config, await source.spec()), TokenPolicy(engine, fake_renderer())
+    )
 
 
 class FakeSession(EngineSession):

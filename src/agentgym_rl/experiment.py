@@ -37,7 +37,7 @@ from agentgym_rl.models.forward import enable_checkpointing
 from agentgym_rl.models.loading import ADAPTER, TINY, Policy, load_policy, load_pretrained
 from agentgym_rl.models.lora import add_lora, load_adapter
 from agentgym_rl.preflight import check_before_start
-from agentgym_rl.rollout.episode import Actors
+from agentgym_rl.rollout.episode import Participants, TokenPolicy
 from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.rewards import EpisodeRewards
 from agentgym_rl.rollout.tasks import EpochSampler, evaluation_tasks, select_tasks
@@ -133,11 +133,13 @@ class _Experiment:
         policy, demos = await self._policy(tasks)
         policy.save_tokenizer(self._run.tokenizer)
         engine = create_engine(policy, config.engine, folder=self._run.path / "engine")
-        actors = Actors(self._source, engine, self._agent, policy.renderer, self._rewards)
+        participants = Participants(
+            self._source, self._agent, TokenPolicy(engine, policy.renderer), self._rewards
+        )
         try:
-            evaluate = self._evaluate_with(policy, actors, eval_tasks) if eval_tasks else None
+            evaluate = self._evaluate_with(policy, participants, eval_tasks) if eval_tasks else None
             parts = RunParts(
-                config, policy, self._run, actors, tasks, evaluate, listeners=self._listeners
+                config, policy, self._run, participants, tasks, evaluate, listeners=self._listeners
             )
             trainer = make_trainer(parts, demos)
             done = trainer.restore()
@@ -150,20 +152,22 @@ class _Experiment:
         finally:
             engine.close()
 
-    def _evaluate_with(self, policy: Policy, actors: Actors, tasks: Sequence[Task]) -> Evaluate:
+    def _evaluate_with(
+        self, policy: Policy, participants: Participants, tasks: Sequence[Task]
+    ) -> Evaluate:
         """Return the function that evaluates the present weights and gives the `eval/` metrics."""
         limits = episode_limits(
             self._config,
             max_context=policy.max_context,
             max_rounds=self._config.eval_max_rounds,
         )
-        evaluator = Evaluator(self._config, actors, limits, tasks, spec=self._spec)
+        evaluator = Evaluator(self._config, participants, limits, tasks, spec=self._spec)
         # Trainers that learn from their own episodes publish; the others know of no engine.
         is_published = isinstance(self._config.algorithm, OnlineConfig)
 
         async def evaluate(step: int) -> Metrics:
             if not is_published:
-                actors.engine.publish(step)
+                participants.engine.publish(step)
             self._progress.begin("evaluation", len(tasks))
             report = await evaluator.run(
                 step,
@@ -172,7 +176,7 @@ class _Experiment:
                 episodes=self._run.episodes,
                 on_episode=self._progress.on_episode,
             )
-            actors.engine.rest()
+            participants.engine.rest()
             self._progress.on_report(report)
             return {
                 f"eval/{report.env}/success_rate": report.overall.success_rate,

@@ -70,14 +70,14 @@ def with_rewards(
 ) -> Episode:
     """Return a completed episode under what a reward function gave it.
 
-    Rewards count in the last attempt only, each on the last action token of its round. Raises
+    Rewards count only in the last try, each on the last action token of its round. Raises
     TypeError or ValueError for what is no reward.
     """
     parts = named_numbers(given, "the reward") if isinstance(given, Mapping) else NOTHING
     rewards = _rewards(episode, weighted(parts, weights) if isinstance(given, Mapping) else given)
-    last = episode.rounds[-1].attempt if episode.rounds else 0
+    last = episode.rounds[-1].try_index if episode.rounds else 0
     rewards = [
-        value if round_.attempt == last else 0.0
+        value if round_.try_index == last else 0.0
         for value, round_ in zip(rewards, episode.rounds, strict=True)
     ]
     rounds = [

@@ -38,8 +38,6 @@ class StopReason(StrEnum):
     """Generation failed."""
     REWARD_ERROR = "reward_error"
     """The reward function of the recipe failed."""
-    CANCELLED = "cancelled"
-    """The collection was stopped before the episode ended."""
 
     @property
     def is_failure(self) -> bool:
@@ -58,7 +56,6 @@ _FAILURES = frozenset(
         StopReason.ENV_ERROR,
         StopReason.ENGINE_ERROR,
         StopReason.REWARD_ERROR,
-        StopReason.CANCELLED,
     }
 )
 _TRUNCATIONS = frozenset({StopReason.MAX_ROUNDS, StopReason.MAX_TOKENS})
@@ -162,18 +159,16 @@ class SamplingParams:
     top_p: float = 1.0
     """Draw from the fewest most likely tokens that have this much probability together."""
     top_k: int = 0
-    """Draw from so many most likely tokens; 0 for all."""
+    """Draw from this many most likely tokens; 0 for all."""
     min_p: float = 0.0
     """Draw from tokens that have at least this share of the most likely one's probability."""
     stop: tuple[str, ...] = ()
-    """Texts that end a reply, with the token that completes one of them. (Endpoints of others leave
-    the text out of what they tell.)"""
+    """Texts that end a reply, with the token that completes one of them. (Other endpoints leave
+    the text out of their reply.)"""
 
     def __post_init__(self) -> None:
         if not isinstance(self.stop, tuple) or not all(self.stop):
-            raise ValueError(
-                f"stop has to be a tuple of texts that are not empty, got {self.stop!r}"
-            )
+            raise ValueError(f"stop must be a tuple of texts that are not empty, got {self.stop!r}")
 
     @property
     def has_cuts(self) -> bool:
@@ -197,12 +192,12 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class ReplyUsage:
-    """What an endpoint tells of replies whose tokens it keeps to itself."""
+    """What an endpoint reports of replies whose tokens it keeps to itself."""
 
     num_tokens: int
     """Tokens of all replies of an episode."""
     mean_logprob: float | None = None
-    """Of these tokens; None where the endpoint does not tell."""
+    """Of these tokens; None where the endpoint does not report it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +208,8 @@ class Segment:
     start: int
     end: int
     round_index: int
-    """The round the tokens belong to, from 0 over all attempts; the prompt is of round 0. A plan, a
-    summary or a reflection is of the round whose action comes next."""
+    """The round the tokens belong to, from 0 over all tries; the prompt belongs to round 0. A
+    plan, a summary or a reflection belongs to the round whose action comes next."""
     version: int | None = None
     """Version of the weights that sampled the tokens; None where they were not sampled here."""
 
@@ -234,13 +229,13 @@ class Sample:
     logprobs: tuple[float, ...]
     """The engine's log-probability of each sampled token; 0 elsewhere."""
     rewards: tuple[float, ...]
-    """The reward of each round, on the last action token of that round; 0 elsewhere. What an
-    attempt that was given up had earned is taken back on the token before the next attempt."""
+    """The reward of each round, on the last action token of that round; 0 elsewhere. What a try
+    that was given up had earned is taken back on the token before the next try."""
     segments: tuple[Segment, ...]
     version: int
     """Version of the weights that sampled its last reply; `segments` have those of all."""
-    attempt: int = 0
-    """Which of the agent's attempts at the task it is of."""
+    try_index: int = 0
+    """Which of the agent's tries at the task it belongs to, from 0."""
 
     @property
     def num_action_tokens(self) -> int:
@@ -258,12 +253,12 @@ class Round:
     observation: str
     reward: float
     valid_action: bool
-    attempt: int = 0
-    """Which of the agent's attempts at the task it is of."""
+    try_index: int = 0
+    """Which of the agent's tries at the task it belongs to, from 0."""
     generation_s: float | None = field(default=None, compare=False)
     """Seconds that the policy took to reply, in this round's plans and summaries too."""
     environment_s: float | None = field(default=None, compare=False)
-    """Seconds that the environment took; the first round of an attempt has its reset's."""
+    """Seconds that the environment took; the first round of a try includes the reset."""
     metrics: Mapping[str, float] = NOTHING
     """What the environment reported of its own."""
     reward_parts: Mapping[str, float] = NOTHING
@@ -272,31 +267,31 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """All that an agent did at a task, finished or failed: one attempt, or with reflection several.
+    """All that an agent did at a task, finished or failed: one try, or several with reflection.
 
     A failed episode (`error` set) has no reward: it is counted and dropped, never scored 0.
     """
 
     task: Task
     sample_index: int
-    """Which of the attempts at this task in its group, from 0."""
+    """Which of the episodes of its group, from 0."""
     stop_reason: StopReason
     reward: float | None
-    """Sum of the rewards of the last attempt's rounds; None when the episode failed."""
+    """Sum of the rewards of the last try's rounds; None when the episode failed."""
     success: bool
     rounds: tuple[Round, ...]
-    """Of all attempts, in order."""
+    """Of all tries, in order."""
     messages: tuple[Message, ...]
     """What was said, in the order of time; what a new context repeats is not said again."""
     samples: tuple[Sample, ...]
     """One for each context that the policy replied in, in the order of time; none where the policy
-    is an endpoint that tells text alone."""
+    is an endpoint that reports only text."""
     seconds: float
-    num_attempts: int = 1
-    """How many times the episode was started; above 1 after infrastructure failures."""
+    num_restarts: int = 0
+    """How often the episode was started again after an infrastructure failure."""
     error: str | None = None
     usage: ReplyUsage | None = None
-    """Where the policy is an endpoint that tells text alone, what it tells of its tokens."""
+    """Where the policy is an endpoint that reports only text, what it reports of its tokens."""
     env_reward: float | None = None
     """The environment's own reward, where a reward function gave another; else None."""
     num_replies_cut: int = 0
@@ -323,23 +318,21 @@ class Episode:
         return sum(not round_.valid_action for round_ in self.rounds)
 
     @property
-    def last_attempt(self) -> tuple[Round, ...]:
-        """The rounds of the attempt that counts."""
-        last = self.rounds[-1].attempt if self.rounds else 0
-        return tuple(round_ for round_ in self.rounds if round_.attempt == last)
+    def last_try(self) -> tuple[Round, ...]:
+        """The rounds of the try that counts."""
+        last = self.rounds[-1].try_index if self.rounds else 0
+        return tuple(round_ for round_ in self.rounds if round_.try_index == last)
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The environment's own numbers: of each name, what the last attempt reported last."""
-        return {
-            name: value for round_ in self.last_attempt for name, value in round_.metrics.items()
-        }
+        """The environment's own numbers: of each name, what the last try reported last."""
+        return {name: value for round_ in self.last_try for name, value in round_.metrics.items()}
 
     @property
     def reward_parts(self) -> dict[str, float]:
-        """The sum of each part of the reward over the last attempt, before `reward.weights`."""
+        """The sum of each part of the reward over the last try, before `reward.weights`."""
         sums: dict[str, float] = {}
-        for round_ in self.last_attempt:
+        for round_ in self.last_try:
             for name, value in round_.reward_parts.items():
                 sums[name] = sums.get(name, 0.0) + value
         return sums

@@ -102,7 +102,7 @@ def test_eval_reports_a_saved_model(model: Path, tmp_path: Path):
     assert (out / "report.md").exists() and (out / "eval-000000.parquet").exists()
 
 
-def test_eval_compares_horizons_with_several_attempts(model: Path, tmp_path: Path):
+def test_eval_compares_horizons_with_several_samples(model: Path, tmp_path: Path):
     out = tmp_path / "report"
     words = ("eval", model, "--env", "babyai", "--limit", 3, "-k", 2, "--rounds", "1,2")
     result = agentgym(*words, "--out", out, "rollout.max_tokens_per_round=8")

@@ -51,7 +51,9 @@ def test_a_killed_evaluation_goes_on_with_the_same_command(
     assert len(episodes) == 160 and {episode.success for episode in episodes} == {True}
 
     monkeypatch.chdir(tmp_path)
-    options = EvalOptions(["fakes:CountingEnv"], attempts=16, engine="openai", out=Path("whole"))
+    options = EvalOptions(
+        ["fakes:CountingEnv"], samples_per_task=16, engine="openai", out=Path("whole")
+    )
     run_evaluation(MODEL, options, [f"engine.url={server.url}"])
     for name in ("report.json", "report.md"):
         assert (folder / name).read_text() == (tmp_path / "whole" / name).read_text()

@@ -22,7 +22,7 @@ from agentgym_rl.envs.service.client.http import HttpEnvSource
 from agentgym_rl.rollout.collect import collect
 from agentgym_rl.types import Episode
 from chaos import CuttingProxy
-from fake_engines import FakeSession, KeyedEngine, make_actors, make_limits
+from fake_engines import FakeSession, KeyedEngine, make_limits, make_participants
 
 NUM_TASKS, GROUP_SIZE = 25, 4
 NUM_EPISODES = NUM_TASKS * GROUP_SIZE
@@ -106,7 +106,7 @@ async def play_all(source: HttpEnvSource, engine: HeldEngine) -> list[Episode]:
     """Return the episodes with what may differ between equal runs left out: their times."""
     groups = await collect(
         (await source.tasks("test"))[:NUM_TASKS],
-        await make_actors(source, engine),
+        await make_participants(source, engine),
         make_limits(max_rounds=8, max_seconds=600.0),
         group_size=GROUP_SIZE,
         noise=(0, "restart"),
@@ -159,5 +159,5 @@ async def test_a_killed_server_that_comes_back_costs_no_episode(
     print(f"{len(seen)} episodes of {env}, away for {away_s:.1f} s")
     assert len(seen) == NUM_EPISODES
     assert [episode.error for episode in seen if episode.is_failed] == []
-    assert {episode.num_attempts for episode in seen} == {1}
+    assert {episode.num_restarts for episode in seen} == {0}
     assert seen == expected

@@ -32,7 +32,7 @@ RUN: dict[str, object] = {
         "include_instructions": False,
         "past_thoughts": "strip",
         "planning": {"enabled": True, "every": 2},
-        "reflection": {"attempts": 2},
+        "reflection": {"tries": 2},
         "memory": {"type": "summary", "rounds": 2},
         "train": {"summary": 0.0, "plan": 0.5},
     },
@@ -69,7 +69,7 @@ async def test_all_parts_train_together(changes: dict[str, object], tmp_path: Pa
         assert lines[0]["train/logprob_diff"] < 1e-4
     episodes = read_episodes(run.episodes / "train-000001.parquet")
     assert any(len(episode.samples) > 1 for episode in episodes)
-    assert any(sample.attempt == 1 for episode in episodes for sample in episode.samples)
+    assert any(sample.try_index == 1 for episode in episodes for sample in episode.samples)
 
 
 async def test_a_model_whose_template_shows_tools_trains_with_them(tmp_path: Path):

@@ -251,8 +251,8 @@ def test_a_server_that_dies_and_comes_back_changes_nothing(
 ):
     path = tmp_path / "restarted"
     with server_process("babyai") as (url, process):
-        # Enough attempts for a second server that takes its time to start.
-        patient = (f"env.url={url}", "rollout.max_attempts=6")
+        # Enough restarts for a second server that takes its time to start.
+        patient = (f"env.url={url}", "rollout.max_restarts=5")
         command = Command("train", recipe, *from_model, *patient, "--run-dir", path)
         wait_for(lambda: len(metrics_of(path)) > 0, DEADLINE_S)
         process.kill()
@@ -264,7 +264,7 @@ def test_a_server_that_dies_and_comes_back_changes_nothing(
                 assert succeeded(command.wait())
             finally:
                 second.kill()
-    retried = ("rollout/episodes_retried",)
+    retried = ("rollout/episodes_restarted",)
     assert metrics_of(path, without=retried) == metrics_of(local_run, without=retried)
     assert all(line["rollout/episodes_failed"] == 0 for line in metrics_of(path))
 
@@ -276,7 +276,7 @@ def test_environments_that_raise_hang_and_exit_never_stop_a_run(
     overrides = (
         "env.name=training_runs:FlakyBabyAI",
         "env.timeout_s=1.0",
-        "rollout.max_attempts=2",
+        "rollout.max_restarts=1",
         "training.tasks_per_step=6",
         "training.steps=3",
         "eval.tasks=8",
@@ -287,14 +287,14 @@ def test_environments_that_raise_hang_and_exit_never_stop_a_run(
     assert [line["step"] for line in lines] == [1, 2, 3]
     assert sum(line["rollout/episodes_failed"] for line in lines) > 0
     assert all(
-        line["rollout/episodes_retried"] >= line["rollout/episodes_failed"] for line in lines
+        line["rollout/episodes_restarted"] >= line["rollout/episodes_failed"] for line in lines
     )
     rows = episodes_of(path)
     failed = [row for row in rows if row["error"]]
     assert {row["stop_reason"] for row in failed} == {"env_error"}
     assert all(row["reward"] is None and not row["samples"] for row in failed)
     assert all(row["reward"] is not None for row in rows if not row["error"])
-    retried = [row for row in rows if row["num_attempts"] == 2 and not row["error"]]
+    retried = [row for row in rows if row["num_restarts"] == 1 and not row["error"]]
     assert retried, "some recovered"
     report = load_report(path / "eval" / "step-000000.json")
     assert report.overall.failed + report.overall.episodes == 8

@@ -17,7 +17,7 @@ from agentgym_rl.engines.base import TextCompletion
 from agentgym_rl.engines.openai.engine import OpenAIEngine
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError, EngineError
-from agentgym_rl.rollout.episode import EpisodeRequest, TextActors, run_episode
+from agentgym_rl.rollout.episode import EpisodeSpec, Participants, TextPolicy, run_episode
 from agentgym_rl.types import Episode, Message, SamplingParams, StopReason, Task
 from fake_engines import make_limits
 from fakes import CountingEnv
@@ -281,9 +281,9 @@ async def play(endpoint: Endpoint) -> Episode:
     try:
         async with LocalEnvSource(CountingEnv, timeout_s=30.0) as source:
             agent = Agent(AgentConfig(include_instructions=False), CountingEnv.spec)
-            actors = TextActors(source, engine, agent)
-            request = EpisodeRequest(Task("counting", "train", 2), 0, ())
-            return await run_episode(request, actors, make_limits(max_attempts=2))
+            participants = Participants(source, agent, TextPolicy(engine))
+            request = EpisodeSpec(Task("counting", "train", 2), 0, ())
+            return await run_episode(request, participants, make_limits(max_restarts=1))
     finally:
         await engine.close()
 
@@ -293,13 +293,13 @@ async def test_a_reply_that_never_comes_is_no_failure_of_the_agent(name: str):
     async with Endpoint(chat("Action: add 1"), ATTACKS[name]).running() as endpoint:
         episode = await play(endpoint)
     assert (episode.stop_reason, episode.reward) == (StopReason.ENGINE_ERROR, None)
-    assert episode.num_attempts == 2 and episode.num_invalid_actions == 0
+    assert episode.num_restarts == 1 and episode.num_invalid_actions == 0
 
 
 async def test_a_withheld_reply_in_the_middle_costs_a_request_and_nothing_else():
     answers = (chat("Action: add 1"), ATTACKS["content_filter"], chat("Action: add 2"))
     async with Endpoint(*answers).running() as endpoint:
         episode = await play(endpoint)
-    assert (episode.stop_reason, episode.num_attempts) == (StopReason.SUCCESS, 1)
+    assert (episode.stop_reason, episode.num_restarts) == (StopReason.SUCCESS, 0)
     assert [round_.action for round_ in episode.rounds] == ["add 1", "add 2"]
     assert endpoint.num_requests == 3

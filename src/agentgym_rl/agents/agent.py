@@ -1,4 +1,8 @@
-"""The agent: what the model is shown, and what its replies mean."""
+"""The agent: what the model is shown, what its replies mean, and the loop of an episode.
+
+`Agent.play` is the loop. The other side of it, the environment, the limits and what is recorded, is
+`agents/interaction.py`; how an episode is started and restarted is `rollout/episode.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +14,14 @@ from collections.abc import Iterator
 from copy import copy
 from pathlib import Path
 
-from agentgym_rl.agents.desk import AttemptOver, Desk
-from agentgym_rl.agents.expert_desk import (
+from agentgym_rl.agents.context import AgentContext
+from agentgym_rl.agents.demonstration import (
     DemonstratedContext,
-    ExpertDesk,
     UndemonstratedError,
-    run_at_once,
+    demonstrated_contexts,
 )
 from agentgym_rl.agents.formats import ParsedReply, ToolTemplate, make_format
-from agentgym_rl.agents.play import Play
+from agentgym_rl.agents.interaction import Interaction, TryOver
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.base import EnvSpec, ToolSchema
 from agentgym_rl.envs.demos import Demonstration
@@ -31,7 +34,7 @@ class Agent:
     """Turns an environment's text into prompts and a model's replies into actions.
 
     One object serves all episodes at once, so what an episode needs to remember is local to `play`.
-    Agents of your own are subclasses; most replace `play` alone.
+    Agents of your own are subclasses; most replace only `play`.
     """
 
     def __init__(self, config: AgentConfig, spec: EnvSpec) -> None:
@@ -50,7 +53,7 @@ class Agent:
         return self._format.tools if self.config.include_instructions else ()
 
     def for_model(self, template: ToolTemplate) -> Agent:
-        """Return the agent for a model: one whose template shows the tools is not told of them."""
+        """Return the agent for a model; a template that shows the tools replaces their text."""
         if not template.shows_tools:
             return self
         agent = copy(self)
@@ -70,22 +73,37 @@ class Agent:
         """Return the reply with which a demonstration takes `action`."""
         return self._format.write(action)
 
-    async def play(self, desk: Desk) -> None:
-        """Work on a task until the desk says that it is over, or there is nothing more to try."""
-        await Play(self.config, desk, first_prompt=self.first_prompt, parse=self.parse).to_end()
+    async def play(self, interaction: Interaction) -> None:
+        """Play an episode: ask, parse, act, observe until the try is over; reflect, try again."""
+        config = self.config.reflection
+        context = AgentContext(self.config, interaction, first_prompt=self.first_prompt)
+        while True:
+            # A full context ends a try, after which there may be another.
+            with contextlib.suppress(TryOver):
+                context.begin_try(await interaction.reset(credit=config.credit))
+                while not interaction.is_over:
+                    await context.prepare_round()
+                    reply = await interaction.ask()
+                    parsed = self.parse(reply.text, cut_at=reply.cut_at)
+                    reply = interaction.split(reply, parsed.action_start or 0)
+                    result = await interaction.act(parsed.action, complaint=parsed.complaint)
+                    context.end_round(reply, result)
+            if interaction.has_succeeded or interaction.try_index + 1 >= config.tries:
+                return
+            # Without room for a reflection the next try begins without one.
+            with contextlib.suppress(TryOver):
+                await context.reflect()
 
     def demonstrate(self, demo: Demonstration) -> tuple[DemonstratedContext, ...]:
         """Return the contexts in which this agent would have acted like the expert.
 
-        Plans are the actions that the expert went on to take, summaries those that it had taken.
+        Plans are the actions that the expert takes next, summaries the actions it has taken.
         Raises UndemonstratedError where the agent does not do what it is shown.
         """
-        desk = ExpertDesk(demo, self.write, result_role=self._result_role)
         with playing(self):
-            run_at_once(self.play(desk))
-        if not desk.has_succeeded:
-            raise UndemonstratedError("the agent stopped before the expert had succeeded")
-        return desk.contexts()
+            return demonstrated_contexts(
+                demo, self.play, write=self.write, result_role=self._result_role
+            )
 
     def _instructions(self) -> str:
         """Return what precedes the first observation."""
@@ -96,14 +114,14 @@ class Agent:
 
 @contextlib.contextmanager
 def playing(agent: Agent) -> Iterator[None]:
-    """Tell what goes wrong in the agent's own code from what goes wrong around it."""
+    """Separate what goes wrong in the agent's own code from what goes wrong around it."""
     try:
         yield
-    except (AgentGymError, AttemptOver, UndemonstratedError):
+    except (AgentGymError, TryOver, UndemonstratedError):
         raise
     except Exception as error:
         if type(agent) is Agent:
-            raise  # a bug of ours, and none of the user's
+            raise  # a bug of ours, not the user's
         places = traceback.extract_tb(error.__traceback__)
         files = [place for place in places if Path(place.filename).is_file()]  # not "<string>"
         theirs = [place for place in files if not Path(place.filename).is_relative_to(_PACKAGE)]
@@ -145,5 +163,5 @@ def agent_class(config: AgentConfig) -> type[Agent]:
     if not (isinstance(found, type) and issubclass(found, Agent)):
         raise ValueError(f"agent.type={config.type!r} is not a subclass of Agent: {found!r}")
     if not inspect.iscoroutinefunction(found.play):
-        raise ValueError(f"agent.type={config.type!r}: `play` has to be an `async def`")
+        raise ValueError(f"agent.type={config.type!r}: `play` must be an `async def`")
     return found

@@ -55,7 +55,7 @@ class EvalOptions:
     """Number of tasks; 0 for all."""
     per_category: int = 0
     """Number of tasks of each category, in the place of `limit`."""
-    attempts: int = 1
+    samples_per_task: int = 1
     rounds: str = "0"
     """Like "10,20,30"."""
     engine: str = ""
@@ -76,7 +76,7 @@ def run_evaluation(model: str, options: EvalOptions, overrides: Sequence[str]) -
     is_endpoint = next(iter(configs.values())).engine.type == _OPENAI
     wanted = Wanted(
         model if is_endpoint else model_directory(model),
-        options.attempts,
+        options.samples_per_task,
         horizons,
         options.per_category,
     )

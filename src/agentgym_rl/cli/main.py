@@ -97,8 +97,8 @@ def eval_(  # noqa: PLR0913 - an option is an argument
     per_category: Annotated[
         int, typer.Option(help="Number of tasks of each category, instead of --limit.", min=0)
     ] = 0,
-    attempts: Annotated[
-        int, typer.Option("-k", "--attempts", help="Attempts at each task, for pass@k.", min=1)
+    samples: Annotated[
+        int, typer.Option("-k", "--samples", help="Samples of each task, for pass@k.", min=1)
     ] = 1,
     rounds: Annotated[
         str, typer.Option(help="Limit on rounds, or several: 10,20,30; 0: the environment's own.")
@@ -142,7 +142,7 @@ def eval_(  # noqa: PLR0913 - an option is an argument
     with interruptible_imports():
         from agentgym_rl.cli.evaluate import EvalOptions, run_evaluation  # start-up time
 
-    options = EvalOptions(env, split, limit, per_category, attempts, rounds, engine, out)
+    options = EvalOptions(env, split, limit, per_category, samples, rounds, engine, out)
     run_evaluation(model, options, overrides or [])
 
 

@@ -19,43 +19,44 @@ class PlanningConfig(BaseConfig):
     """Ask for a plan before the first action."""
 
     every: int = Field(default=0, ge=0)
-    """Ask for a new one after so many rounds; 0 only at the start."""
+    """Ask for a new plan after this many rounds; 0 only at the start."""
 
     on_stall: int = Field(default=0, ge=0)
-    """Ask for a new one after so many rounds in a row that earned nothing and whose action was
+    """Ask for a new plan after this many rounds in a row that earned nothing and whose action was
     invalid or led to an observation seen before; 0 never."""
 
     @model_validator(mode="after")
     def _check_enabled(self) -> PlanningConfig:
         if not self.enabled and (self.every or self.on_stall):
             raise ValueError(
-                f"every={self.every} and on_stall={self.on_stall} are about plans, and there are "
-                "none: set agent.planning.enabled=true"
+                f"every={self.every} and on_stall={self.on_stall} say when to write plans, and "
+                "planning is off: set agent.planning.enabled=true, or leave them out"
             )
         return self
 
 
 class ReflectionConfig(BaseConfig):
-    """After a failed attempt a written reflection, then a fresh attempt that has it in sight
+    """After a failed try the policy writes a reflection, then tries again with it in sight
     (arXiv:2303.11366)."""
 
-    attempts: int = Field(default=1, ge=1)
-    """Most attempts at a task in one episode; 1 for no reflection. Each has the whole horizon."""
+    tries: int = Field(default=1, ge=1)
+    """Most tries at a task in one episode; 1 for no reflection. Each has the whole horizon."""
 
     credit: Literal["improvement", "episode"] = "improvement"
-    """What returns to go see at a reflection: what later attempts earn beyond the one before it, or
-    all that the last attempt earns."""
+    """What the return of a reflection counts: what later tries earn beyond the try before it, or
+    all that the last try earns."""
 
 
 class MemoryConfig(BaseConfig):
     """What stays in the context."""
 
     type: Literal["full", "window", "summary"] = "full"
-    """`full`: everything, and a full context ends the attempt; `window`: the task and the latest
-    rounds; `summary`: those and a summary of the others, which the policy writes."""
+    """`full`: everything, and a full context ends the try; `window`: the task and the latest
+    rounds; `summary`: the latest rounds and a summary, which the policy writes, of the others."""
 
     rounds: int = Field(default=8, ge=1)
-    """Most rounds in a context. When it is reached, or the tokens run out, the newer half stays."""
+    """Most rounds in a context. When the limit is reached, or the tokens run out, the newer half
+    stays."""
 
 
 class KindWeightsConfig(BaseConfig):
@@ -90,7 +91,7 @@ class AgentConfig(BaseConfig):
 
     include_instructions: bool = True
     """Put the environment's instructions before the first observation. A model made from nothing
-    cannot read them, and is faster without."""
+    cannot read them, and is faster without them."""
 
     past_thoughts: Literal["keep", "strip"] = "keep"
     """Whether thoughts stay in the context after their round. Chat templates of thinking models
@@ -107,7 +108,7 @@ class AgentConfig(BaseConfig):
             "thought": True,
             "action": True,
             "plan": self.planning.enabled,
-            "reflection": self.reflection.attempts > 1,
+            "reflection": self.reflection.tries > 1,
             "summary": self.memory.type == "summary",
         }
         is_own = self.type != "standard"  # which may sample any kind

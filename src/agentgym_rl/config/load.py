@@ -15,6 +15,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from agentgym_rl.config.recipes import TomlTable, find_recipe, read_table, without_idle
+from agentgym_rl.config.renamed import present_setting, use_present_names
 from agentgym_rl.config.run import AlgorithmConfig, EngineConfig, RoundsConfig, RunConfig
 from agentgym_rl.errors import ConfigError, did_you_mean
 
@@ -35,6 +36,7 @@ def load_config(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
 
 def parse_config(table: TomlTable, overrides: Sequence[str] = (), *, source: str) -> RunConfig:
     """Return the configuration that a TOML table and overrides describe; `source` is for errors."""
+    use_present_names(table)
     # Types first: a change of type drops what the recipe set for the old one, never an override.
     for override in sorted(overrides, key=lambda text: not _sets_type(text)):
         table = _apply_override(table, override)
@@ -56,7 +58,8 @@ def dump_config(config: RunConfig) -> str:
 def _apply_override(table: TomlTable, override: str) -> TomlTable:
     """Set a key of the table; return it without what a change of type leaves idle."""
     key, equals, text = override.partition("=")
-    parts = key.strip().split(".")
+    key, value = present_setting(key.strip(), parse_value(text.strip()))
+    parts = key.split(".")
     if not equals or not all(parts):
         raise ConfigError(
             f"override {override!r} is not of the form key=value, e.g. training.lr=1e-5"
@@ -67,7 +70,6 @@ def _apply_override(table: TomlTable, override: str) -> TomlTable:
         if not isinstance(inner, dict):
             raise ConfigError(f"override {override!r}: {part!r} is a value, not a section")
         target = inner
-    value = parse_value(text.strip())
     changes_type = parts[-1] == "type" and target.get("type") != value
     if changes_type:
         _keep_shared_keys(parts[0], target, value)

@@ -228,7 +228,7 @@ class RolloutConfig(BaseConfig):
 
     max_tokens: int = Field(default=4096, ge=16)
     """Limit on one context, prompt and observations included. Without `agent.memory` a full context
-    ends the attempt."""
+    ends the try."""
 
     max_seconds: float = Field(default=600.0, gt=0)
     """Wall-clock limit on one episode, all its starts together, after which it counts as failed."""
@@ -239,8 +239,9 @@ class RolloutConfig(BaseConfig):
     max_concurrency: int = Field(default=256, ge=1)
     """Most episodes under way at once."""
 
-    max_attempts: int = Field(default=3, ge=1)
-    """How often an episode is started when the infrastructure fails, within `max_seconds`."""
+    max_restarts: int = Field(default=2, ge=0)
+    """How often an episode is started again after an infrastructure failure, within
+    `max_seconds`."""
 
     min_group_size: int = Field(default=2, ge=1)
     """A group with fewer completed episodes than this is dropped whole."""

@@ -1,6 +1,6 @@
 """Whether one evaluation is better than another: a paired test over the tasks of both.
 
-A task counts once, with the mean success of its attempts. With one attempt on both sides the test
+A task counts once, with the mean success of its samples. With one sample on both sides the test
 is McNemar's in its exact form (a sign test over the tasks that one side alone solved); otherwise
 the signs of the differences are flipped (Fisher 1935), all ways where they are few and at random
 where they are many. The interval of the difference comes from drawing tasks anew.
@@ -31,7 +31,7 @@ _NUM_DRAWS = 10_000
 _NUM_MEANS = 2000
 _MAX_EXACT = 16
 """So many differences can have 2**16 combinations of signs."""
-_LIMITS = ("env.", "rollout.max_tokens", "rollout.max_invalid_actions", "agent.reflection.attempts")
+_LIMITS = ("env.", "rollout.max_tokens", "rollout.max_invalid_actions", "agent.reflection.tries")
 """Settings, by the beginning of their keys, that make tasks easier or harder."""
 _OF_THE_WAY = (
     "env.url",

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from agentgym_rl.agents.limits import Limits
 from agentgym_rl.config import RunConfig
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.errors import ConfigError
-from agentgym_rl.evaluation.attempts import score_attempts, score_reflection
 from agentgym_rl.evaluation.own_figures import metric_figures, reward_part_figures
 from agentgym_rl.evaluation.report import EvalReport, score_groups
+from agentgym_rl.evaluation.samples import score_reflection, score_task_samples
 from agentgym_rl.rollout.collect import EpisodeName, collect
-from agentgym_rl.rollout.episode import Cast
-from agentgym_rl.rollout.limits import Limits
+from agentgym_rl.rollout.episode import Participants
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.types import Episode, Group, Task
 
@@ -30,27 +30,27 @@ class Evaluated:
 
 
 class Evaluator:
-    """Attempts every task with the present weights, once or several times.
+    """Plays every task with the present weights, once or several times.
 
-    The sampling noise does not depend on the step: two evaluations differ by their policies alone.
+    The sampling noise does not depend on the step: two evaluations differ only by their policies.
     """
 
     def __init__(
         self,
         config: RunConfig,
-        cast: Cast,
+        participants: Participants,
         limits: Limits,
         tasks: Sequence[Task],
         *,
         spec: EnvSpec,
-        attempts: int = 1,
+        samples_per_task: int = 1,
         model: str = "",
     ) -> None:
         if not tasks:
             raise ValueError("there are no tasks to evaluate on")
-        check_attempts(attempts, temperature=config.eval.temperature)
-        self._config, self._cast, self._limits = config, cast, limits
-        self._spec, self._attempts, self._model = spec, attempts, model
+        check_samples(samples_per_task, temperature=config.eval.temperature)
+        self._config, self._participants, self._limits = config, participants, limits
+        self._spec, self._samples_per_task, self._model = spec, samples_per_task, model
         self.tasks = tasks
 
     async def run(
@@ -78,9 +78,9 @@ class Evaluator:
         """Play all episodes but those of `kept`, and return the report; nothing is written."""
         groups = await collect(
             self.tasks,
-            self._cast,
+            self._participants,
             self._limits,
-            group_size=self._attempts,
+            group_size=self._samples_per_task,
             noise=(self._config.seed, "eval"),
             temperature=self._config.eval.temperature,
             max_concurrency=self._config.rollout.max_concurrency,
@@ -94,7 +94,7 @@ class Evaluator:
         names = dict.fromkeys(task.category for task in self.tasks)
         ordered = [name for name in self._spec.categories if name in names]
         reasons = Counter(str(episode.stop_reason) for episode in episodes)
-        num_tries = self._config.agent.reflection.attempts
+        num_tries = self._config.agent.reflection.tries
         own_rewards = [
             e.env_reward for e in episodes if e.env_reward is not None and not e.is_failed
         ]
@@ -110,9 +110,9 @@ class Evaluator:
                 for name in dict.fromkeys([*ordered, *names])
             },
             stop_reasons=dict(reasons.most_common()),
-            attempts=self._attempts,
-            several=score_attempts(groups, self._spec, attempts=self._attempts)
-            if self._attempts > 1
+            samples_per_task=self._samples_per_task,
+            several=score_task_samples(groups, self._spec, samples_per_task=self._samples_per_task)
+            if self._samples_per_task > 1
             else None,
             reflection=score_reflection(groups, tries=num_tries) if num_tries > 1 else None,
             model=self._model,
@@ -124,12 +124,12 @@ class Evaluator:
         )
 
 
-def check_attempts(attempts: int, *, temperature: float) -> None:
-    """Refuse attempts that would all be the same."""
-    if attempts < 1:
-        raise ConfigError(f"a task needs at least one attempt, got {attempts}")
-    if attempts > 1 and temperature == 0:
+def check_samples(samples_per_task: int, *, temperature: float) -> None:
+    """Refuse samples of a task that would all be the same."""
+    if samples_per_task < 1:
+        raise ConfigError(f"a task needs at least one sample, got {samples_per_task}")
+    if samples_per_task > 1 and temperature == 0:
         raise ConfigError(
-            f"{attempts} attempts with eval.temperature=0 are the same attempt {attempts} times; "
-            "set eval.temperature above 0 (1 is usual), or make one attempt"
+            f"{samples_per_task} samples per task with eval.temperature=0 would all be the same; "
+            "set eval.temperature above 0 (1 is usual), or take one sample"
         )

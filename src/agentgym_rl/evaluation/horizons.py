@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from agentgym_rl.evaluation.attempts import Estimate
 from agentgym_rl.evaluation.report import EvalReport, Score, report_from_json
+from agentgym_rl.evaluation.samples import Estimate
 from agentgym_rl.runs.folder import write_atomically
 
 
@@ -33,9 +33,9 @@ def horizons_markdown(reports: Sequence[EvalReport]) -> str:
     lines = [
         f"# {first.title}",
         "",
-        f"Temperature {first.temperature:g}, {first.attempts} attempt"
-        f"{'s' * (first.attempts > 1)} a task; intervals are 95% "
-        f"({'Wilson' if first.attempts == 1 else 'bootstrap over tasks'}).",
+        f"Temperature {first.temperature:g}, {first.samples_per_task} sample"
+        f"{'s' * (first.samples_per_task > 1)} per task; intervals are 95% "
+        f"({'Wilson' if first.samples_per_task == 1 else 'bootstrap over tasks'}).",
         *([f"Success: {first.success}."] if first.success else []),
         "",
         f"| at most | {' | '.join(f'{report.max_rounds} rounds' for report in reports)} |",

@@ -23,15 +23,15 @@ def wilson_interval(successes: int, total: int, *, z: float = 1.959964) -> tuple
     return max(0.0, min(rate, low)), min(1.0, max(rate, high))
 
 
-def pass_at_k(attempts: int, successes: int, k: int) -> float:
-    """Return the chance that of `k` attempts one succeeds, from `attempts` that were made.
+def pass_at_k(samples: int, successes: int, k: int) -> float:
+    """Return the chance that one of `k` samples of a task succeeds, from `samples` that were taken.
 
     The unbiased estimate 1 - C(n - c, k) / C(n, k) of Chen et al. 2021 (arXiv:2107.03374), where
     the chance over all draws of k from the n is taken instead of one draw.
     """
-    if not 0 < k <= attempts:
-        raise ValueError(f"pass@{k} needs at least {k} attempts at a task, got {attempts}")
-    return 1.0 - math.comb(attempts - successes, k) / math.comb(attempts, k)
+    if not 0 < k <= samples:
+        raise ValueError(f"pass@{k} needs at least {k} samples of a task, got {samples}")
+    return 1.0 - math.comb(samples - successes, k) / math.comb(samples, k)
 
 
 def bootstrap_interval(
@@ -40,7 +40,7 @@ def bootstrap_interval(
     """Return the 95% interval of sum(sums) / sum(counts), by drawing tasks anew (Efron 1979).
 
     There is one sum and one count a task; without counts it is the mean over tasks. Tasks are
-    drawn whole, because attempts at the same one are alike. Percentiles of a fixed number of
+    drawn whole, because samples of the same task are alike. Percentiles of a fixed number of
     seeded draws: the same numbers give the same interval. Fewer than two tasks tell nothing of
     others, which gives (0, 1). Draws from tasks that all failed, or all succeeded, do not differ:
     there it is Wilson's interval, with a task as one trial.

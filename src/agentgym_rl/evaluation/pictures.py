@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from agentgym_rl.evaluation.attempts import Estimate
 from agentgym_rl.evaluation.report import EvalReport, Score
+from agentgym_rl.evaluation.samples import Estimate
 from agentgym_rl.evaluation.suite import SuiteReport
 
 _COLORS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#bab0ac")
@@ -41,7 +41,7 @@ def draw_suite(path: Path, suite: SuiteReport) -> None:
 
 
 def draw_horizons(path: Path, reports: Sequence[EvalReport]) -> None:
-    """Write a PNG with success over the limit on rounds; with several attempts, pass@k too."""
+    """Write a PNG with success over the horizon; with several samples per task, pass@k too."""
     ordered = sorted(reports, key=lambda report: report.max_rounds)
     figure, axes = _figure(4.5)
     _curve(axes, ordered, [report.overall for report in ordered], "success", _COLORS[0])

@@ -9,14 +9,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from agentgym_rl.evaluation.attempts import (
-    AttemptScores,
-    Estimate,
-    load_attempt_scores,
-    reflection_markdown,
-)
 from agentgym_rl.evaluation.metrics import bootstrap_interval, wilson_interval
 from agentgym_rl.evaluation.own_figures import Figure, figures_markdown
+from agentgym_rl.evaluation.samples import (
+    Estimate,
+    SampleScores,
+    load_sample_scores,
+    reflection_markdown,
+)
 from agentgym_rl.runs.folder import RunFolder, step_of, write_atomically
 from agentgym_rl.types import Episode, Group
 
@@ -56,10 +56,10 @@ class EvalReport:
     overall: Score
     categories: dict[str, Score]
     stop_reasons: dict[str, int]
-    attempts: int = 1
+    samples_per_task: int = 1
     """Episodes of each task."""
-    several: AttemptScores | None = None
-    """What several attempts at a task are worth together; None with one."""
+    several: SampleScores | None = None
+    """What several samples of a task are worth together; None with one."""
     reflection: dict[str, Estimate] | None = None
     """Success by the number of tries, of an agent that reflects and tries again."""
     model: str = ""
@@ -75,7 +75,7 @@ class EvalReport:
     """Mean of the environment's own reward, where a function gave another."""
 
     def save(self, folder: Path, name: str) -> None:
-        # JSON last: a run that goes on takes it as the sign that the report is whole.
+        # JSON last: a run that is resumed takes it as the sign that the report is whole.
         write_atomically(folder / f"{name}.md", self.to_markdown())
         write_atomically(folder / f"{name}.json", json.dumps(asdict(self), indent=2) + "\n")
 
@@ -84,7 +84,8 @@ class EvalReport:
             f"# {self.title}",
             "",
             f"At most {self.max_rounds} rounds, temperature {self.temperature:g}; "
-            f"intervals are 95% ({'Wilson' if self.attempts == 1 else 'bootstrap over tasks'}).",
+            "intervals are 95% "
+            f"({'Wilson' if self.samples_per_task == 1 else 'bootstrap over tasks'}).",
             *([f"Success: {self.success}."] if self.success else []),
             *self._about_rewards(),
             "",
@@ -107,7 +108,8 @@ class EvalReport:
             share = f"{self.overall.replies_cut_rate:.1%}"
             lines += [f"The limit on tokens cut {share} of the replies.", ""]
         if self.several is not None:
-            lines += [f"## {self.attempts} attempts a task", "", *self.several.to_markdown(), ""]
+            title = f"## {self.samples_per_task} samples per task"
+            lines += [title, "", *self.several.to_markdown(), ""]
         if self.reflection is not None:
             lines += ["## With reflection", "", *reflection_markdown(self.reflection), ""]
         lines += figures_markdown("Metrics of the environment", self.metrics)
@@ -136,10 +138,12 @@ def load_report(path: Path) -> EvalReport:
 
 
 def report_from_json(data: dict[str, Any]) -> EvalReport:  # Any: JSON has no static type
+    if "attempts" in data:  # the name in older reports
+        data["samples_per_task"] = data.pop("attempts")
     data["overall"] = Score(**data["overall"])
     data["categories"] = {name: Score(**score) for name, score in data["categories"].items()}
     if data.get("several") is not None:
-        data["several"] = load_attempt_scores(data["several"])
+        data["several"] = load_sample_scores(data["several"])
     if data.get("reflection") is not None:
         data["reflection"] = {k: Estimate(**item) for k, item in data["reflection"].items()}
     for name in ("metrics", "reward_parts"):  # which older reports lack

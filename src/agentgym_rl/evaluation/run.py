@@ -1,26 +1,23 @@
 """An evaluation put together: a model or an endpoint, environments, horizons, files.
 
-The command line calls `evaluate`; so can a program. A folder that holds a part of the evaluation
-is gone on with: what is on disk is not played again, but for episodes that the infrastructure
-ended.
+The command line calls `evaluate`; so can a program. An evaluation that a folder holds a part of
+is resumed: what is on disk is not played again, except episodes that the infrastructure ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from agentgym_rl.agents.agent import Agent, make_agent
 from agentgym_rl.config import OpenAIEngineConfig, RunConfig
-from agentgym_rl.engines.base import Engine, TextEngine
 from agentgym_rl.engines.create import create_engine
 from agentgym_rl.engines.openai.engine import OpenAIEngine
 from agentgym_rl.envs.access.sources import make_source
 from agentgym_rl.envs.client import EnvSource
-from agentgym_rl.evaluation.evaluator import Evaluator, check_attempts
+from agentgym_rl.evaluation.evaluator import Evaluator, check_samples
 from agentgym_rl.evaluation.horizons import save_horizons
 from agentgym_rl.evaluation.journal import Journal
 from agentgym_rl.evaluation.pictures import draw_horizons, draw_report, draw_suite
@@ -28,9 +25,8 @@ from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
 from agentgym_rl.evaluation.settings import EvalSettings, begin_or_go_on, model_name
 from agentgym_rl.evaluation.suite import SuiteReport
-from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.loading import load_pretrained
-from agentgym_rl.rollout.episode import Actors, Cast, TextActors
+from agentgym_rl.rollout.episode import Participants, TextPolicy, TokenPolicy
 from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.rewards import EpisodeRewards
 from agentgym_rl.rollout.tasks import evaluation_tasks, select_tasks, tasks_per_category
@@ -40,12 +36,22 @@ NAME = "report"
 
 
 @dataclass(frozen=True, slots=True)
-class Player:
-    """Who plays: a loaded model with its engine, or an endpoint."""
+class EvaluatedPolicy:
+    """A loaded model with its engine, or an endpoint."""
 
-    cast: Callable[[EnvSource, Agent, EpisodeRewards], Cast]
+    policy: TokenPolicy | TextPolicy
     max_context: int | None
     """None where it is not known."""
+
+    def participants(
+        self, source: EnvSource, agent: Agent, rewards: EpisodeRewards
+    ) -> Participants:
+        """Return who takes part in an evaluation on one environment."""
+        policy = self.policy
+        if isinstance(policy, TokenPolicy):
+            renderer = policy.renderer.with_tools(agent.tools)
+            policy, agent = replace(policy, renderer=renderer), agent.for_model(renderer)
+        return Participants(source, agent, policy, rewards)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ class Wanted:
 
     model: str
     """A directory or hub name to load, or an endpoint's name of a model."""
-    attempts: int = 1
+    samples_per_task: int = 1
     horizons: tuple[int, ...] = (0,)
     """Limits on rounds; 0 for the environment's own."""
     per_category: int = 0
@@ -64,13 +70,13 @@ class Wanted:
         return EvalSettings.of(
             self.model,
             config,
-            attempts=self.attempts,
+            samples_per_task=self.samples_per_task,
             horizons=self.horizons,
             per_category=self.per_category,
         )
 
     def choose(self, tasks: Sequence[Task], config: RunConfig) -> list[Task]:
-        """Return the tasks to attempt, of those that there are."""
+        """Return the tasks to play, of those that there are."""
         if self.per_category:
             return tasks_per_category(tasks, self.per_category, seed=config.seed)
         return evaluation_tasks(tasks, config.eval.tasks, seed=config.seed)
@@ -84,11 +90,11 @@ async def evaluate(
     There is one report for each horizon. Several are evaluated one after another, with the same
     sampling noise, and have a folder each in `out` beside their table.
     """
-    check_attempts(wanted.attempts, temperature=config.eval.temperature)
+    check_samples(wanted.samples_per_task, temperature=config.eval.temperature)
     rewards = EpisodeRewards.of(config)
     begin_or_go_on(out, wanted.settings(config))
-    async with open_player(wanted.model, config, folder=out / "engine") as player:
-        return await _evaluate_env(player, wanted, config, rewards, out, progress or Progress())
+    async with open_policy(wanted.model, config, folder=out / "engine") as policy:
+        return await _evaluate_env(policy, wanted, config, rewards, out, progress or Progress())
 
 
 async def evaluate_suite(
@@ -101,15 +107,15 @@ async def evaluate_suite(
 ) -> SuiteReport:
     """Evaluate on several environments, each in a folder of its name; `missing` is reported."""
     progress, first = progress or Progress(), next(iter(configs.values()))
-    check_attempts(wanted.attempts, temperature=first.eval.temperature)
+    check_samples(wanted.samples_per_task, temperature=first.eval.temperature)
     rewards = EpisodeRewards.of(first)  # which is the same for all
     for env, config in configs.items():
         begin_or_go_on(out / folder_name(env), wanted.settings(config))
     reports: dict[str, Sequence[EvalReport]] = {}
-    async with open_player(wanted.model, first, folder=out / "engine") as player:
+    async with open_policy(wanted.model, first, folder=out / "engine") as policy:
         for env, config in configs.items():
             folder = out / folder_name(env)
-            reports[env] = await _evaluate_env(player, wanted, config, rewards, folder, progress)
+            reports[env] = await _evaluate_env(policy, wanted, config, rewards, folder, progress)
     suite = SuiteReport(reports, missing)
     draw_suite(out / f"{NAME}.png", suite)
     suite.save(out, NAME)
@@ -122,42 +128,27 @@ def folder_name(env: str) -> str:
 
 
 @asynccontextmanager
-async def open_player(model: str, config: RunConfig, *, folder: Path) -> AsyncIterator[Player]:
+async def open_policy(
+    model: str, config: RunConfig, *, folder: Path
+) -> AsyncIterator[EvaluatedPolicy]:
     """Load a model, or get ready to ask an endpoint; `folder` is for the log of a server."""
     if isinstance(config.engine, OpenAIEngineConfig):
         endpoint = OpenAIEngine(model, config.engine)
         try:
-            yield Player(partial(_text_actors, endpoint), None)
+            yield EvaluatedPolicy(TextPolicy(endpoint), None)
         finally:
             await endpoint.close()
         return
     policy = load_pretrained(model, dtype=config.model.dtype, device=config.model.device)
     engine = create_engine(policy, config.engine, folder=folder)
     try:
-        yield Player(partial(_actors, engine, policy.renderer), policy.max_context)
+        yield EvaluatedPolicy(TokenPolicy(engine, policy.renderer), policy.max_context)
     finally:
         engine.close()
 
 
-def _actors(
-    engine: Engine,
-    renderer: ChatRenderer,
-    source: EnvSource,
-    agent: Agent,
-    rewards: EpisodeRewards,
-) -> Actors:
-    renderer = renderer.with_tools(agent.tools)
-    return Actors(source, engine, agent.for_model(renderer), renderer, rewards)
-
-
-def _text_actors(
-    engine: TextEngine, source: EnvSource, agent: Agent, rewards: EpisodeRewards
-) -> TextActors:
-    return TextActors(source, engine, agent, rewards)
-
-
 async def _evaluate_env(
-    player: Player,
+    policy: EvaluatedPolicy,
     wanted: Wanted,
     config: RunConfig,
     rewards: EpisodeRewards,
@@ -168,24 +159,24 @@ async def _evaluate_env(
         spec = await source.spec()
         tasks = select_tasks(config.env, spec, await source.tasks(config.env.eval_split))
         tasks = wanted.choose(tasks, config)
-        cast = player.cast(source, make_agent(config.agent, spec), rewards)
+        participants = policy.participants(source, make_agent(config.agent, spec), rewards)
         horizons = [
             rounds or config.eval.max_rounds or spec.max_rounds for rounds in wanted.horizons
         ]
         reports: list[EvalReport] = []
         for max_rounds in horizons:
-            limits = episode_limits(config, max_context=player.max_context, max_rounds=max_rounds)
+            limits = episode_limits(config, max_context=policy.max_context, max_rounds=max_rounds)
             evaluator = Evaluator(
                 config,
-                cast,
+                participants,
                 limits,
                 tasks,
                 spec=spec,
-                attempts=wanted.attempts,
+                samples_per_task=wanted.samples_per_task,
                 model=model_name(wanted.model),
             )
             folder = out if len(horizons) == 1 else out / f"rounds-{max_rounds}"
-            total = len(tasks) * wanted.attempts
+            total = len(tasks) * wanted.samples_per_task
             progress.begin(f"{spec.name}, at most {max_rounds} rounds", total)
             reports.append(await _evaluate_horizon(evaluator, folder, progress))
     if len(reports) > 1:

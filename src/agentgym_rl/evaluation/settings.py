@@ -14,6 +14,7 @@ from pathlib import Path, PurePath
 
 from agentgym_rl.config import RunConfig
 from agentgym_rl.config.load import flatten
+from agentgym_rl.config.renamed import with_present_keys
 from agentgym_rl.errors import RunError
 from agentgym_rl.runs.folder import write_atomically
 from agentgym_rl.runs.regular_files import MEGABYTE, read_regular
@@ -23,7 +24,7 @@ _MAX_BYTES = MEGABYTE
 
 _FREE = (
     "rollout.max_concurrency",
-    "rollout.max_attempts",
+    "rollout.max_restarts",
     "engine.timeout_s",
     "engine.max_retries",
     "env.workers",
@@ -41,7 +42,7 @@ class EvalSettings:
     """As it was named; a path in full."""
     weights: str
     """Changes with the files of a model directory; empty where there is none."""
-    attempts: int
+    samples_per_task: int
     horizons: tuple[int, ...]
     """Limits on rounds; 0 is the environment's own."""
     per_category: int = 0
@@ -54,7 +55,7 @@ class EvalSettings:
         model: str,
         config: RunConfig,
         *,
-        attempts: int,
+        samples_per_task: int,
         horizons: tuple[int, ...],
         per_category: int = 0,
     ) -> EvalSettings:
@@ -64,7 +65,7 @@ class EvalSettings:
         return cls(
             str(path.resolve()) if is_local else model,
             _fingerprint(path) if is_local else "",
-            attempts,
+            samples_per_task,
             horizons,
             per_category,
             dict(sorted(flatten(table).items())),
@@ -86,7 +87,7 @@ class EvalSettings:
         own: dict[str, object] = {
             "model": self.model,
             "the model's files": self.weights,
-            "attempts": self.attempts,
+            "samples per task": self.samples_per_task,
             "rounds": list(self.horizons),
             "tasks per category": self.per_category,
         }
@@ -100,6 +101,9 @@ def load_settings(folder: Path) -> EvalSettings | None:
         return None
     try:
         data = json.loads(read_regular(file.resolve(), max_bytes=_MAX_BYTES))
+        if "attempts" in data:  # the name in older files
+            data["samples_per_task"] = data.pop("attempts")
+        data["config"] = with_present_keys(data.get("config", {}))
         return EvalSettings(**(data | {"horizons": tuple(data["horizons"])}))
     except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
         raise RunError(f"{file} cannot be read ({error}); choose another folder") from error

@@ -40,8 +40,8 @@ class SuiteReport:
             [
                 f"# {self._first.model} on {len(self.reports)} environments, {self._first.split}",
                 "",
-                f"Temperature {self._first.temperature:g}, {self._first.attempts} attempt"
-                f"{'s' * (self._first.attempts > 1)} a task; intervals are 95%.",
+                f"Temperature {self._first.temperature:g}, {self._first.samples_per_task} "
+                f"sample{'s' * (self._first.samples_per_task > 1)} per task; intervals are 95%.",
                 "",
                 *self._environments(),
                 "",

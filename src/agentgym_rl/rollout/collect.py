@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TypeVar
 
+from agentgym_rl.agents.limits import Limits
 from agentgym_rl.heap import spared_heap
-from agentgym_rl.rollout.episode import Cast, EpisodeRequest, run_episode
-from agentgym_rl.rollout.limits import Limits
+from agentgym_rl.rollout.episode import EpisodeSpec, Participants, run_episode
 from agentgym_rl.types import Episode, Group, Task
 
 _Result = TypeVar("_Result")
@@ -19,7 +19,7 @@ EpisodeName = tuple[str, int]
 
 async def collect(  # noqa: PLR0913 - all of these decide a collection
     tasks: Sequence[Task],
-    actors: Cast,
+    participants: Participants,
     limits: Limits,
     *,
     group_size: int,
@@ -38,7 +38,7 @@ async def collect(  # noqa: PLR0913 - all of these decide a collection
     works = (
         collect_group(
             task,
-            actors,
+            participants,
             limits,
             group_size=group_size,
             noise=(*noise, place),
@@ -55,7 +55,7 @@ async def collect(  # noqa: PLR0913 - all of these decide a collection
 
 async def collect_group(  # noqa: PLR0913 - as above
     task: Task,
-    actors: Cast,
+    participants: Participants,
     limits: Limits,
     *,
     group_size: int,
@@ -70,10 +70,10 @@ async def collect_group(  # noqa: PLR0913 - as above
     async def run(sample_index: int) -> Episode:
         if kept is not None and (task.id, sample_index) in kept:
             return kept[task.id, sample_index]
-        request = EpisodeRequest(task, sample_index, noise, temperature)
+        spec = EpisodeSpec(task, sample_index, noise, temperature)
         async with places:
-            episode = await run_episode(request, actors, limits)
-            episode = await actors.rewards.of_episode(episode)
+            episode = await run_episode(spec, participants, limits)
+            episode = await participants.rewards.of_episode(episode)
         if on_episode is not None:
             on_episode(episode)
         return episode

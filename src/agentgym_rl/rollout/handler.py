@@ -1,76 +1,105 @@
-"""RolloutHandler: the exact record of one context of an episode, token by token.
+"""RolloutHandler: the exact record of one episode, token by token.
 
-It owns the token ids and everything that is aligned to them. Tokens are only ever appended, as
-they were prompted or sampled; nothing is decoded and encoded again.
+It owns the token ids of every context and everything that is aligned to them, and the messages of
+the episode. Tokens are only ever appended, as they were prompted or sampled; nothing is decoded and
+encoded again.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import compress
 
-from agentgym_rl.types import Completion, Message, Sample, Segment, SegmentKind, StopReason
+from agentgym_rl.types import Completion, Message, Sample, Segment, SegmentKind
+
+
+@dataclass(slots=True)
+class _Sequence:
+    """One context, and what its tokens are."""
+
+    try_index: int
+    segments: list[Segment] = field(default_factory=list)
+    num_rounds: int = 0
+    round_index: int = 0
+    """Of the latest reply."""
+    version: int = 0
 
 
 class RolloutHandler:
-    """Collects one context: prompt, then replies and observations in turn, then the end.
+    """Collects the contexts of an episode, one after another: a prompt, then replies and
+    observations in turn.
 
-    An episode whose agent never edits its context has one; each edit begins another.
+    An episode whose agent never edits its context has one sequence; each edit begins another.
 
-    Example: a prompt of two tokens, a reply of two, an observation of one
-        token_ids      [5, 8, 31, 2, 9]
-        loss_mask      [0, 0,  1, 1, 0]
-        attention_mask [1, 1,  1, 1, 1]
-        position_ids   [0, 1,  2, 3, 4]
-        sequence_ids   [0, 0,  0, 0, 0]
+    Example: a prompt of two tokens, a reply of two, an observation of one; then a context that
+    begins with a prompt of one and has a reply of one
+        token_ids      [5, 8, 31, 2, 9,   7, 40]
+        loss_mask      [0, 0,  1, 1, 0,   0,  1]   sampled here by the policy
+        attention_mask [1, 1,  1, 1, 0,   1,  1]   no reply follows the observation
+        position_ids   [0, 1,  2, 3, 4,   0,  1]
+        sequence_ids   [0, 0,  0, 0, 0,   1,  1]
     """
 
-    def __init__(self, *, attempt: int = 0) -> None:
-        self.attempt = attempt
+    def __init__(self) -> None:
         self.token_ids: list[int] = []
         self.loss_mask: list[int] = []
+        self.attention_mask: list[int] = []
+        """1 where a reply of the same sequence attends: a sample has no other tokens."""
+        self.position_ids: list[int] = []
+        self.sequence_ids: list[int] = []
         self.logprobs: list[float] = []
         self.token_rewards: list[float] = []
-        self.segments: list[Segment] = []
         self.messages: list[Message] = []
-        self.status: StopReason | None = None
-        """Why the episode ended; None while it runs."""
-        self._num_rounds = 0
-        self._round_index = 0
-        self._version = 0
+        """What was said, in the order of time; what a new sequence repeats is not said again."""
+        self._sequences = [_Sequence(try_index=0)]
 
     def __len__(self) -> int:
-        return len(self.token_ids)
+        """Return the number of tokens of the present sequence."""
+        return self.position_ids[-1] + 1 if self.segments else 0
 
     @property
-    def num_rounds(self) -> int:
-        """Replies with an action so far."""
-        return self._num_rounds
+    def segments(self) -> Sequence[Segment]:
+        """The segments of the present sequence."""
+        return self._sequences[-1].segments
 
     @property
-    def attention_mask(self) -> list[int]:
-        """1 for every token: a sequence has no padding."""
-        return [1] * len(self)
+    def context_ids(self) -> list[int]:
+        """The token ids of the present sequence."""
+        return self.token_ids[len(self.token_ids) - len(self) :]
 
     @property
-    def position_ids(self) -> list[int]:
-        return list(range(len(self)))
+    def is_learned_from(self) -> bool:
+        """Whether the policy has replied in the present sequence."""
+        return any(self.loss_mask[self._span(len(self._sequences) - 1)])
 
-    @property
-    def sequence_ids(self) -> list[int]:
-        """Which training sequence each token belongs to."""
-        return [0] * len(self)
+    def begin_sequence(self, *, try_index: int) -> None:
+        """Begin another sequence, of one of the agent's tries."""
+        if not self.segments:
+            self._sequences.pop()
+        self._sequences.append(_Sequence(try_index))
 
-    @property
-    def reward(self) -> float:
-        """Sum of the rewards so far."""
-        return sum(self.token_rewards)
+    def append_prompt(
+        self, token_ids: Sequence[int], text: str, *, is_repeated: bool = False
+    ) -> None:
+        """Begin the present sequence with its prompt. Once, and first.
 
-    def append_prompt(self, token_ids: Sequence[int], text: str) -> None:
-        """Begin with the prompt. Once, and first."""
-        assert not self.token_ids, "the prompt comes first"
+        `is_repeated`: an earlier sequence has the text already.
+        """
+        assert not self.segments, "the prompt comes first"
         self._append(token_ids, SegmentKind.PROMPT)
-        self.messages.append(Message("user", text))
+        if not is_repeated:
+            self.messages.append(Message("user", text))
+
+    def append_observation(
+        self, token_ids: Sequence[int], text: str, *, role: str = "user", is_repeated: bool = False
+    ) -> None:
+        """Append the environment's answer as the policy is going to see it."""
+        assert not self._expects_reply(), "an observation follows a reply"
+        self._append(token_ids, SegmentKind.OBSERVATION)
+        if not is_repeated:
+            self.messages.append(Message(role, text))
 
     def append_reply(
         self,
@@ -81,12 +110,13 @@ class RolloutHandler:
         is_learned: bool = True,
         round_index: int | None = None,
     ) -> None:
-        """Append what the policy sampled, here or, not `is_learned`, in an earlier context.
+        """Append what the policy sampled, here or, not `is_learned`, in an earlier sequence.
 
         Without `round_index` every action begins a new round.
         """
         assert self._expects_reply(), "a reply follows a prompt or an observation"
-        self._round_index = self._num_rounds if round_index is None else round_index
+        sequence = self._sequences[-1]
+        sequence.round_index = sequence.num_rounds if round_index is None else round_index
         self._append(
             completion.token_ids,
             kind,
@@ -94,59 +124,76 @@ class RolloutHandler:
             logprobs=completion.logprobs,
             version=completion.version if is_learned else None,
         )
-        self.messages.append(Message("assistant", text))
-        self._num_rounds += kind is SegmentKind.ACTION
-        self._version = completion.version
+        self.attention_mask[-len(self) :] = [1] * len(self)
+        if is_learned:
+            self.messages.append(Message("assistant", text))
+        sequence.num_rounds += kind is SegmentKind.ACTION
+        sequence.version = completion.version
 
     def split_reply(self, num_tokens: int) -> None:
         """Make the first `num_tokens` tokens of the latest reply, an action, its thought."""
-        last = self.segments[-1]
+        segments = self._sequences[-1].segments
+        last = segments[-1]
         border = last.start + num_tokens
         assert last.kind is SegmentKind.ACTION, "only a reply with an action has a thought"
         assert border < last.end, "at least one token is the action"
         if num_tokens:
-            self.segments[-1:] = [
+            segments[-1:] = [
                 replace(last, kind=SegmentKind.THOUGHT, end=border),
                 replace(last, start=border),
             ]
 
-    def append_observation(self, token_ids: Sequence[int], text: str) -> None:
-        """Append the environment's answer as the policy is going to see it."""
-        assert not self._expects_reply(), "an observation follows a reply"
-        self._append(token_ids, SegmentKind.OBSERVATION)
-        self.messages.append(Message("user", text))
-
     def add_reward(self, reward: float) -> None:
-        """Put a reward on the last token of the latest reply, with which the context ends."""
-        assert self.segments and self.segments[-1].kind.is_reply, (
-            "a reward belongs to the reply just appended"
-        )
-        self.token_rewards[-1] += reward
+        """Put a reward on the last token of the latest reply, with which the sequence ends."""
+        self._add_reward(len(self._sequences) - 1, reward)
 
-    def drop_rewards(self) -> None:
-        """Forget what was earned."""
-        self.token_rewards = [0.0] * len(self)
+    def take_reward_back(self, reward: float) -> None:
+        """Take a reward back on the latest reply of all sequences."""
+        replied = [n for n in range(len(self._sequences)) if any(self.loss_mask[self._span(n)])]
+        if replied and reward:
+            self._add_reward(replied[-1], -reward)
 
-    def finish(self, reason: StopReason) -> None:
-        """End the episode. Once."""
-        assert self.status is None, "an episode ends once"
-        self.status = reason
+    def drop_rewards(self, *, try_index: int) -> None:
+        """Forget what a try earned."""
+        for number, sequence in enumerate(self._sequences):
+            if sequence.try_index == try_index:
+                span = self._span(number)
+                self.token_rewards[span] = [0.0] * (span.stop - span.start)
 
     def sample(self) -> Sample:
-        """Return the training sequence; it ends with the last token that the policy sampled."""
-        end = max(
-            (segment.end for segment in self.segments if segment.kind.is_reply),
-            default=0,
-        )
+        """Return the training sequence of the present sequence."""
+        return self._sample(len(self._sequences) - 1)
+
+    def samples(self) -> tuple[Sample, ...]:
+        """Return a training sequence for each sequence that the policy replied in."""
+        made = map(self._sample, range(len(self._sequences)))
+        return tuple(sample for sample in made if any(sample.loss_mask))
+
+    def _sample(self, number: int) -> Sample:
+        """Return a sequence without the tokens that no reply attends to, which are its last."""
+        sequence, span = self._sequences[number], self._span(number)
+        attended = self.attention_mask[span]
         return Sample(
-            token_ids=tuple(self.token_ids[:end]),
-            loss_mask=tuple(self.loss_mask[:end]),
-            logprobs=tuple(self.logprobs[:end]),
-            rewards=tuple(self.token_rewards[:end]),
-            segments=tuple(segment for segment in self.segments if segment.end <= end),
-            version=self._version,
-            attempt=self.attempt,
+            token_ids=tuple(compress(self.token_ids[span], attended)),
+            loss_mask=tuple(compress(self.loss_mask[span], attended)),
+            logprobs=tuple(compress(self.logprobs[span], attended)),
+            rewards=tuple(compress(self.token_rewards[span], attended)),
+            segments=tuple(s for s in sequence.segments if attended[s.end - 1]),
+            version=sequence.version,
+            try_index=sequence.try_index,
         )
+
+    def _add_reward(self, number: int, reward: float) -> None:
+        segments = self._sequences[number].segments
+        assert segments and segments[-1].kind.is_reply, (
+            "a reward belongs to the reply just appended"
+        )
+        self.token_rewards[self._span(number).stop - 1] += reward
+
+    def _span(self, number: int) -> slice:
+        """Return where the tokens of a sequence are."""
+        ids = self.sequence_ids
+        return slice(bisect_left(ids, number), bisect_right(ids, number))
 
     def _expects_reply(self) -> bool:
         return bool(self.segments) and not self.segments[-1].kind.is_reply
@@ -160,12 +207,16 @@ class RolloutHandler:
         logprobs: Sequence[float] | None = None,
         version: int | None = None,
     ) -> None:
-        assert token_ids, f"a segment of kind {kind} has at least one token"
-        start = len(self)
+        num = len(token_ids)
+        assert num, f"a segment of kind {kind} has at least one token"
+        assert logprobs is None or len(logprobs) == num, "one log-probability per token"
+        start, sequence = len(self), self._sequences[-1]
         self.token_ids.extend(token_ids)
-        self.loss_mask.extend([loss_mask] * len(token_ids))
-        self.logprobs.extend([0.0] * len(token_ids) if logprobs is None else logprobs)
-        self.token_rewards.extend([0.0] * len(token_ids))
-        # An observation is of the round whose reply it answers.
-        self.segments.append(Segment(kind, start, len(self), self._round_index, version))
-        assert len(self.token_ids) == len(self.logprobs), "one log-probability a token"
+        self.loss_mask.extend([loss_mask] * num)
+        self.attention_mask.extend([0] * num)
+        self.position_ids.extend(range(start, start + num))
+        self.sequence_ids.extend([len(self._sequences) - 1] * num)
+        self.logprobs.extend([0.0] * num if logprobs is None else logprobs)
+        self.token_rewards.extend([0.0] * num)
+        # An observation belongs to the round whose reply it answers.
+        sequence.segments.append(Segment(kind, start, start + num, sequence.round_index, version))

@@ -1,27 +1,9 @@
-"""What a recipe's settings and the model's context let an episode use."""
+"""The limits that a recipe's settings and the model's context set to an episode."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from agentgym_rl.agents.limits import Limits
 from agentgym_rl.config import RunConfig
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What an episode may use."""
-
-    max_rounds: int
-    """Of one attempt of the agent."""
-    max_tokens_per_round: int
-    """Of one reply."""
-    max_tokens: int
-    """Of one context."""
-    max_seconds: float
-    max_invalid_actions: int = 0
-    """Invalid actions in a row that end the attempt; 0 for no limit."""
-    max_attempts: int = 1
-    """How often an episode is started that the infrastructure fails."""
 
 
 def episode_limits(config: RunConfig, *, max_context: int | None, max_rounds: int) -> Limits:
@@ -33,5 +15,5 @@ def episode_limits(config: RunConfig, *, max_context: int | None, max_rounds: in
         max_tokens=min(rollout.max_tokens, max_context or rollout.max_tokens),
         max_seconds=rollout.max_seconds,
         max_invalid_actions=rollout.max_invalid_actions,
-        max_attempts=rollout.max_attempts,
+        max_restarts=rollout.max_restarts,
     )

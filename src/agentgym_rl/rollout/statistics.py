@@ -31,7 +31,7 @@ def rollout_metrics(
         "rollout/max_rounds": float(max_rounds),
         "rollout/episodes": float(len(episodes)),
         "rollout/episodes_failed": float(len(episodes) - len(completed)),
-        "rollout/episodes_retried": float(sum(episode.num_attempts > 1 for episode in episodes)),
+        "rollout/episodes_restarted": float(sum(episode.num_restarts > 0 for episode in episodes)),
         "rollout/truncated_rate": _mean(
             [episode.stop_reason.is_truncation for episode in completed]
         ),

@@ -35,6 +35,9 @@ _ROW_GROUP = 64
 """Episodes of a part that are read together, where one of them is asked for."""
 
 
+_RENAMED_REASONS = {"cancelled": StopReason.TIMEOUT}
+"""Stop reasons of older parts that there are no longer; the nearest failure stands for them."""
+
 _DICTIONARIES = [
     "phase",
     "env",
@@ -118,14 +121,14 @@ def _episode(row: Mapping[str, Any]) -> Episode:  # Any: pyarrow does not know a
             payload=json.loads(row.get("payload") or "{}"),  # older parts lack it
         ),
         sample_index=row["sample_index"],
-        stop_reason=StopReason(row["stop_reason"]),
+        stop_reason=StopReason(_RENAMED_REASONS.get(row["stop_reason"], row["stop_reason"])),
         reward=row["reward"],
         success=row["success"],
         rounds=tuple(_round(item) for item in row["rounds"]),
         messages=tuple(Message(**item) for item in row["messages"]),
         samples=tuple(_sample(item) for item in row["samples"]),
         seconds=row["seconds"],
-        num_attempts=row["num_attempts"],
+        num_restarts=_num_restarts(row),
         error=row["error"],
         usage=_usage(row.get("usage")),  # parts written before there were endpoints lack it
         env_reward=row.get("env_reward"),  # older parts lack it
@@ -136,9 +139,21 @@ def _episode(row: Mapping[str, Any]) -> Episode:  # Any: pyarrow does not know a
 def _round(item: Mapping[str, Any]) -> Round:  # Any: as above
     # A map is a list of pairs, or null where it is empty; older parts lack both.
     fields: dict[str, Any] = dict(item)
+    if "attempt" in fields:  # the name in older parts
+        fields["try_index"] = fields.pop("attempt")
     for name in ("metrics", "reward_parts"):
         fields[name] = FrozenDict(fields.get(name) or ())
     return Round(**fields)
+
+
+def _num_restarts(row: Mapping[str, Any]) -> int:  # Any: as above
+    """Return how often an episode was restarted; older parts count the first start as well."""
+    return row["num_restarts"] if "num_restarts" in row else row["num_attempts"] - 1
+
+
+def try_of(item: Mapping[str, Any]) -> int:  # Any: as above
+    """Return the try of a stored round or sample; older parts call it an attempt, or lack it."""
+    return item.get("try_index", item.get("attempt")) or 0
 
 
 def _usage(item: Mapping[str, Any] | None) -> ReplyUsage | None:  # Any: as above
@@ -158,5 +173,5 @@ def _sample(item: Mapping[str, Any]) -> Sample:  # Any: as above
             for s in item["segments"]
         ),
         version=item["version"],
-        attempt=item.get("attempt", 0),  # parts written before agents had several lack it
+        try_index=try_of(item),
     )

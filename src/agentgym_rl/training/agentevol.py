@@ -165,9 +165,9 @@ def imitated(episode: Episode) -> list[Sample]:
 
     With reflection the tries before the last one failed: of these only the reflections count.
     """
-    last = episode.samples[-1].attempt if episode.samples else 0
+    last = episode.samples[-1].try_index if episode.samples else 0
     return [
-        sample if sample.attempt == last else _only(SegmentKind.REFLECTION, sample)
+        sample if sample.try_index == last else _only(SegmentKind.REFLECTION, sample)
         for sample in episode.samples
     ]
 

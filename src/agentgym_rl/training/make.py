@@ -94,12 +94,12 @@ def dpo_trainer(parts: RunParts, pairs: PairSet) -> DPOTrainer:
 
 def make_collector(parts: RunParts) -> Collector:
     """Return what collects the episodes of each step."""
-    assert parts.actors is not None, "an online run has actors"
+    assert parts.participants is not None, "an online run has participants"
     kind = CarryingCollector if parts.config.rollout.max_staleness else StepCollector
     return kind(
         parts.config,
         parts.policy,
-        parts.actors,
+        parts.participants,
         parts.tasks,
         on_episode=parts.listeners.on_episode,
     )

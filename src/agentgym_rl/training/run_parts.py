@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from agentgym_rl.config import RunConfig
 from agentgym_rl.engines.base import Engine
 from agentgym_rl.models.loading import Policy
-from agentgym_rl.rollout.episode import Actors
+from agentgym_rl.rollout.episode import Participants
 from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.types import Episode, Task
 
@@ -38,7 +38,7 @@ class RunParts:
     config: RunConfig
     policy: Policy
     folder: RunFolder
-    actors: Actors | None = None
+    participants: Participants | None = None
     """Who plays the episodes; None where no episode is collected (a warm start)."""
     tasks: Sequence[Task] = ()
     """What episodes are about, in the order of the environment."""
@@ -49,5 +49,5 @@ class RunParts:
     @property
     def engine(self) -> Engine:
         """What samples the replies of a run that collects episodes."""
-        assert self.actors is not None, "an online run has actors"
-        return self.actors.engine
+        assert self.participants is not None, "an online run has participants"
+        return self.participants.engine

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_rl.frozen import MAX_NUMBERS
+from agentgym_rl.runs.episodes import try_of
 from agentgym_rl.runs.part_files import open_part, row_group_bytes
 from agentgym_rl.runs.regular_files import MEGABYTE, TooLargeError
 from agentgym_rl.ui.answers import ApiError
@@ -85,7 +86,7 @@ def _is_light(path: str) -> bool:
     if not path.startswith(_SAMPLE):
         return True
     inner = path.removeprefix(_SAMPLE).partition(".")[0]
-    return inner in ("version", "attempt", "segments", "loss_mask")
+    return inner in ("version", "try_index", "attempt", "segments", "loss_mask")
 
 
 @contextmanager
@@ -120,7 +121,7 @@ def view(record: Record) -> dict[str, object]:
             {
                 "index": place,
                 "num_tokens": lengths[place],
-                "attempt": sample.get("attempt") or 0,
+                "try": try_of(sample),
                 "version": sample.get("version"),
             }
             for place, sample in enumerate(samples)
@@ -188,7 +189,7 @@ def _rounds(
         listed.append(
             {
                 "index": index,
-                "attempt": item.get("attempt") or 0,
+                "try": try_of(item),
                 "reply": item["reply"],
                 "action": item["action"],
                 "observation": item["observation"],
@@ -237,4 +238,4 @@ def token_view(record: Record, sample: int) -> dict[str, object]:
         {"kind": s["kind"], "start": s["start"], "end": s["end"], "round": s["round_index"]}
         for s in item["segments"] or ()
     ]
-    return lists | {"version": item.get("version"), "attempt": item.get("attempt") or 0}
+    return lists | {"version": item.get("version"), "try": try_of(item)}

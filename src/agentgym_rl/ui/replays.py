@@ -18,6 +18,7 @@ from typing import Any
 from agentgym_rl.envs.client import EnvClient
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import AgentGymError
+from agentgym_rl.runs.episodes import try_of
 from agentgym_rl.types import Task
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.environments import Environments, state_of
@@ -37,14 +38,14 @@ class Replay:
     def __init__(self, source: LocalEnvSource, task: Task, rounds: Sequence[Round]) -> None:
         self._source, self._task, self._rounds = source, task, rounds
         self._client: EnvClient | None = None
-        self._attempt, self._played = -1, 0
+        self._try_index, self._played = -1, 0
         self._states: dict[int, dict[str, object]] = {}
         self._problem: str | None = None
         self.lock = asyncio.Lock()
         self.used_at = time.monotonic()
 
     async def state(self, num_rounds: int) -> dict[str, object]:
-        """Return the state after so many rounds, counted over all attempts."""
+        """Return the state after this many rounds, counted over all tries."""
         if num_rounds > len(self._rounds):
             raise ApiError(404, f"the episode has {len(self._rounds)} rounds, not {num_rounds}")
         self.used_at = time.monotonic()
@@ -62,14 +63,14 @@ class Replay:
         await self._source.aclose()
 
     async def _play_to(self, num_rounds: int) -> EnvClient:
-        attempt = self._rounds[num_rounds - 1].get("attempt") or 0 if num_rounds else 0
-        if self._client is None or attempt != self._attempt or num_rounds < self._played:
+        try_index = try_of(self._rounds[num_rounds - 1]) if num_rounds else 0
+        if self._client is None or try_index != self._try_index or num_rounds < self._played:
             if self._client is None:
                 self._client = await self._source.open()
             await self._client.reset(self._task)
             self._problem = None
-            self._attempt = attempt
-            self._played = sum((item.get("attempt") or 0) < attempt for item in self._rounds)
+            self._try_index = try_index
+            self._played = sum(try_of(item) < try_index for item in self._rounds)
         while self._played < num_rounds:
             await self._step(self._client, self._rounds[self._played])
             self._played += 1

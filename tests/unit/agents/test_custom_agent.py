@@ -8,7 +8,7 @@ from agentgym_rl.agents.agent import make_agent
 from agentgym_rl.config import AgentConfig, RunConfig, dump_config
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.experiment import train
-from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
+from agentgym_rl.rollout.episode import EpisodeSpec, Participants, TokenPolicy, run_episode
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.types import SegmentKind, Task
 from fake_engines import ScriptedEngine, fake_renderer, make_limits
@@ -36,9 +36,11 @@ async def test_it_asks_twice_and_does_the_second():
     source = LocalEnvSource(CountingEnv)
     config = AgentConfig(type=TYPE, format="direct", include_instructions=False)
     engine = ScriptedEngine(["add 1", "add 2", "bad", "add 3"])
-    actors = Actors(source, engine, make_agent(config, await source.spec()), fake_renderer())
-    request = EpisodeRequest(Task("counting", "train", 4), 0, (0, "test"))
-    episode = await run_episode(request, actors, make_limits())
+    participants = Participants(
+        source, make_agent(config, await source.spec()), TokenPolicy(engine, fake_renderer())
+    )
+    request = EpisodeSpec(Task("counting", "train", 4), 0, (0, "test"))
+    episode = await run_episode(request, participants, make_limits())
     assert episode.success and [r.action for r in episode.rounds] == ["add 2", "add 3"]
     (sample,) = episode.samples
     assert list(sample.token_ids) == engine.sessions[0].context

@@ -9,14 +9,14 @@ import pytest
 from pydantic import ValidationError
 
 from agentgym_rl.agents.agent import Agent, make_agent
-from agentgym_rl.agents.desk import Desk
+from agentgym_rl.agents.interaction import Interaction
 from agentgym_rl.agents.requests import GO_ON, LEARNED, LEFT_OUT, PLAN, REFLECT, SUMMARIZE
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.demos import demonstrate
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import AgentError
-from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
+from agentgym_rl.rollout.episode import EpisodeSpec, Participants, TokenPolicy, run_episode
 from agentgym_rl.types import Episode, SegmentKind, StepResult, StopReason, Task
 from fake_engines import FakeEngine, ScriptedEngine, fake_renderer, make_limits
 from fakes import CountingEnv, TroubleEnv
@@ -25,7 +25,7 @@ GOAL = "Goal: 5. Count: 0."
 
 
 class PaidEnv(CountingEnv):
-    """Pays for every step, so that attempts that fail earn something too."""
+    """Pays for every step, so that tries that fail earn something too."""
 
     def step(self, action: str) -> StepResult:
         result = super().step(action)
@@ -45,10 +45,12 @@ async def play(
         {"format": "direct", "include_instructions": False, **parts}
     )
     source = LocalEnvSource(env)
-    actors = Actors(source, engine, make(config, await source.spec()), fake_renderer())
-    request = EpisodeRequest(Task(env.spec.name, "train", 4), 0, (0, "test"))
-    limits = make_limits(max_rounds=rounds, max_tokens=max_tokens, max_attempts=3)
-    return await run_episode(request, actors, limits)
+    participants = Participants(
+        source, make(config, await source.spec()), TokenPolicy(engine, fake_renderer())
+    )
+    request = EpisodeSpec(Task(env.spec.name, "train", 4), 0, (0, "test"))
+    limits = make_limits(max_rounds=rounds, max_tokens=max_tokens, max_restarts=2)
+    return await run_episode(request, participants, limits)
 
 
 def said(episode: Episode) -> list[str]:
@@ -90,9 +92,9 @@ async def test_plans_are_revised_after_some_rounds_and_on_a_stall():
     assert replies_of(episode) == [[(kind, 1) for kind in kinds]]
 
 
-async def test_a_failed_attempt_is_reflected_on_and_played_again():
+async def test_a_failed_try_is_reflected_on_and_played_again():
     engine = ScriptedEngine(["add 3", "add 3", "too much"], ["add 2", "add 3"])
-    episode = await play(engine, PaidEnv, reflection={"attempts": 3})
+    episode = await play(engine, PaidEnv, reflection={"tries": 3})
     assert said(episode) == [
         GOAL, "add 3", "Count: 3.", "add 3", f"Count: 6.\n\n{REFLECT}", "too much",
         GO_ON, "add 2", "Count: 2.", "add 3",
@@ -104,22 +106,22 @@ async def test_a_failed_attempt_is_reflected_on_and_played_again():
         [("action", 1), ("action", 1), ("reflection", 1)],
         [("reflection", 0), ("action", 1), ("action", 1)],
     ]
-    assert (episode.reward, episode.success) == (1.5, True), "of the last attempt"
-    assert [sample.attempt for sample in episode.samples] == [0, 1]
-    assert [round_.attempt for round_ in episode.rounds] == [0, 0, 1, 1]
-    # 0.25 a step, and the reflection takes back what its attempt had earned.
+    assert (episode.reward, episode.success) == (1.5, True), "of the last try"
+    assert [sample.try_index for sample in episode.samples] == [0, 1]
+    assert [round_.try_index for round_ in episode.rounds] == [0, 0, 1, 1]
+    # 0.25 a step, and the reflection takes back what its try had earned.
     assert [r for s in episode.samples for r in s.rewards if r] == [0.25, 0.25, -0.5, 0.25, 1.25]
 
 
-async def test_with_credit_to_the_episode_failed_attempts_earn_nothing():
+async def test_with_credit_to_the_episode_failed_tries_earn_nothing():
     engine = ScriptedEngine(["add 3", "add 3", "too much"], ["add 2", "add 3"])
-    episode = await play(engine, PaidEnv, reflection={"attempts": 2, "credit": "episode"})
+    episode = await play(engine, PaidEnv, reflection={"tries": 2, "credit": "episode"})
     assert [r for s in episode.samples for r in s.rewards if r] == [0.25, 1.25]
 
 
 async def test_a_plan_after_a_reflection_is_the_only_request():
     engine = ScriptedEngine(["plan a", "add 3", "add 3", "too much"], ["plan b", "add 3", "add 2"])
-    episode = await play(engine, reflection={"attempts": 2}, planning={"enabled": True})
+    episode = await play(engine, reflection={"tries": 2}, planning={"enabled": True})
     assert said(episode)[-6:-2] == [PLAN, "plan b", GO_ON, "add 3"]
 
 
@@ -128,9 +130,9 @@ class Failing(Agent):
 
     error: Exception
 
-    async def play(self, desk: Desk) -> None:
-        desk.begin(self.first_prompt(await desk.reset()))
-        await desk.ask()
+    async def play(self, interaction: Interaction) -> None:
+        interaction.begin(self.first_prompt(await interaction.reset()))
+        await interaction.ask()
         raise self.error
 
 
@@ -141,7 +143,7 @@ class OtherMaker(Agent):
 
 
 class NoCoroutine(Agent):
-    def play(self, desk: Desk) -> None:  # pyrefly: ignore[bad-override] - that is the mistake
+    def play(self, interaction: Interaction) -> None:  # pyrefly: ignore[bad-override] - that is the mistake
         pass
 
 
@@ -159,9 +161,9 @@ async def test_a_mistake_of_an_agent_ends_everything_and_says_where(
 
 async def test_a_kind_that_does_not_exist_is_a_mistake_of_the_agent():
     class Odd(Agent):
-        async def play(self, desk: Desk) -> None:
-            desk.begin(self.first_prompt(await desk.reset()))
-            await desk.ask("critique")  # pyrefly: ignore[bad-argument-type] - that is the mistake
+        async def play(self, interaction: Interaction) -> None:
+            interaction.begin(self.first_prompt(await interaction.reset()))
+            await interaction.ask("critique")  # pyrefly: ignore[bad-argument-type] - that is the mistake
 
     with pytest.raises(AgentError, match="'critique' is not a valid SegmentKind"):
         await play(ScriptedEngine(["add 1"]), make=Odd)
@@ -177,13 +179,13 @@ def test_to_learn_from_nothing_is_refused():
 
 async def test_a_prompt_without_room_for_a_reply_is_tried_once():
     episode = await play(ScriptedEngine(["add 1"]), max_tokens=16)
-    assert (episode.stop_reason, episode.num_attempts) == (StopReason.ENV_ERROR, 1)
+    assert (episode.stop_reason, episode.num_restarts) == (StopReason.ENV_ERROR, 0)
     assert episode.reward is None and "raise rollout.max_tokens" in str(episode.error)
 
 
-async def test_the_last_attempt_is_not_reflected_on():
+async def test_the_last_try_is_not_reflected_on():
     engine = ScriptedEngine(["add 3", "add 3", "first"], ["add 3", "add 3", "second"])
-    episode = await play(engine, reflection={"attempts": 2})
+    episode = await play(engine, reflection={"tries": 2})
     assert (episode.stop_reason, episode.reward) == (StopReason.TERMINATED, 0.0)
     assert said(episode)[-1] == "add 3" and said(episode).count("add 3") == 4
 
@@ -289,7 +291,7 @@ def test_agents_that_do_not_exist_are_refused_with_the_remedy():
         (":", "neither"),
         ("fakes:", "neither"),
         (f"{__name__}:OtherMaker", "made with a configuration and a spec: missing"),
-        (f"{__name__}:NoCoroutine", "has to be an `async def`"),
+        (f"{__name__}:NoCoroutine", "must be an `async def`"),
     ):
         with pytest.raises(ValueError, match=complaint):
             make_agent(AgentConfig(type=name), TroubleEnv.spec)
@@ -304,21 +306,21 @@ async def test_memory_makes_room_for_a_reflection_too():
         config = {
             "format": "direct",
             "include_instructions": False,
-            "reflection": {"attempts": 2},
+            "reflection": {"tries": 2},
             "memory": {"type": type_, "rounds": 50},
         }
         engine = ScriptedEngine(["bad"])
         source = LocalEnvSource(CountingEnv)
         agent = Agent(AgentConfig.model_validate(config), await source.spec())
-        actors = Actors(source, engine, agent, renderer)
+        participants = Participants(source, agent, TokenPolicy(engine, renderer))
         limits = make_limits(
             max_rounds=12, max_tokens_per_round=16, max_tokens=prompt + request + 60
         )
         episode = await run_episode(
-            EpisodeRequest(Task("counting", "train", 4), 0, (0,)), actors, limits
+            EpisodeSpec(Task("counting", "train", 4), 0, (0,)), participants, limits
         )
-        assert {round_.attempt for round_ in episode.rounds} == {0, 1}
+        assert {round_.try_index for round_ in episode.rounds} == {0, 1}
         reflections = [reply for replies in replies_of(episode) for reply in replies]
-        # Without memory the second attempt begins without a reflection.
+        # Without memory the second try begins without a reflection.
         assert (("reflection", 1) in reflections) == (type_ == "window")
         assert all(len(s.token_ids) <= limits.max_tokens for s in episode.samples)

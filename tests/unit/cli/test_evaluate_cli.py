@@ -26,12 +26,14 @@ def test_other_horizons_are_refused_with_the_remedy(text: str):
         parse_horizons(text)
 
 
-def test_several_attempts_need_a_temperature(tmp_path: Path):
+def test_several_samples_need_a_temperature(tmp_path: Path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"set eval\.temperature above 0"):
         run_evaluation(
             str(tmp_path),
-            EvalOptions(["babyai"], limit=1, attempts=4, rounds="4,8", out=tmp_path / "out"),
+            EvalOptions(
+                ["babyai"], limit=1, samples_per_task=4, rounds="4,8", out=tmp_path / "out"
+            ),
             ["eval.temperature=0"],
         )
 

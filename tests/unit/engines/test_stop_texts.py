@@ -11,14 +11,14 @@ from functools import partial
 import pytest
 
 from agentgym_rl.agents.agent import Agent
-from agentgym_rl.agents.desk import Desk
+from agentgym_rl.agents.interaction import Interaction
 from agentgym_rl.config import AgentConfig, NativeEngineConfig
 from agentgym_rl.engines.base import Engine
 from agentgym_rl.engines.native.engine import NativeEngine
 from agentgym_rl.engines.paged.engine import PagedEngine
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.models.loading import Policy
-from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
+from agentgym_rl.rollout.episode import EpisodeSpec, Participants, TokenPolicy, run_episode
 from agentgym_rl.types import Completion, SamplingParams, Task
 from engine_plays import PROMPT, endless_policy
 from fake_engines import make_limits
@@ -104,22 +104,22 @@ async def test_after_a_stop_text_the_context_is_what_was_kept(make: Make, policy
 class StoppingAgent(Agent):
     """Lets the policy say no more than one thing."""
 
-    async def play(self, desk: Desk) -> None:
-        desk.begin(self.first_prompt(await desk.reset()))
-        reply = await desk.ask(stop=(STOP,))
-        await desk.act("add 1")
-        desk.tell(reply.text)
-        await desk.ask()
-        await desk.act("add 1")
+    async def play(self, interaction: Interaction) -> None:
+        interaction.begin(self.first_prompt(await interaction.reset()))
+        reply = await interaction.ask(stop=(STOP,))
+        await interaction.act("add 1")
+        interaction.tell(reply.text)
+        await interaction.ask()
+        await interaction.act("add 1")
 
 
 async def test_an_agent_may_name_stop_texts(policy: Policy):
     source = LocalEnvSource(CountingEnv)
     agent = StoppingAgent(AgentConfig(), await source.spec())
-    request = EpisodeRequest(Task("counting", "train", 8), 0, (0, "test"))
+    request = EpisodeSpec(Task("counting", "train", 8), 0, (0, "test"))
     with running(NativeEngine, policy) as engine:
-        actors = Actors(source, engine, agent, policy.renderer)
-        episode = await run_episode(request, actors, make_limits(max_tokens_per_round=200))
+        participants = Participants(source, agent, TokenPolicy(engine, policy.renderer))
+        episode = await run_episode(request, participants, make_limits(max_tokens_per_round=200))
     assert not episode.is_failed, episode.error
     (sample,) = episode.samples
     first, second = (

@@ -17,7 +17,7 @@ from agentgym_rl.engines.create import check_engine
 from agentgym_rl.engines.vllm.engine import VllmEngine
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError, EngineError
-from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
+from agentgym_rl.rollout.episode import EpisodeSpec, Participants, TokenPolicy, run_episode
 from agentgym_rl.types import Episode, SamplingParams, StopReason, Task
 from engine_plays import endless_policy
 from fake_engines import make_limits
@@ -165,10 +165,10 @@ async def play(engine: VllmEngine) -> Episode:
     policy = endless_policy()
     async with LocalEnvSource(CountingEnv, timeout_s=30.0) as source:
         agent = Agent(AgentConfig(format="direct", include_instructions=False), CountingEnv.spec)
-        actors = Actors(source, engine, agent, policy.renderer)
-        limits = make_limits(max_rounds=100, max_tokens_per_round=8, max_tokens=500, max_attempts=3)
+        participants = Participants(source, agent, TokenPolicy(engine, policy.renderer))
+        limits = make_limits(max_rounds=100, max_tokens_per_round=8, max_tokens=500, max_restarts=2)
         return await run_episode(
-            EpisodeRequest(Task("counting", "train", 5), 0, ()), actors, limits
+            EpisodeSpec(Task("counting", "train", 5), 0, ()), participants, limits
         )
 
 
@@ -180,7 +180,7 @@ async def test_an_episode_that_fills_a_shorter_context_is_truncated_and_has_not_
         assert engine.max_context == 150
         assert "accepts contexts of 150 tokens, the model 512" in caplog.text
         episode = await play(engine)
-    assert (episode.stop_reason, episode.num_attempts) == (StopReason.MAX_TOKENS, 1)
+    assert (episode.stop_reason, episode.num_restarts) == (StopReason.MAX_TOKENS, 0)
     assert episode.reward == 0.0 and len(episode.rounds) > 1
     assert 130 < len(episode.samples[0].token_ids) <= 150
 
@@ -192,5 +192,5 @@ async def test_a_limit_that_only_the_servers_answer_tells_truncates_too(
         stand_in.behave(max_model_len=150)  # after it was asked
         assert engine.max_context == 2048
         episode = await play(engine)
-    assert (episode.stop_reason, episode.num_attempts) == (StopReason.MAX_TOKENS, 1)
+    assert (episode.stop_reason, episode.num_restarts) == (StopReason.MAX_TOKENS, 0)
     assert episode.reward == 0.0 and len(episode.samples[0].token_ids) <= 150

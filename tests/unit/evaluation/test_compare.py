@@ -84,7 +84,7 @@ def test_the_permutation_test_of_many_draws_signs_and_is_never_zero():
     assert permutation_test([1.0] * 26 + [-1.0] * 14) == pytest.approx(sign_test(14, 26), abs=0.01)
 
 
-def test_one_attempt_is_compared_by_the_tasks_that_one_side_alone_solved():
+def test_one_sample_is_compared_by_the_tasks_that_one_side_alone_solved():
     found = compare_episodes(episodes("0000001110"), episodes("1111110111"))
     # B wins tasks 0 - 5 and 9, A wins task 6; 7 and 8 are ties
     assert (found.tasks, found.only_a, found.only_b) == (10, 1, 7)
@@ -107,7 +107,7 @@ def test_the_verdict_says_which_is_better():
     assert "| 9 | 100.0% | 0.0% | -100.0 points | -100.0 to -100.0 | 9, 0 |" in worse.to_markdown()
 
 
-def test_several_attempts_count_with_their_mean():
+def test_several_samples_count_with_their_mean():
     a = [episode(0, True, 0), episode(0, False, 1), episode(1, False, 0), episode(1, False, 1)]
     b = [episode(0, True, 0), episode(0, True, 1), episode(1, True, 0), episode(1, None, 1)]
     found = compare_episodes(a, b)
@@ -130,7 +130,7 @@ def save(folder: Path, found: list[Episode], *overrides: str, max_rounds: int = 
     report = {"max_rounds": max_rounds, "split": "test"}
     (folder / "report.json").write_text(json.dumps(report), "utf-8")
     config = parse_config({}, overrides, source="test")
-    EvalSettings.of("m", config, attempts=1, horizons=(0,)).save(folder)
+    EvalSettings.of("m", config, samples_per_task=1, horizons=(0,)).save(folder)
     return folder
 
 

@@ -97,7 +97,7 @@ def test_planning_reflection_and_memory_work_with_an_endpoint(server: StandIn, t
     server.behave(stuck=True)
     config = make_config(
         server.url,
-        "agent.reflection.attempts=2",
+        "agent.reflection.tries=2",
         "agent.memory.type=window",
         "agent.memory.rounds=2",
         "agent.past_thoughts=strip",
@@ -223,7 +223,7 @@ class _KillAfter(Progress):
 
 def test_a_server_killed_in_the_middle_costs_no_episode(tmp_path: Path):
     server = StandIn.start(tmp_path / "server")
-    settings = ("engine.max_retries=1", "rollout.max_concurrency=1", "rollout.max_attempts=1")
+    settings = ("engine.max_retries=1", "rollout.max_concurrency=1", "rollout.max_restarts=0")
     config, out = make_config(server.url, *settings), tmp_path / "out"
     (report,) = run(config, out, _KillAfter(server, 4))
     assert (report.overall.episodes, report.overall.failed) == (4, 6)
@@ -248,10 +248,10 @@ def _result(episode: Episode) -> object:
     return episode.task, episode.stop_reason, episode.rounds, episode.messages, episode.usage
 
 
-def test_several_attempts_without_log_probabilities(server: StandIn, tmp_path: Path):
+def test_several_samples_without_log_probabilities(server: StandIn, tmp_path: Path):
     server.behave(bare=True)
     reports: list[EvalReport] = run(
-        make_config(server.url, "eval.tasks=2"), tmp_path / "out", attempts=2
+        make_config(server.url, "eval.tasks=2"), tmp_path / "out", samples_per_task=2
     )
     assert reports[0].several is not None and reports[0].several.best_by_logprob is None
 
@@ -275,7 +275,7 @@ def test_an_evaluation_with_failed_episodes_is_an_error_beside_its_report(
 ):
     out = tmp_path / "out"
     options = EvalOptions(["fakes:CountingEnv"], limit=3, engine="openai", out=out)
-    settings = [f"engine.url={server.url}", "engine.max_retries=0", "rollout.max_attempts=1"]
+    settings = [f"engine.url={server.url}", "engine.max_retries=0", "rollout.max_restarts=0"]
     server.behave(errors=[[500, "down"]])
     with pytest.raises(RunError, match=rf"1 episodes failed.*500: down.*--out {out}"):
         run_evaluation(MODEL, options, settings)

@@ -17,7 +17,7 @@ from agentgym_rl.evaluation.journal import Journal
 from agentgym_rl.evaluation.settings import EvalSettings, begin_or_go_on, load_settings, model_name
 from agentgym_rl.runs.episodes import read_episodes
 from agentgym_rl.types import Episode, StopReason
-from fake_engines import KeyedEngine, make_actors, make_limits
+from fake_engines import KeyedEngine, make_limits, make_participants
 from fakes import CountingEnv
 
 ACTIONS = ("add 1", "add 2", "add 3", "nonsense")
@@ -25,14 +25,14 @@ ACTIONS = ("add 1", "add 2", "add 3", "nonsense")
 
 async def _play(kept: dict[tuple[str, int], Episode] | None = None):
     source, engine = LocalEnvSource(CountingEnv), KeyedEngine(ACTIONS)
-    actors = await make_actors(source, engine)
+    participants = await make_participants(source, engine)
     evaluator = Evaluator(
         parse_config({}, [], source="test"),
-        actors,
+        participants,
         make_limits(),
         CountingEnv.tasks("test"),
         spec=CountingEnv.spec,
-        attempts=2,
+        samples_per_task=2,
     )
     played = list[Episode]()
     done = await evaluator.play(0, on_episode=played.append, kept=kept)
@@ -83,25 +83,27 @@ def test_parts_are_written_while_episodes_end(tmp_path: Path, monkeypatch: pytes
     assert len(Journal(tmp_path).read()) == 9
 
 
-def settings(*overrides: str, model: str = "m", attempts: int = 1) -> EvalSettings:
+def settings(*overrides: str, model: str = "m", samples_per_task: int = 1) -> EvalSettings:
     config = parse_config({}, overrides, source="test")
-    return EvalSettings.of(model, config, attempts=attempts, horizons=(4, 8))
+    return EvalSettings.of(model, config, samples_per_task=samples_per_task, horizons=(4, 8))
 
 
 def test_settings_come_back(tmp_path: Path):
-    settings("env.levels=['a']", attempts=2).save(tmp_path)
+    settings("env.levels=['a']", samples_per_task=2).save(tmp_path)
     found = load_settings(tmp_path)
-    assert found is not None and not found.differences(settings("env.levels=['a']", attempts=2))
+    assert found is not None and not found.differences(
+        settings("env.levels=['a']", samples_per_task=2)
+    )
 
 
 @pytest.mark.parametrize(
     ("other", "told"),
     [
-        (settings(attempts=2), "attempts: 1 / 2"),
+        (settings(samples_per_task=2), "samples per task: 1 / 2"),
         (settings(model="n"), "model: 'm' / 'n'"),
         (settings("eval.temperature=0"), r"eval\.temperature: 1\.0 / 0\.0"),
         (settings("env.name=textcraft"), r"env\.name: 'babyai' / 'textcraft'"),
-        (settings("agent.reflection.attempts=3"), r"agent\.reflection\.attempts: 1 / 3"),
+        (settings("agent.reflection.tries=3"), r"agent\.reflection\.tries: 1 / 3"),
     ],
 )
 def test_another_setting_in_the_same_folder_is_refused(

@@ -8,21 +8,22 @@ from pathlib import Path
 import pytest
 
 from agentgym_rl.envs import registry
-from agentgym_rl.evaluation.attempts import score_reflection
 from agentgym_rl.evaluation.horizons import load_reports
 from agentgym_rl.evaluation.metrics import wilson_interval
 from agentgym_rl.evaluation.paper import NUM_PAPER_TASKS, PAPER_TASKS
 from agentgym_rl.evaluation.pictures import draw_horizons, draw_report, draw_suite
 from agentgym_rl.evaluation.report import EvalReport, score
+from agentgym_rl.evaluation.samples import score_reflection
 from agentgym_rl.evaluation.suite import SuiteReport
 from agentgym_rl.types import Episode, Group, Message, ReplyUsage, Round, StopReason, Task
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def make_episode(*, is_solved: bool, attempt: int = 0, num_invalid: int = 0) -> Episode:
+def make_episode(*, is_solved: bool, try_index: int = 0, num_invalid: int = 0) -> Episode:
     rounds = [
-        Round("r", "a", "o", 0.0, valid_action=i >= num_invalid, attempt=attempt) for i in range(4)
+        Round("r", "a", "o", 0.0, valid_action=i >= num_invalid, try_index=try_index)
+        for i in range(4)
     ]
     return Episode(
         task=Task("textcraft", "test", 1, category="depth 1"),
@@ -125,8 +126,8 @@ def test_pictures_of_a_report_and_of_horizons(tmp_path: Path):
 
 
 def test_success_by_the_number_of_tries():
-    solved = [make_episode(is_solved=True, attempt=attempt) for attempt in (0, 1, 1, 2)]
-    missed = make_episode(is_solved=False, attempt=2)
+    solved = [make_episode(is_solved=True, try_index=try_index) for try_index in (0, 1, 1, 2)]
+    missed = make_episode(is_solved=False, try_index=2)
     groups = [Group(item.task, (item,)) for item in (*solved, missed)]
     found = score_reflection(groups, tries=3)
     assert [item.success_rate for item in found.values()] == [0.2, 0.6, 0.8]
@@ -140,7 +141,7 @@ def test_success_by_the_number_of_tries():
 
 
 def test_tries_are_in_the_report_and_come_back(tmp_path: Path):
-    group = Group(Task("textcraft", "test", 1), (make_episode(is_solved=True, attempt=1),))
+    group = Group(Task("textcraft", "test", 1), (make_episode(is_solved=True, try_index=1),))
     report = dataclasses.replace(
         make_report("textcraft"), reflection=score_reflection([group], tries=2)
     )

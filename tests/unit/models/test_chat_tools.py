@@ -16,7 +16,7 @@ from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.demos import Demonstration
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.models.chat import ChatRenderer
-from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
+from agentgym_rl.rollout.episode import EpisodeSpec, Participants, TokenPolicy, run_episode
 from agentgym_rl.training.data.conversation_files import read_conversations
 from agentgym_rl.training.data.conversations import from_demonstration, to_sample
 from agentgym_rl.types import Task
@@ -192,8 +192,8 @@ async def test_a_demonstration_makes_the_samples_of_a_rollout():
         )
     )
     episode = await run_episode(
-        EpisodeRequest(task, 0, (0, "test")),
-        Actors(LocalEnvSource(CountingEnv), engine, agent, renderer),
+        EpisodeSpec(task, 0, (0, "test")),
+        Participants(LocalEnvSource(CountingEnv), agent, TokenPolicy(engine, renderer)),
         make_limits(max_tokens=9000, max_tokens_per_round=400),
     )
     assert episode.success and [round_.action for round_ in episode.rounds] == list(actions)

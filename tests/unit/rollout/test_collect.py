@@ -14,7 +14,7 @@ from agentgym_rl.errors import EngineError
 from agentgym_rl.rollout.collect import collect, keep_groups
 from agentgym_rl.rollout.statistics import has_spread, rollout_metrics
 from agentgym_rl.types import Episode, Group, Round, StopReason, Task
-from fake_engines import FakeEngine, KeyedEngine, ScriptedEngine, make_actors, make_limits
+from fake_engines import FakeEngine, KeyedEngine, ScriptedEngine, make_limits, make_participants
 from fakes import HANG_OVER, CountingEnv, TroubleEnv
 
 WORDS = ("add 1", "add 2", "bad")
@@ -38,7 +38,7 @@ async def gather(
     """Collect groups of a fake environment."""
     return await collect(
         tasks,
-        await make_actors(LocalEnvSource(env, timeout_s=20.0), engine),
+        await make_participants(LocalEnvSource(env, timeout_s=20.0), engine),
         make_limits(**limits),
         group_size=group_size,
         noise=noise,
@@ -52,7 +52,7 @@ def transcripts(groups: Sequence[Group]) -> list[list[tuple[str, ...]]]:
     return [[tuple(r.reply for r in e.rounds) for e in group.episodes] for group in groups]
 
 
-def make_episode(reason: StopReason, reward: float | None, *, num_attempts: int = 1) -> Episode:
+def make_episode(reason: StopReason, reward: float | None, *, num_restarts: int = 0) -> Episode:
     return Episode(
         task=Task("counting", "train", 0),
         sample_index=0,
@@ -63,14 +63,14 @@ def make_episode(reason: StopReason, reward: float | None, *, num_attempts: int 
         messages=(),
         samples=(),
         seconds=0.0,
-        num_attempts=num_attempts,
+        num_restarts=num_restarts,
         error="it broke" if reason.is_failure else None,
     )
 
 
 SOLVED = make_episode(StopReason.SUCCESS, 1.0)
 MISSED = make_episode(StopReason.MAX_ROUNDS, 0.0)
-BROKEN = make_episode(StopReason.ENV_ERROR, None, num_attempts=3)
+BROKEN = make_episode(StopReason.ENV_ERROR, None, num_restarts=2)
 
 
 def make_group(*episodes: Episode) -> Group:
@@ -156,7 +156,7 @@ async def test_failed_episodes_are_in_their_groups_and_spare_the_others():
     engine = ScriptedEngine(
         ["add 3"], ["raise"], ["add 1", EngineError("no memory")], ["add 1"], ["add 3"], ["exit"]
     )
-    groups = await gather(engine, tasks_of(TroubleEnv, 3, 3), max_rounds=1, max_attempts=1)
+    groups = await gather(engine, tasks_of(TroubleEnv, 3, 3), max_rounds=1, max_restarts=0)
     assert [[e.stop_reason for e in group.episodes] for group in groups] == [
         [StopReason.SUCCESS, StopReason.ENV_ERROR, StopReason.MAX_ROUNDS],
         [StopReason.MAX_ROUNDS, StopReason.SUCCESS, StopReason.ENV_ERROR],
@@ -171,8 +171,8 @@ async def test_failed_episodes_are_in_their_groups_and_spare_the_others():
 
 async def test_a_collection_in_which_everything_fails_ends_and_keeps_nothing():
     engine = ScriptedEngine(["raise"])
-    groups = await gather(engine, tasks_of(TroubleEnv, 3, 4), max_attempts=2)
-    assert all(e.is_failed and e.num_attempts == 2 for g in groups for e in g.episodes)
+    groups = await gather(engine, tasks_of(TroubleEnv, 3, 4), max_restarts=1)
+    assert all(e.is_failed and e.num_restarts == 1 for g in groups for e in g.episodes)
     assert keep_groups(groups, min_size=1) == []
 
 
@@ -201,7 +201,7 @@ def test_failed_episodes_are_counted_and_enter_no_mean():
     assert metrics["rollout/reward_mean"] == pytest.approx(1 / 3)
     assert metrics["rollout/truncated_rate"] == pytest.approx(2 / 3)
     assert metrics["rollout/episodes"] == 4
-    assert metrics["rollout/episodes_failed"] == metrics["rollout/episodes_retried"] == 1
+    assert metrics["rollout/episodes_failed"] == metrics["rollout/episodes_restarted"] == 1
     assert metrics["rollout/groups_without_spread"] == 2
     assert metrics["rollout/max_rounds"] == 7
 

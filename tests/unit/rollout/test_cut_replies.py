@@ -10,7 +10,7 @@ from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.engines.base import TextCompletion, TextEngine
 from agentgym_rl.envs.execution.local import LocalEnvSource
-from agentgym_rl.rollout.episode import EpisodeRequest, TextActors, run_episode
+from agentgym_rl.rollout.episode import EpisodeSpec, Participants, TextPolicy, run_episode
 from agentgym_rl.rollout.statistics import rollout_metrics
 from agentgym_rl.types import (
     Episode,
@@ -21,7 +21,7 @@ from agentgym_rl.types import (
     StopReason,
     Task,
 )
-from fake_engines import ScriptedEngine, fake_renderer, make_actors, make_limits
+from fake_engines import ScriptedEngine, fake_renderer, make_limits, make_participants
 from fakes import CountingEnv
 
 GOAL_12 = Task("counting", "test", 11)
@@ -39,9 +39,11 @@ CALL = '<tool_call>{"name": "act", "arguments": {"action": "add 12"}}</tool_call
 
 async def play(*replies: str, format_: str, limit: int, max_rounds: int = 2) -> Episode:
     async with LocalEnvSource(TwelveEnv, timeout_s=30.0) as source:
-        actors = await make_actors(source, ScriptedEngine(list(replies)), format_=format_)
+        participants = await make_participants(
+            source, ScriptedEngine(list(replies)), format_=format_
+        )
         limits = make_limits(max_tokens_per_round=limit, max_rounds=max_rounds)
-        return await run_episode(EpisodeRequest(GOAL_12, 0, ()), actors, limits)
+        return await run_episode(EpisodeSpec(GOAL_12, 0, ()), participants, limits)
 
 
 def num_tokens(text: str) -> int:
@@ -138,8 +140,10 @@ class CutEndpoint(TextEngine):
 
 async def test_a_reply_that_an_endpoint_cuts_is_seen_by_the_format_too():
     async with LocalEnvSource(TwelveEnv, timeout_s=30.0) as source:
-        actors = TextActors(source, CutEndpoint(), Agent(AgentConfig(), CountingEnv.spec))
-        episode = await run_episode(EpisodeRequest(GOAL_12, 0, ()), actors, make_limits())
+        participants = Participants(
+            source, Agent(AgentConfig(), CountingEnv.spec), TextPolicy(CutEndpoint())
+        )
+        episode = await run_episode(EpisodeSpec(GOAL_12, 0, ()), participants, make_limits())
     assert [round_.action for round_ in episode.rounds] == [None, "add 12"]
     assert "cut at 64 tokens" in episode.rounds[0].observation
     assert (episode.stop_reason, episode.num_replies_cut) == (StopReason.SUCCESS, 1)

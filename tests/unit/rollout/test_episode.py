@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from agentgym_rl.agents.limits import Limits
 from agentgym_rl.engines.base import ContextFullError
 from agentgym_rl.envs.execution.local import LocalEnvClient, LocalEnvSource
 from agentgym_rl.envs.service.client.http import HttpEnvSource
 from agentgym_rl.errors import EngineError
 from agentgym_rl.rollout.clock import running_clock
-from agentgym_rl.rollout.episode import EpisodeRequest, run_episode
-from agentgym_rl.rollout.limits import Limits
+from agentgym_rl.rollout.episode import EpisodeSpec, run_episode
 from agentgym_rl.types import Episode, SegmentKind, StepResult, StopReason, Task
 from env_servers import server_process
 from fake_engines import (
@@ -25,8 +25,8 @@ from fake_engines import (
     Script,
     ScriptedEngine,
     fake_renderer,
-    make_actors,
     make_limits,
+    make_participants,
 )
 from fakes import HANG_OVER, BrokenResetEnv, BrokenStartEnv, CountingEnv, TroubleEnv
 
@@ -98,9 +98,9 @@ async def play(
 ) -> Episode:
     """Run one episode of a fake: count to the goal."""
     source = source_class(env, timeout_s=30.0)
-    request = EpisodeRequest(Task(env.spec.name, "train", goal - 1), 0, (0, "test"))
+    request = EpisodeSpec(Task(env.spec.name, "train", goal - 1), 0, (0, "test"))
     return await run_episode(
-        request, await make_actors(source, engine, format_=format_), limits or make_limits()
+        request, await make_participants(source, engine, format_=format_), limits or make_limits()
     )
 
 
@@ -134,7 +134,7 @@ async def test_success_ends_an_episode_with_its_reward():
         ("user", "Count: 2."),
         ("assistant", "add 3"),
     ]
-    assert episode.num_attempts == 1
+    assert episode.num_restarts == 0
 
 
 async def test_the_sample_holds_exactly_what_the_engine_saw_and_said():
@@ -253,23 +253,23 @@ class ShortEngine(ScriptedEngine):
 
 
 async def test_the_engines_own_limit_on_contexts_truncates():
-    episode = await play(ShortEngine(["add 1"]), make_limits(max_attempts=3), goal=5)
-    assert (episode.stop_reason, episode.num_attempts) == (StopReason.MAX_TOKENS, 1)
+    episode = await play(ShortEngine(["add 1"]), make_limits(max_restarts=2), goal=5)
+    assert (episode.stop_reason, episode.num_restarts) == (StopReason.MAX_TOKENS, 0)
     assert len(episode.samples[0].token_ids) <= 40 and episode.reward == 0.0
 
 
 async def test_a_context_that_the_engine_refuses_truncates_and_keeps_what_was_sampled():
     engine = ScriptedEngine(["add 1", "add 1", ContextFullError("too long")])
-    episode = await play(engine, make_limits(max_attempts=3), goal=5)
-    assert (episode.stop_reason, episode.num_attempts) == (StopReason.MAX_TOKENS, 1)
+    episode = await play(engine, make_limits(max_restarts=2), goal=5)
+    assert (episode.stop_reason, episode.num_restarts) == (StopReason.MAX_TOKENS, 0)
     assert len(episode.rounds) == 2 and episode.error is None
     assert episode.samples[0].num_action_tokens == 2 * len(fake_renderer().reply("add 1"))
 
 
 async def test_a_first_prompt_that_the_engine_refuses_is_an_error_with_the_remedy():
-    episode = await play_script(ContextFullError("too long"), max_attempts=3)
+    episode = await play_script(ContextFullError("too long"), max_restarts=2)
     assert is_a_failure(episode, StopReason.ENV_ERROR)
-    assert episode.num_attempts == 1 and "longer context" in (episode.error or "")
+    assert episode.num_restarts == 0 and "longer context" in (episode.error or "")
 
 
 async def test_invalid_actions_in_a_row_end_an_episode():
@@ -316,35 +316,35 @@ async def test_an_environment_that_breaks_is_an_error_and_never_a_reward(action:
 @pytest.mark.parametrize("env", [BrokenStartEnv, BrokenResetEnv])
 async def test_an_environment_that_does_not_start_is_an_error(env: type[CountingEnv]):
     engine = ScriptedEngine(["add 1"])
-    episode = await play(engine, make_limits(max_attempts=2), env=env)
+    episode = await play(engine, make_limits(max_restarts=1), env=env)
     assert is_a_failure(episode, StopReason.ENV_ERROR)
-    assert (episode.num_attempts, episode.rounds) == (2, ())
+    assert (episode.num_restarts, episode.rounds) == (1, ())
     assert all(session.is_closed for session in engine.sessions)
 
 
 async def test_an_environment_that_hangs_past_its_deadline_is_an_error():
     engine = ScriptedEngine(["add 1", "hang"], ["add 2", "add 3"])
-    episode = await play(engine, make_limits(max_attempts=1), source_class=HastySource)
+    episode = await play(engine, make_limits(max_restarts=0), source_class=HastySource)
     assert is_a_failure(episode, StopReason.ENV_ERROR)
     assert len(episode.rounds) == 1
     assert "step passed its deadline of 0.1 s" in (episode.error or "")
     recovered = await play(
         ScriptedEngine(["add 1", "hang"], ["add 2", "add 3"]),
-        make_limits(max_attempts=2),
+        make_limits(max_restarts=1),
         source_class=HastySource,
     )
-    assert (recovered.stop_reason, recovered.num_attempts) == (StopReason.SUCCESS, 2)
+    assert (recovered.stop_reason, recovered.num_restarts) == (StopReason.SUCCESS, 1)
 
 
 @pytest.mark.parametrize("script", [["add 1", 60.0, "add 1"], ["add 1", "hang"]])
 async def test_an_episode_past_its_seconds_has_failed(script: Script):
     engine = ScriptedEngine(script)
-    episode = await play(engine, make_limits(max_seconds=0.15, max_attempts=3))
+    episode = await play(engine, make_limits(max_seconds=0.15, max_restarts=2))
     assert is_a_failure(episode, StopReason.TIMEOUT)
     assert episode.error == "no end within rollout.max_seconds=0.15"
     assert 0.1 < episode.seconds < 15.0
     # Another start has the same noise and would only run out of its time again.
-    assert episode.num_attempts == len(engine.sessions) == 1
+    assert (episode.num_restarts, len(engine.sessions)) == (0, 1)
 
 
 async def test_all_starts_of_an_episode_share_its_seconds(monkeypatch: pytest.MonkeyPatch):
@@ -356,17 +356,17 @@ async def test_all_starts_of_an_episode_share_its_seconds(monkeypatch: pytest.Mo
 
     monkeypatch.setattr("agentgym_rl.rollout.episode.running_clock", noting)
     engine = ScriptedEngine([0.2, EngineError("lost")], [0.1, EngineError("lost")], ["add 3"])
-    episode = await play(engine, make_limits(max_seconds=20.0, max_attempts=3), goal=3)
-    assert (episode.stop_reason, episode.num_attempts) == (StopReason.SUCCESS, 3)
+    episode = await play(engine, make_limits(max_seconds=20.0, max_restarts=2), goal=3)
+    assert (episode.stop_reason, episode.num_restarts) == (StopReason.SUCCESS, 2)
     assert given[0] == 20.0
     assert given[1] < 20.0 - 0.19 and given[2] < given[1] - 0.09
 
 
 async def test_a_failure_of_the_engine_is_an_engine_error():
     engine = ScriptedEngine(["add 1", EngineError("out of memory")])
-    episode = await play(engine, make_limits(max_attempts=2))
+    episode = await play(engine, make_limits(max_restarts=1))
     assert is_a_failure(episode, StopReason.ENGINE_ERROR)
-    assert (episode.error, episode.num_attempts) == ("out of memory", 2)
+    assert (episode.error, episode.num_restarts) == ("out of memory", 1)
     assert [env.num_closes for env in WatchedEnv.made] == [1, 1]
 
 
@@ -378,9 +378,9 @@ async def test_a_bug_is_not_hidden_as_a_failed_episode():
 
 async def test_a_failed_episode_is_started_anew_with_a_fresh_environment():
     engine = ScriptedEngine(["add 1", "raise"], ["add 3", "raise"], ["add 2", "add 3"])
-    episode = await play(engine, make_limits(max_attempts=3))
+    episode = await play(engine, make_limits(max_restarts=2))
     assert (episode.stop_reason, episode.reward) == (StopReason.SUCCESS, 1.0)
-    assert (episode.num_attempts, episode.error) == (3, None)
+    assert (episode.num_restarts, episode.error) == (2, None)
     assert [r.action for r in episode.rounds] == ["add 2", "add 3"]
     assert [env.actions for env in WatchedEnv.made] == [
         ["add 1", "raise"],
@@ -390,24 +390,24 @@ async def test_a_failed_episode_is_started_anew_with_a_fresh_environment():
     assert len({session.key for session in engine.sessions}) == 1, "the noise stays the same"
 
 
-@pytest.mark.parametrize("max_attempts", [1, 2, 3])
-async def test_a_failed_episode_is_started_no_more_than_it_may(max_attempts: int):
-    episode = await play_script("raise", max_attempts=max_attempts)
+@pytest.mark.parametrize("max_restarts", [0, 1, 2])
+async def test_a_failed_episode_is_restarted_no_more_than_it_may(max_restarts: int):
+    episode = await play_script("raise", max_restarts=max_restarts)
     assert is_a_failure(episode, StopReason.ENV_ERROR)
-    assert episode.num_attempts == max_attempts == len(WatchedEnv.made)
+    assert episode.num_restarts == max_restarts == len(WatchedEnv.made) - 1
 
 
 async def test_an_episode_that_did_not_fail_is_not_started_again():
-    episode = await play_script("add 3", "add 3", max_attempts=3)
-    assert (episode.stop_reason, episode.num_attempts) == (StopReason.TERMINATED, 1)
+    episode = await play_script("add 3", "add 3", max_restarts=2)
+    assert (episode.stop_reason, episode.num_restarts) == (StopReason.TERMINATED, 0)
     assert len(WatchedEnv.made) == 1
 
 
 async def test_a_retry_gives_the_transcript_of_an_undisturbed_run():
     words = ["add 1", "add 1", "bad"]
-    disturbed = await play(KeyedEngine(words), make_limits(max_attempts=3), env=TransientEnv)
+    disturbed = await play(KeyedEngine(words), make_limits(max_restarts=2), env=TransientEnv)
     undisturbed = await play(KeyedEngine(words), env=WatchedEnv)
-    assert disturbed.num_attempts == 3 and undisturbed.num_attempts == 1
+    assert disturbed.num_restarts == 2 and undisturbed.num_restarts == 0
     for field in ("task", "stop_reason", "reward", "success", "rounds", "messages", "samples"):
         assert getattr(disturbed, field) == getattr(undisturbed, field), field
     assert len(undisturbed.rounds) > 2
@@ -426,7 +426,7 @@ async def closes() -> list[int]:
 )
 async def test_everything_is_given_back_however_the_episode_ends(script: Script):
     engine = ScriptedEngine(script)
-    await play(engine, make_limits(max_attempts=2, max_rounds=3))
+    await play(engine, make_limits(max_restarts=1, max_rounds=3))
     assert all(session.is_closed for session in engine.sessions)
     assert set(await closes()) == {1}
 
@@ -445,23 +445,23 @@ async def test_a_cancelled_episode_gives_everything_back():
 
 async def test_a_server_that_is_killed_mid_episode_is_an_error():
     engine = ScriptedEngine(["add 1", "die"], ["add 2", "add 3"])
-    request = EpisodeRequest(Task("trouble", "train", 4), 0, (0, "test"))
+    request = EpisodeSpec(Task("trouble", "train", 4), 0, (0, "test"))
     with server_process("fakes:TroubleEnv") as (url, process):
         async with HttpEnvSource(url, outage_s=0.2) as source:
-            actors = await make_actors(source, engine)
-            episode = await run_episode(request, actors, make_limits(max_attempts=2))
+            participants = await make_participants(source, engine)
+            episode = await run_episode(request, participants, make_limits(max_restarts=1))
         assert process.wait(30) == -9
     assert is_a_failure(episode, StopReason.ENV_ERROR)
-    assert episode.num_attempts == 2
+    assert episode.num_restarts == 1
     assert [session.num_replies for session in engine.sessions] == [2, 0]
 
 
 async def test_an_environment_that_breaks_on_a_server_is_retried_there():
     engine = ScriptedEngine(["add 1", "raise"], ["add 1", "hang"], ["add 2", "add 3"])
-    request = EpisodeRequest(Task("trouble", "train", 4), 0, (0, "test"))
+    request = EpisodeSpec(Task("trouble", "train", 4), 0, (0, "test"))
     with server_process("fakes:TroubleEnv", call_timeout_s=0.5) as (url, _):
         async with HttpEnvSource(url) as source:
-            actors = await make_actors(source, engine)
-            episode = await run_episode(request, actors, make_limits(max_attempts=5))
+            participants = await make_participants(source, engine)
+            episode = await run_episode(request, participants, make_limits(max_restarts=4))
     assert episode.stop_reason is StopReason.SUCCESS
-    assert episode.num_attempts >= 3, "where the server stalls, its deadline costs another"
+    assert episode.num_restarts >= 2, "where the server stalls, its deadline costs another"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.execution.local import LocalEnvSource
-from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
+from agentgym_rl.rollout.episode import EpisodeSpec, Participants, TokenPolicy, run_episode
 from agentgym_rl.training.algorithms.base import ScoredEpisode, ScoredSample
 from agentgym_rl.training.algorithms.episode_tokens import episode_tokens
 from agentgym_rl.types import (
@@ -35,7 +35,7 @@ from fakes import CountingEnv
 
 FORMATS = ("direct", "react", "tags", "function_call", "code")
 PLANNING = ({"enabled": False}, {"enabled": True}, {"enabled": True, "every": 2, "on_stall": 2})
-ATTEMPTS = (1, 3)
+TRIES = (1, 3)
 MEMORY = (
     {"type": "full"},
     {"type": "window", "rounds": 3},
@@ -43,7 +43,7 @@ MEMORY = (
     {"type": "summary", "rounds": 2},
 )
 THOUGHTS = ("keep", "strip")
-COMBINATIONS = list(itertools.product(FORMATS, PLANNING, ATTEMPTS, MEMORY, THOUGHTS))
+COMBINATIONS = list(itertools.product(FORMATS, PLANNING, TRIES, MEMORY, THOUGHTS))
 
 WORDS = (
     "add 1",
@@ -79,13 +79,13 @@ class _CuttingSession(FakeSession):
 async def play(config: AgentConfig, engine: FakeEngine, **limits: float) -> Episode:
     source = LocalEnvSource(CountingEnv)
     agent = Agent(config, await source.spec())
-    actors = Actors(source, engine, agent, fake_renderer())
-    request = EpisodeRequest(Task("counting", "train", 8), 0, (0, "test"))
-    return await run_episode(request, actors, make_limits(**limits))
+    participants = Participants(source, agent, TokenPolicy(engine, fake_renderer()))
+    request = EpisodeSpec(Task("counting", "train", 8), 0, (0, "test"))
+    return await run_episode(request, participants, make_limits(**limits))
 
 
 def agent_config(
-    format_: str, planning: dict[str, object], attempts: int, memory: dict[str, object], past: str
+    format_: str, planning: dict[str, object], tries: int, memory: dict[str, object], past: str
 ) -> AgentConfig:
     return AgentConfig.model_validate(
         {
@@ -93,7 +93,7 @@ def agent_config(
             "include_instructions": False,
             "past_thoughts": past,
             "planning": planning,
-            "reflection": {"attempts": attempts},
+            "reflection": {"tries": tries},
             "memory": memory,
         }
     )
@@ -128,13 +128,11 @@ def check_segments(sample: Sample) -> None:
         assert mask == {0} or segment.kind.is_reply
 
 
-@pytest.mark.parametrize(
-    ("format_", "planning", "attempts", "memory", "past"), COMBINATIONS, ids=str
-)
+@pytest.mark.parametrize(("format_", "planning", "tries", "memory", "past"), COMBINATIONS, ids=str)
 def test_tokens_are_exact(
-    format_: str, planning: dict[str, object], attempts: int, memory: dict[str, object], past: str
+    format_: str, planning: dict[str, object], tries: int, memory: dict[str, object], past: str
 ):
-    config = agent_config(format_, planning, attempts, memory, past)
+    config = agent_config(format_, planning, tries, memory, past)
 
     @quick
     @given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), st.integers(120, 900))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentgym_rl.rollout.handler import RolloutHandler
-from agentgym_rl.types import Completion, Sample, SegmentKind, StopReason
+from agentgym_rl.types import Completion, Sample, SegmentKind
 from chat_families import FAMILIES, Family, family
 
 quick = settings(derandomize=True, deadline=None, max_examples=25)
@@ -82,7 +82,6 @@ def play(
             ids = renderer.turn(turn.observation, reply_ids=handler.token_ids)
             pieces.append((SegmentKind.OBSERVATION, ids))
             handler.append_observation(ids, turn.observation)
-    handler.finish(StopReason.MAX_ROUNDS)
     return Played(handler, pieces, turns)
 
 
@@ -100,7 +99,9 @@ def test_token_ids_are_what_was_prompted_and_sampled(name: str):
         handler = played.handler
         assert handler.token_ids == [token for _, ids in played.pieces for token in ids]
         assert len(handler) == len(handler.token_ids)
-        assert handler.attention_mask == [1] * len(handler)
+        attended = len(handler.sample().token_ids)
+        unseen = len(handler) - attended
+        assert handler.attention_mask == [1] * attended + [0] * unseen
         assert handler.position_ids == list(range(len(handler)))
         assert handler.sequence_ids == [0] * len(handler)
 
@@ -149,7 +150,6 @@ def test_segments_tile_the_episode_and_name_its_rounds(name: str):
         for kind in (SegmentKind.ACTION, SegmentKind.OBSERVATION):
             rounds = [segment.round_index for segment in segments if segment.kind is kind]
             assert rounds == list(range(len(rounds)))
-        assert played.handler.num_rounds == len(played.turns)
 
     check()
 
@@ -166,7 +166,6 @@ def test_every_reward_is_on_the_last_action_token_of_its_round(name: str):
         for segment, turn in zip(actions, played.turns, strict=True):
             expected[segment.end - 1] = turn.reward
         assert played.handler.token_rewards == expected
-        assert played.handler.reward == sum(turn.reward for turn in played.turns)
 
     check()
 
@@ -190,7 +189,7 @@ def test_sample_is_the_episode_up_to_the_last_sampled_token(name: str):
         )
         assert handler.sample().token_ids[-len(last.token_ids) :] == last.token_ids
         assert handler.sample().loss_mask[-1] == 1
-        assert sum(handler.sample().rewards) == handler.reward
+        assert sum(handler.sample().rewards) == sum(handler.token_rewards)
 
     check()
 
@@ -270,7 +269,7 @@ def test_a_reply_that_is_not_learned_keeps_its_tokens_but_not_its_mask(name: str
     assert len(handler.sample().token_ids) == len(handler)
 
 
-def test_pieces_out_of_turn_are_refused():
+def test_parts_out_of_turn_are_refused():
     handler = RolloutHandler()
     with pytest.raises(AssertionError, match="a reply follows a prompt"):
         handler.append_reply(cut_completion(7), "")
@@ -284,12 +283,39 @@ def test_pieces_out_of_turn_are_refused():
     handler.append_reply(cut_completion(7), "")
     with pytest.raises(AssertionError, match="a reply follows"):
         handler.append_reply(cut_completion(7), "")
-    handler.finish(StopReason.SUCCESS)
-    with pytest.raises(AssertionError, match="an episode ends once"):
-        handler.finish(StopReason.SUCCESS)
 
 
 def test_an_episode_without_replies_has_an_empty_sample():
     handler = RolloutHandler()
     handler.append_prompt([1, 2], "Go.")
     assert handler.sample() == Sample((), (), (), (), (), 0)
+
+
+def test_a_new_sequence_has_masks_positions_and_a_sample_of_its_own():
+    handler = RolloutHandler()
+    handler.append_prompt([5, 8], "Go.")
+    handler.append_reply(cut_completion(31, 2), "left")
+    handler.add_reward(0.25)
+    handler.append_observation([9], "Wall.")
+    handler.begin_sequence(try_index=1)
+    handler.append_prompt([7], "Go.", is_repeated=True)
+    handler.append_reply(cut_completion(31, 2), "left", is_learned=False)
+    handler.append_observation([9], "Wall.")
+    handler.append_reply(cut_completion(40), "right", round_index=1)
+    handler.add_reward(1.0)
+    assert handler.token_ids == [5, 8, 31, 2, 9, 7, 31, 2, 9, 40]
+    assert handler.loss_mask == [0, 0, 1, 1, 0, 0, 0, 0, 0, 1]
+    assert handler.attention_mask == [1, 1, 1, 1, 0, 1, 1, 1, 1, 1]
+    assert handler.position_ids == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4]
+    assert handler.sequence_ids == [0] * 5 + [1] * 5
+    assert [message.content for message in handler.messages] == [
+        *("Go.", "left", "Wall.", "Wall.", "right")
+    ]
+    first, second = handler.samples()
+    assert (first.token_ids, first.rewards, first.try_index) == ((5, 8, 31, 2), (0, 0, 0, 0.25), 0)
+    assert (second.token_ids, second.try_index) == ((7, 31, 2, 9, 40), 1)
+    assert second == handler.sample()
+    assert [segment.round_index for segment in second.segments] == [0, 0, 0, 1]
+    handler.drop_rewards(try_index=0)
+    handler.take_reward_back(1.0)
+    assert handler.token_rewards == [0.0] * 10

@@ -11,10 +11,10 @@ import pytest
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import EngineError
 from agentgym_rl.rollout.clock import running_clock, stopped_clock
-from agentgym_rl.rollout.episode import EpisodeRequest, run_episode
+from agentgym_rl.rollout.episode import EpisodeSpec, run_episode
 from agentgym_rl.rollout.gate import GatedEngine, ReplyGate
 from agentgym_rl.types import Episode, SamplingParams, Task
-from fake_engines import ScriptedEngine, make_actors, make_limits
+from fake_engines import ScriptedEngine, make_limits, make_participants
 from fakes import CountingEnv
 
 PARAMS = SamplingParams()
@@ -47,9 +47,9 @@ def skip(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 async def play(engine: GatedEngine, **limits: float) -> Episode:
-    actors = await make_actors(LocalEnvSource(CountingEnv, timeout_s=30.0), engine)
-    request = EpisodeRequest(Task("counting", "train", 2), 0, (0,))
-    return await run_episode(request, actors, make_limits(**limits))
+    participants = await make_participants(LocalEnvSource(CountingEnv, timeout_s=30.0), engine)
+    request = EpisodeSpec(Task("counting", "train", 2), 0, (0,))
+    return await run_episode(request, participants, make_limits(**limits))
 
 
 async def test_closing_waits_for_replies_under_way_and_lets_no_other_begin():
@@ -106,7 +106,7 @@ async def test_waiting_at_the_gate_is_no_part_of_an_episodes_time(skip: Callable
     await asyncio.sleep(0.01)
     gate.open()
     episode = await playing
-    assert episode.success and episode.num_attempts == 1
+    assert episode.success and episode.num_restarts == 0
     assert episode.seconds < 100.0
     assert all((round_.generation_s or 0.0) < 100.0 for round_ in episode.rounds)
 

@@ -14,15 +14,17 @@ from agentgym_rl.evaluation.report import EvalReport, load_report, score_groups
 from agentgym_rl.rollout.collect import collect
 from agentgym_rl.rollout.statistics import MAX_OWN_NAMES, rollout_metrics
 from agentgym_rl.types import Episode, Group, Round, StopReason, Task
-from fake_engines import ScriptedEngine, make_actors, make_limits
+from fake_engines import ScriptedEngine, make_limits, make_participants
 from fakes import ReportingEnv
 
 Numbers = Mapping[str, float]
 
 
-def round_of(metrics: Numbers, parts: Numbers, *, attempt: int = 0) -> Round:
+def round_of(metrics: Numbers, parts: Numbers, *, try_index: int = 0) -> Round:
     reward = sum(parts.values())
-    return Round("a", "a", "o", reward, True, attempt=attempt, metrics=metrics, reward_parts=parts)
+    return Round(
+        "a", "a", "o", reward, True, try_index=try_index, metrics=metrics, reward_parts=parts
+    )
 
 
 def episode_of(*rounds: Round, reason: StopReason = StopReason.TERMINATED) -> Episode:
@@ -56,10 +58,10 @@ def test_an_episode_has_what_was_reported_last_and_the_sums_of_parts():
     assert FIRST.reward_parts == {"goal": 1.0, "length": -0.25}
 
 
-def test_only_the_last_attempt_counts():
+def test_only_the_last_try_counts():
     episode = episode_of(
         round_of({"count": 9.0, "early": 1.0}, {"goal": 1.0}),
-        round_of({"count": 2.0}, {"length": -0.5}, attempt=1),
+        round_of({"count": 2.0}, {"length": -0.5}, try_index=1),
     )
     assert episode.metrics == {"count": 2.0}
     assert episode.reward_parts == {"length": -0.5}
@@ -94,10 +96,10 @@ def test_names_made_up_as_it_goes_are_limited_and_counted():
 async def test_an_episode_keeps_what_each_round_reported():
     task = ReportingEnv.tasks("train")[1]
     engine = ScriptedEngine(["add 1", "add 2"])
-    actors = await make_actors(LocalEnvSource(ReportingEnv), engine)
+    participants = await make_participants(LocalEnvSource(ReportingEnv), engine)
     (group,) = await collect(
         [task],
-        actors,
+        participants,
         make_limits(),
         group_size=1,
         noise=(0,),

@@ -27,7 +27,7 @@ from agentgym_rl.types import (
     StopReason,
     Task,
 )
-from fake_engines import ScriptedEngine, make_actors, make_limits
+from fake_engines import ScriptedEngine, make_limits, make_participants
 from fakes import ReportingEnv, end_hangs
 
 SOLVING = ["add 1", "add 2"]
@@ -35,10 +35,10 @@ SOLVING = ["add 1", "add 2"]
 
 
 async def play(rewards: EpisodeRewards, *, num: int = 1) -> Group:
-    actors = await make_actors(LocalEnvSource(ReportingEnv), ScriptedEngine(SOLVING))
+    participants = await make_participants(LocalEnvSource(ReportingEnv), ScriptedEngine(SOLVING))
     (group,) = await collect(
         [ReportingEnv.tasks("train")[1]],
-        replace(actors, rewards=rewards),
+        replace(participants, rewards=rewards),
         make_limits(),
         group_size=num,
         noise=(0,),
@@ -130,7 +130,7 @@ async def test_a_function_that_fails_makes_the_episode_fail(
         group = await play(EpisodeRewards(function), num=2)
     for episode in group.episodes:
         assert (episode.stop_reason, episode.reward) == (StopReason.REWARD_ERROR, None)
-        assert (episode.success, episode.samples, episode.num_attempts) == (False, (), 1)
+        assert (episode.success, episode.samples, episode.num_restarts) == (False, (), 0)
         assert episode.is_failed and episode.rounds
         assert "the reward function failed for reporting/2: " in (episode.error or "")
         assert message in (episode.error or "")
@@ -173,11 +173,11 @@ async def test_a_weight_of_a_part_that_there_is_not_is_told_of(caplog: pytest.Lo
     )
 
 
-def test_rewards_are_on_action_tokens_of_the_last_attempt():
-    def sample(attempt: int, start: int) -> Sample:
+def test_rewards_are_on_action_tokens_of_the_last_try():
+    def sample(try_index: int, start: int) -> Sample:
         kinds = (SegmentKind.PLAN, SegmentKind.OBSERVATION, SegmentKind.ACTION)
         segments = tuple(Segment(kind, i, i + 1, start) for i, kind in enumerate(kinds))
-        return Sample((1, 2, 3), (1, 0, 1), (0.0,) * 3, (0.0, 0.0, 5.0), segments, 0, attempt)
+        return Sample((1, 2, 3), (1, 0, 1), (0.0,) * 3, (0.0, 0.0, 5.0), segments, 0, try_index)
 
     episode = Episode(
         task=Task("a", "train", 1),
@@ -185,7 +185,7 @@ def test_rewards_are_on_action_tokens_of_the_last_attempt():
         stop_reason=StopReason.TERMINATED,
         reward=5.0,
         success=False,
-        rounds=(Round("x", "x", "o", 5.0, True), Round("x", "x", "o", 5.0, True, attempt=1)),
+        rounds=(Round("x", "x", "o", 5.0, True), Round("x", "x", "o", 5.0, True, try_index=1)),
         messages=(Message("user", "go"),),
         samples=(sample(0, 0), sample(1, 1)),
         seconds=0.0,

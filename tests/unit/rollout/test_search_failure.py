@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from agentgym_rl.envs.execution.local import LocalEnvSource
-from agentgym_rl.rollout.episode import EpisodeRequest, run_episode
+from agentgym_rl.rollout.episode import EpisodeSpec, run_episode
 from agentgym_rl.types import Episode, StopReason, Task
-from fake_engines import FakeEngine, FakeSession, make_actors, make_limits
+from fake_engines import FakeEngine, FakeSession, make_limits, make_participants
 from retrieve_server import RetrieveProcess
 from small_search import SmallSearchQA
 
@@ -55,16 +55,16 @@ def server() -> Iterator[RetrieveProcess]:
     process.kill()
 
 
-async def play(server: RetrieveProcess, engine: FakeEngine, *, max_attempts: int) -> Episode:
+async def play(server: RetrieveProcess, engine: FakeEngine, *, max_restarts: int) -> Episode:
     options = {"retriever": "remote", "url": server.url, "retriever_timeout_s": DEADLINE_S}
     source = LocalEnvSource(SmallSearchQA, options=options)
-    request = EpisodeRequest(Task("searchqa", "test", 0), 0, (0, "test"))
-    limits = make_limits(max_attempts=max_attempts, max_tokens=8192)
-    return await run_episode(request, await make_actors(source, engine), limits)
+    request = EpisodeSpec(Task("searchqa", "test", 0), 0, (0, "test"))
+    limits = make_limits(max_restarts=max_restarts, max_tokens=8192)
+    return await run_episode(request, await make_participants(source, engine), limits)
 
 
 async def test_a_killed_search_engine_is_an_env_error_and_no_reward(server: RetrieveProcess):
-    episode = await play(server, KillingEngine(server, is_restarted=False), max_attempts=1)
+    episode = await play(server, KillingEngine(server, is_restarted=False), max_restarts=0)
     assert episode.stop_reason is StopReason.ENV_ERROR
     assert (episode.reward, episode.samples, episode.success) == (None, (), False)
     assert episode.error is not None and "retrieval server" in episode.error
@@ -72,13 +72,13 @@ async def test_a_killed_search_engine_is_an_env_error_and_no_reward(server: Retr
 
 
 async def test_the_episode_is_started_anew_when_the_search_engine_is_back(server: RetrieveProcess):
-    episode = await play(server, KillingEngine(server, is_restarted=True), max_attempts=3)
-    assert (episode.stop_reason, episode.num_attempts) == (StopReason.SUCCESS, 2)
+    episode = await play(server, KillingEngine(server, is_restarted=True), max_restarts=2)
+    assert (episode.stop_reason, episode.num_restarts) == (StopReason.SUCCESS, 1)
     assert (episode.reward, len(episode.rounds)) == (1.0, 3)
     assert "Doc 1 (Title: Stalker)" in episode.rounds[0].observation
 
 
 async def test_one_that_stays_dead_is_given_up_without_a_reward(server: RetrieveProcess):
-    episode = await play(server, KillingEngine(server, is_restarted=False), max_attempts=2)
-    assert (episode.stop_reason, episode.num_attempts) == (StopReason.ENV_ERROR, 2)
+    episode = await play(server, KillingEngine(server, is_restarted=False), max_restarts=1)
+    assert (episode.stop_reason, episode.num_restarts) == (StopReason.ENV_ERROR, 1)
     assert episode.reward is None

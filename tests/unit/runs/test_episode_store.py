@@ -49,7 +49,7 @@ SOLVED = Episode(
     messages=(Message("user", "Goal: go"), Message("assistant", "mumble")),
     samples=(SAMPLE,),
     seconds=1.5,
-    num_attempts=2,
+    num_restarts=1,
     num_replies_cut=1,
 )
 PAYLOAD = {"goal": "gö", "doors": [{"at": [1, 2]}, None]}
@@ -75,7 +75,7 @@ FAILED = Episode(
     messages=(),
     samples=(),
     seconds=0.25,
-    num_attempts=3,
+    num_restarts=2,
     error="env babyai: step raised KeyError",
 )
 
@@ -112,7 +112,7 @@ def test_every_field_of_an_episode_comes_back(tmp_path: Path):
         "num_rounds": 2,
         "num_tokens": 6,
         "num_sampled_tokens": 3,
-        "num_attempts": 2,
+        "num_restarts": 1,
         "num_replies_cut": 1,
         "seconds": 1.5,
         "error": None,
@@ -133,7 +133,7 @@ def test_what_an_endpoint_tells_of_its_tokens_comes_back(tmp_path: Path):
 def test_a_failed_episode_has_no_reward_and_says_why(tmp_path: Path):
     (row,) = pq.read_table(write_episodes(tmp_path, [[FAILED]], phase="eval", step=0)).to_pylist()
     assert row["reward"] is None and row["success"] is False
-    assert (row["stop_reason"], row["num_attempts"]) == ("env_error", 3)
+    assert (row["stop_reason"], row["num_restarts"]) == ("env_error", 2)
     assert row["error"] == "env babyai: step raised KeyError"
     assert row["samples"] == row["rounds"] == row["messages"] == []
 
@@ -167,13 +167,28 @@ def as_lists(sample: Sample) -> dict[str, object]:
     }
 
 
-def test_parts_without_attempts_are_read_as_of_the_first(tmp_path: Path):
+def test_parts_without_tries_are_read_as_of_the_first(tmp_path: Path):
     path = write_episodes(tmp_path, [[SOLVED]], phase="train", step=1)
     (row,) = pq.read_table(path).to_pylist()
     for item in (*row["rounds"], *row["samples"]):
-        del item["attempt"]
+        del item["try_index"]
     pq.write_table(pa.Table.from_pylist([row]), path)
     assert read_episodes(path) == [SOLVED]
+
+
+def test_parts_with_the_names_of_before_are_read(tmp_path: Path):
+    second = replace(SOLVED.rounds[1], try_index=1)
+    written = replace(
+        FAILED, rounds=(SOLVED.rounds[0], second), samples=(replace(SAMPLE, try_index=1),)
+    )
+    path = write_episodes(tmp_path, [[written]], phase="train", step=1)
+    (row,) = pq.read_table(path).to_pylist()
+    for item in (*row["rounds"], *row["samples"]):
+        item["attempt"] = item.pop("try_index")
+    row["num_attempts"] = row.pop("num_restarts") + 1
+    row["stop_reason"] = "cancelled"
+    pq.write_table(pa.Table.from_pylist([row]), path)
+    assert read_episodes(path) == [replace(written, stop_reason=StopReason.TIMEOUT)]
 
 
 def test_what_training_made_of_a_sample_is_aligned_to_its_tokens(tmp_path: Path):

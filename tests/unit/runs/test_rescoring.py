@@ -35,8 +35,8 @@ def test_a_number_for_each_round_goes_to_its_own_tokens():
     assert found.samples[0].rewards == (0.0, 0.0, 0.0, 0.25, 0.0, 1.0)
 
 
-def test_attempts_before_the_last_count_nothing():
-    rounds = (SOLVED.rounds[0], replace(SOLVED.rounds[1], attempt=1))
+def test_tries_before_the_last_count_nothing():
+    rounds = (SOLVED.rounds[0], replace(SOLVED.rounds[1], try_index=1))
     found = rescored(replace(SOLVED, rounds=rounds), lambda episode: [5.0, 1.0])
     assert found.reward == 1.0 and [round_.reward for round_ in found.rounds] == [0.0, 1.0]
 

@@ -24,7 +24,7 @@ from agentgym_rl.envs.demos import demonstrate
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.models.forward import action_logprobs
 from agentgym_rl.models.loading import load_pretrained
-from agentgym_rl.rollout.episode import Actors
+from agentgym_rl.rollout.episode import Participants, TokenPolicy
 from agentgym_rl.runs.episodes import read_episodes
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.training.agentevol import AgentEvolTrainer, imitated, newest_per_task
@@ -92,10 +92,10 @@ def test_only_the_try_that_succeeded_and_the_reflections_before_it_are_imitated(
             Segment(reflection, 4, 6, 1),
         ),
         version=0,
-        attempt=0,
+        try_index=0,
     )
     solved = replace(failed, token_ids=(1, 7), loss_mask=(0, 1), logprobs=(0.0,) * 2)
-    solved = replace(solved, rewards=(0.0, 1.0), segments=(Segment(action, 1, 2, 1),), attempt=1)
+    solved = replace(solved, rewards=(0.0, 1.0), segments=(Segment(action, 1, 2, 1),), try_index=1)
     messages = [("user", "q"), ("assistant", "a"), ("user", "?"), ("assistant", "r")]
     messages += [("user", "q"), ("assistant", "b")]
     episode = replace(
@@ -135,8 +135,8 @@ async def run_iterations(config: RunConfig, run: RunFolder, *, num_demos: int) -
     engine = NativeEngine(policy, config.engine)
     try:
         async with LocalEnvSource("fakes:CountingEnv") as source:
-            actors = Actors(source, engine, agent, policy.renderer)
-            trainer = agentevol_trainer(RunParts(config, policy, run, actors, TASKS), demos)
+            participants = Participants(source, agent, TokenPolicy(engine, policy.renderer))
+            trainer = agentevol_trainer(RunParts(config, policy, run, participants, TASKS), demos)
             await trainer.train(after=trainer.restore())
     finally:
         engine.close()

@@ -28,7 +28,7 @@ from agentgym_rl.training.collect.carrying import CarryingCollector
 from agentgym_rl.training.collect.collection import Collected, StepCollector
 from agentgym_rl.types import Episode, Group, StopReason, Task
 from engine_plays import endless_policy
-from fake_engines import FakeEngine, FakeSession, KeyedEngine, ScriptedEngine, make_actors
+from fake_engines import FakeEngine, FakeSession, KeyedEngine, ScriptedEngine, make_participants
 from fakes import HANG_OVER, TroubleEnv, end_hangs
 
 TASKS = [Task("trouble", "train", index) for index in range(40)]
@@ -93,7 +93,7 @@ def make_config(
             max_staleness=max_staleness,
             max_tokens=500,
             max_tokens_per_round=16,
-            max_attempts=1,
+            max_restarts=0,
         ),
         policy_loss=PolicyLossConfig(importance_cap=2.0),
         training=TrainingConfig(steps=steps, tasks_per_step=tasks_per_step),
@@ -103,8 +103,8 @@ def make_config(
 async def make_collector(
     policy: Policy, engine: FakeEngine, source: LocalEnvSource | None = None, **settings: int
 ) -> CarryingCollector:
-    actors = await make_actors(source or WatchedSource(), engine)
-    return CarryingCollector(make_config(**settings), policy, actors, TASKS)
+    participants = await make_participants(source or WatchedSource(), engine)
+    return CarryingCollector(make_config(**settings), policy, participants, TASKS)
 
 
 def versions_of(episode: Episode) -> list[int | None]:
@@ -211,8 +211,10 @@ async def test_groups_whose_rewards_are_equal_can_be_left_out(policy: Policy, ma
         steps=1, tasks_per_step=4, max_staleness=max_staleness, drop_without_spread=True
     )
     make = CarryingCollector if max_staleness else StepCollector
-    actors = await make_actors(WatchedSource(), KeyedEngine(["add 1", "add 2", "add 3"]))
-    collector = make(config, policy, actors, TASKS[:6])
+    participants = await make_participants(
+        WatchedSource(), KeyedEngine(["add 1", "add 2", "add 3"])
+    )
+    collector = make(config, policy, participants, TASKS[:6])
     collected = await collector.collect(1, max_rounds=3)
     assert len(collected.groups) == 4
     with_spread = [group for group in collected.groups if has_spread(group)]
@@ -227,8 +229,8 @@ async def test_solved_tasks_rest_also_after_a_resumption(policy: Policy):
     tasks = TASKS[:6]
 
     async def make() -> StepCollector:
-        actors = await make_actors(WatchedSource(), KeyedEngine(["add 1"]))
-        return StepCollector(config, policy, actors, tasks)
+        participants = await make_participants(WatchedSource(), KeyedEngine(["add 1"]))
+        return StepCollector(config, policy, participants, tasks)
 
     collector, got = await make(), list[list[str]]()
     for step in range(1, 9):
@@ -252,8 +254,8 @@ async def test_refills_leave_tasks_that_rest_alone(policy: Policy):
     config = make_config(tasks_per_step=2, max_staleness=0, rest_solved=1, max_refills=1)
     # No group has spread, so that every step is refilled; the first task alone is solved.
     tasks = TASKS[:9]
-    actors = await make_actors(WatchedSource(), KeyedEngine(["add 1"]))
-    collector, taken = StepCollector(config, policy, actors, tasks), list[Task]()
+    participants = await make_participants(WatchedSource(), KeyedEngine(["add 1"]))
+    collector, taken = StepCollector(config, policy, participants, tasks), list[Task]()
     for step in range(1, 7):
         collected = await collector.collect(step, max_rounds=1)
         assert collected.num_refilled == 2
@@ -268,8 +270,8 @@ async def test_without_delays_episodes_are_those_of_a_run_that_waits(policy: Pol
     collector = await make_collector(policy, KeyedEngine(words), steps=1, tasks_per_step=4)
     carried = await collector.collect(1, max_rounds=5)
     config = make_config(steps=1, tasks_per_step=4, max_staleness=0)
-    actors = await make_actors(WatchedSource(), KeyedEngine(words))
-    waited = await StepCollector(config, policy, actors, TASKS).collect(1, max_rounds=5)
+    participants = await make_participants(WatchedSource(), KeyedEngine(words))
+    waited = await StepCollector(config, policy, participants, TASKS).collect(1, max_rounds=5)
     assert [group.task for group in carried.groups] == [group.task for group in waited.groups]
     assert [[e.messages for e in group.episodes] for group in carried.groups] == [
         [e.messages for e in group.episodes] for group in waited.groups

@@ -59,14 +59,14 @@ def make_sample(
     )
 
 
-def make_episode(reward: float, *samples: Sample, attempts: tuple[int, ...] = (0, 0)) -> Episode:
+def make_episode(reward: float, *samples: Sample, tries: tuple[int, ...] = (0, 0)) -> Episode:
     return Episode(
         task=Task("counting", "train", 0),
         sample_index=0,
         stop_reason=StopReason.TERMINATED,
         reward=reward,
         success=False,
-        rounds=tuple(Round("", "", f"seen {i}", 0.0, True, a) for i, a in enumerate(attempts)),
+        rounds=tuple(Round("", "", f"seen {i}", 0.0, True, a) for i, a in enumerate(tries)),
         messages=(),
         samples=samples,
         seconds=0.0,
@@ -101,7 +101,7 @@ def test_returns_to_go_run_over_samples_in_the_order_of_time():
 
 def test_an_advantage_of_the_episode_is_on_all_its_samples_and_counts_once():
     other = make_episode(0.5, make_sample((SegmentKind.PROMPT, 2, 0, 0), (ACTION, 2, 1, 0),
-                                          rewards={3: 0.5}), attempts=(0,))  # fmt: skip
+                                          rewards={3: 0.5}), tries=(0,))  # fmt: skip
     algorithm = GRPO(GRPOConfig(normalize_std=False), SharedSettings())
     items = algorithm.advantages([[scored(TWO), scored(other)]]).groups[0]
     # Returns 1.5 and 0.5 around their mean of 1.
@@ -119,13 +119,13 @@ def test_what_follows_a_reflection_is_the_improvement():
     second = make_sample((SegmentKind.PROMPT, 1, 0, 0), (reflection, 2, 0, 1),
                          (SegmentKind.OBSERVATION, 1, 0, 1), (ACTION, 2, 1, 1),
                          rewards={5: 1.0})  # fmt: skip
-    episode = make_episode(1.0, first, second, attempts=(0, 1))
+    episode = make_episode(1.0, first, second, tries=(0, 1))
     tokens = episode_tokens(scored(episode))
-    assert tokens.states == ((0, None), (1, None)), "attempts are not compared with one another"
+    assert tokens.states == ((0, None), (1, None)), "tries are not compared with one another"
     batch = ReinforcePP(ReinforcePPConfig(whiten=False), SharedSettings()).advantages(
         [[scored(episode)]]
     )
-    # The first attempt led to 1 in the end; the reflection to 1 - 0.25; the second attempt to 1.
+    # The first try led to 1 in the end; the reflection to 1 - 0.25; the second try to 1.
     assert [item.advantages for item in batch.groups[0]] == [(1.0, 0.75, 0.75), (1.0, 1.0)]
 
 

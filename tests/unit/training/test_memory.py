@@ -20,12 +20,12 @@ from agentgym_rl.config import (
 from agentgym_rl.engines.native.engine import NativeEngine
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.execution.local import LocalEnvSource
-from agentgym_rl.rollout.episode import Actors
+from agentgym_rl.rollout.episode import Participants, TokenPolicy
 from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.make import rl_trainer
 from agentgym_rl.training.run_parts import Listeners, RunParts
 from engine_plays import endless_policy
-from fake_engines import make_actors
+from fake_engines import make_participants
 from fakes import CountingEnv, fake_spec
 
 NUM_STEPS = 100
@@ -70,13 +70,15 @@ async def test_objects_and_memory_stay_flat_over_the_steps(tmp_path: Path, stale
 
     policy = endless_policy()
     engine = NativeEngine(policy, config.engine)
-    actors = await make_actors(LocalEnvSource(CyclicEnv), engine)
+    participants = await make_participants(LocalEnvSource(CyclicEnv), engine)
     trainer = rl_trainer(
         RunParts(
             config,
             policy,
             RunFolder(tmp_path),
-            Actors(actors.source, engine, actors.agent, policy.renderer),
+            Participants(
+                participants.source, participants.agent, TokenPolicy(engine, policy.renderer)
+            ),
             CyclicEnv.tasks("train"),
             listeners=Listeners(on_step=count),
         )

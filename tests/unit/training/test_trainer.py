@@ -18,7 +18,7 @@ from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.training.trainer import NOTHING_LEARNED
 from agentgym_rl.types import Group
 from engine_plays import endless_policy
-from fake_engines import ScriptedEngine, make_actors
+from fake_engines import ScriptedEngine, make_participants
 from fakes import CountingEnv
 
 
@@ -27,9 +27,11 @@ async def test_the_learning_rate_falls_with_the_plan_though_groups_are_dropped(
 ):
     training = TrainingConfig(steps=4, tasks_per_step=2, updates_per_step=2, epochs_per_step=3)
     config = RunConfig(training=training)
-    actors = await make_actors(LocalEnvSource(CountingEnv), ScriptedEngine([]))
+    participants = await make_participants(LocalEnvSource(CountingEnv), ScriptedEngine([]))
     tasks = CountingEnv.tasks("train")
-    trainer = rl_trainer(RunParts(config, endless_policy(), RunFolder(tmp_path), actors, tasks))
+    trainer = rl_trainer(
+        RunParts(config, endless_policy(), RunFolder(tmp_path), participants, tasks)
+    )
     planned = list[int]()
     monkeypatch.setattr(Learner, "schedule_after", lambda _, num: planned.append(num))
     monkeypatch.setattr(Learner, "score", lambda *_: [])
@@ -44,9 +46,11 @@ async def test_the_reference_is_renewed_when_due_though_nothing_was_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     config = RunConfig(kl=KLConfig(coef=0.1, refresh_every=2))
-    actors = await make_actors(LocalEnvSource(CountingEnv), ScriptedEngine([]))
+    participants = await make_participants(LocalEnvSource(CountingEnv), ScriptedEngine([]))
     tasks = CountingEnv.tasks("train")
-    trainer = rl_trainer(RunParts(config, endless_policy(), RunFolder(tmp_path), actors, tasks))
+    trainer = rl_trainer(
+        RunParts(config, endless_policy(), RunFolder(tmp_path), participants, tasks)
+    )
     step, renewed = 0, list[int]()
     monkeypatch.setattr(Learner, "refresh_reference", lambda _: renewed.append(step))
     for step in range(1, 6):

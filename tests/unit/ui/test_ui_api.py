@@ -120,7 +120,7 @@ def test_an_episode_has_its_rounds_with_their_parts(ui: UiClient):
         {"kind": "action", "text": "look"},
     ]
     assert second["action"] is None and not second["valid_action"]
-    assert found["samples"] == [{"index": 0, "num_tokens": 6, "attempt": 0, "version": 3}]
+    assert found["samples"] == [{"index": 0, "num_tokens": 6, "try": 0, "version": 3}]
     assert [message["role"] for message in found["messages"]] == ["user", "assistant"] * 2
     assert [m.get("round") for m in found["messages"]] == [None, 0, None, 1]
 

@@ -227,7 +227,7 @@ def test_an_evaluation_has_settings_and_no_recipe(ui: UiClient, root: Path):
     model = root / "trained" / "model"
     config = parse_config({}, ["env.name=textcraft", "agent.format=tags"], source="test")
     folder = root / "evaluated"
-    EvalSettings.of("m", config, attempts=1, horizons=(4, 8)).save(folder)
+    EvalSettings.of("m", config, samples_per_task=1, horizons=(4, 8)).save(folder)
     named = json.loads((folder / "evaluation.json").read_text()) | {"model": str(model)}
     (folder / "evaluation.json").write_text(json.dumps(named))
     write_episodes(folder / "rounds-4", [[episode(0, 0)]], phase="eval", step=0)

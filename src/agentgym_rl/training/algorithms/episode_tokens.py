@@ -21,8 +21,8 @@ from agentgym_rl.training.algorithms.kl import Estimator, divergence
 from agentgym_rl.types import Episode, Sample
 
 State = tuple[int, str | None]
-"""The attempt, and what the agent saw last; None at the beginning, which a group shares. Attempts
-are apart, because what can still be earned differs with the attempts that are left."""
+"""The try, and what the agent saw last; None at the beginning, which a group shares. Tries are kept
+apart, because what can still be earned differs with the tries that are left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,10 @@ def _state(episode: Episode, round_index: int) -> State:
     """Return where the agent stood before a round, which a full context may have kept it from."""
     before = episode.rounds[round_index - 1] if round_index else None
     own = episode.rounds[round_index] if round_index < len(episode.rounds) else before
-    attempt = own.attempt if own is not None else 0
-    if before is None or before.attempt != attempt:
-        return attempt, None
-    return attempt, before.observation
+    try_index = own.try_index if own is not None else 0
+    if before is None or before.try_index != try_index:
+        return try_index, None
+    return try_index, before.observation
 
 
 def actions_of(sample: Sample, entries: tuple[float, ...]) -> list[float]:

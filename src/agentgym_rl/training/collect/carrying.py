@@ -14,14 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from agentgym_rl.config import RunConfig
 from agentgym_rl.heap import spared_heap
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.collect import collect_group
-from agentgym_rl.rollout.episode import Actors
+from agentgym_rl.rollout.episode import Participants
 from agentgym_rl.rollout.gate import GatedEngine, ReplyGate
 from agentgym_rl.rollout.statistics import staleness_metrics
 from agentgym_rl.training.collect.collection import (
@@ -58,13 +58,13 @@ class CarryingCollector(Collector):
         self,
         config: RunConfig,
         policy: Policy,
-        actors: Actors,
+        participants: Participants,
         tasks: Sequence[Task],
         *,
         on_episode: Callable[[Episode], None] | None = None,
     ) -> None:
         self._gate = ReplyGate()
-        gated = replace(actors, engine=GatedEngine(actors.engine, self._gate))
+        gated = participants.with_engine(GatedEngine(participants.engine, self._gate))
         super().__init__(config, policy, gated, tasks, on_episode=on_episode)
         # By Little's law the mean group is learned from this part of a step late. More of them cut
         # the waiting for heavy tails little further, and fewer noticeably less.

@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentgym_rl.agents.limits import Limits
 from agentgym_rl.config import OnlineConfig, RunConfig
 from agentgym_rl.errors import RunError
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.collect import collect, keep_groups
-from agentgym_rl.rollout.episode import Actors
-from agentgym_rl.rollout.limits import Limits, episode_limits
+from agentgym_rl.rollout.episode import Participants
+from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.statistics import has_spread
 from agentgym_rl.rollout.tasks import EpochSampler, RestingSampler
 from agentgym_rl.types import Episode, Group, Task
@@ -56,13 +57,13 @@ class Collector(ABC):
         self,
         config: RunConfig,
         policy: Policy,
-        actors: Actors,
+        participants: Participants,
         tasks: Sequence[Task],
         *,
         on_episode: Callable[[Episode], None] | None = None,
     ) -> None:
         assert isinstance(config.algorithm, OnlineConfig), "an online algorithm"
-        self._config, self._policy, self._actors = config, policy, actors
+        self._config, self._policy, self._actors = config, policy, participants
         self._group_size = config.algorithm.group_size
         self._num_groups = config.training.tasks_per_step
         self._tasks = EpochSampler(tasks, seed=config.seed)
@@ -117,12 +118,12 @@ class StepCollector(Collector):
         self,
         config: RunConfig,
         policy: Policy,
-        actors: Actors,
+        participants: Participants,
         tasks: Sequence[Task],
         *,
         on_episode: Callable[[Episode], None] | None = None,
     ) -> None:
-        super().__init__(config, policy, actors, tasks, on_episode=on_episode)
+        super().__init__(config, policy, participants, tasks, on_episode=on_episode)
         # An order of its own: what refills take must not shift what later steps work on.
         self._refill_tasks = EpochSampler(tasks, seed=-1 - config.seed)
         rest = config.rollout.rest_solved

@@ -34,7 +34,7 @@ _SOURCES = "the folder of a run that collected episodes, or a file of pairs in J
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two attempts at a task as training sequences."""
+    """Two episodes of a task as training sequences."""
 
     chosen: Sample
     rejected: Sample

@@ -51,12 +51,12 @@ export function roundCard(round, { position }) {
     numbers("metrics", round.metrics, number));
 }
 
-/** The cards of a whole episode, with a line where another attempt begins. */
+/** The cards of a whole episode, with a line where another try begins. */
 export function conversation(episode) {
   const cards = [startCard(episode)];
   episode.rounds.forEach((round, index) => {
-    if (index && round.attempt !== episode.rounds[index - 1].attempt) {
-      cards.push(h("div", { class: "attempt-line", role: "separator" }, h("span", {}, `attempt ${round.attempt + 1}`)));
+    if (index && round.try !== episode.rounds[index - 1].try) {
+      cards.push(h("div", { class: "try-line", role: "separator" }, h("span", {}, `try ${round.try + 1}`)));
     }
     cards.push(roundCard(round, { position: index + 1 }));
   });

@@ -137,7 +137,7 @@ class ReplayView {
 
   showState(position) {
     const round = this.episode.rounds[position - 1];
-    const earned = this.episode.rounds.slice(0, position).filter((other) => other.attempt === round?.attempt).reduce((sum, other) => sum + (other.reward ?? 0), 0);
+    const earned = this.episode.rounds.slice(0, position).filter((other) => other.try === round?.try).reduce((sum, other) => sum + (other.reward ?? 0), 0);
     setText(this.stateTitle, position ? `After round ${position}` : "At the start");
     setText(this.rewardText, position ? `reward ${signed(round.reward)} · so far ${signed(earned)}` : "");
     const parts = Object.entries(round?.seconds ?? {}).map(([name, value], index) => ({ name, value: value ?? 0, color: seriesColor(index) }));

@@ -56,7 +56,7 @@ class TokensView {
     const hadFocus = this.tools.contains(document.activeElement);
     fill(this.tools,
       segmented("Colour by", options, this.mode, (color) => this.context.set({ color })),
-      samples.length > 1 ? select("Sample", samples.map((sample) => [sample.index, `sample ${sample.index + 1} of ${samples.length} · ${number(sample.num_tokens)} tokens · attempt ${sample.attempt + 1}`]), this.sampleIndex,
+      samples.length > 1 ? select("Sample", samples.map((sample) => [sample.index, `sample ${sample.index + 1} of ${samples.length} · ${number(sample.num_tokens)} tokens · try ${sample.try + 1}`]), this.sampleIndex,
         (value) => this.context.set({ sample: value, token: "" })) : null,
       h("span", { class: "grow" }), this.legend);
     if (hadFocus) this.tools.querySelector("input:checked")?.focus();

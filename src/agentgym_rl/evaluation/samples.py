@@ -1,7 +1,8 @@
-"""What several attempts at a task are worth together: pass@k, best of n, and a vote.
+"""What several samples of a task are worth together: pass@k, best of n, and a vote.
 
-Every number is a mean over tasks. A task whose attempts failed for reasons of infrastructure
-counts with those that completed, and not at all where too few did.
+A sample is one episode of a task (k in pass@k). Every number is a mean over tasks. A task some of
+whose samples failed for reasons of infrastructure counts with those that completed, and not at all
+where too few did.
 """
 
 from __future__ import annotations
@@ -30,29 +31,29 @@ class Estimate:
     tasks: int
     """Tasks that it is a mean over."""
     reward_mean: float | None = None
-    """Of the chosen attempts; None where none is chosen."""
+    """Of the chosen samples; None where none is chosen."""
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptScores:
-    """The worth of `attempts` attempts a task.
+class SampleScores:
+    """The worth of several samples per task.
 
-    Example: `pass_at` of 4 attempts has the keys "1", "2" and "4".
+    Example: `pass_at` of 4 samples has the keys "1", "2" and "4".
     """
 
-    attempts: int
+    samples_per_task: int
     mean: Estimate
-    """Of one attempt: the mean over all of a task (mean@n)."""
+    """Of one sample: the mean over all of a task (mean@n)."""
     pass_at: dict[str, Estimate]
-    """That one of k attempts succeeds, for k = 1, 2, 4, ... and n."""
+    """That one of k samples succeeds, for k = 1, 2, 4, ... and n."""
     best_by_reward: Estimate
-    """Of the attempt with the highest reward: an oracle, which knows the environment's judgement,
+    """Of the sample with the highest reward: an oracle, which knows the environment's judgement,
     and so a bound on what choosing can bring."""
     best_by_logprob: Estimate | None
-    """Of the attempt whose sampled tokens have the highest mean log-probability; None where an
-    endpoint does not tell them."""
+    """Of the sample whose sampled tokens have the highest mean log-probability; None where an
+    endpoint does not report them."""
     majority: Estimate | None = None
-    """Of the answer that most attempts give; None where answers do not compare."""
+    """Of the answer that most samples give; None where answers do not compare."""
 
     def to_markdown(self) -> list[str]:
         """Return the lines of a table."""
@@ -71,7 +72,7 @@ class AttemptScores:
 
     def rows(self) -> list[tuple[str, Estimate]]:
         """Return each estimate with its name, in reporting order."""
-        number = self.attempts
+        number = self.samples_per_task
         rows = [(f"mean@{number}", self.mean)]
         rows += [(f"pass@{k}", item) for k, item in self.pass_at.items() if k != "1"]
         rows.append((f"best of {number} by reward (oracle)", self.best_by_reward))
@@ -82,28 +83,30 @@ class AttemptScores:
         return rows
 
 
-def score_attempts(groups: Sequence[Group], spec: EnvSpec, *, attempts: int) -> AttemptScores:
-    """Return what the attempts of each task are worth together."""
+def score_task_samples(
+    groups: Sequence[Group], spec: EnvSpec, *, samples_per_task: int
+) -> SampleScores:
+    """Return what the samples of each task are worth together."""
     tasks = [group.completed for group in groups if group.completed]
-    sizes = [*(2**power for power in range((attempts - 1).bit_length())), attempts]
-    return AttemptScores(
-        attempts=attempts,
+    sizes = [2**power for power in range((samples_per_task - 1).bit_length())]
+    return SampleScores(
+        samples_per_task=samples_per_task,
         mean=_estimate(
             [fmean(episode.success for episode in episodes) for episodes in tasks],
             [fmean(map(_reward, episodes)) for episodes in tasks],
         ),
-        pass_at={str(k): _pass_at(tasks, k) for k in sizes},
+        pass_at={str(k): _pass_at(tasks, k) for k in [*sizes, samples_per_task]},
         best_by_reward=_best(tasks, _reward),
         best_by_logprob=_best(tasks, mean_logprob) if _all_have_logprobs(tasks) else None,
         majority=_majority(tasks, spec) if spec.has_answer else None,
     )
 
 
-def load_attempt_scores(data: dict[str, Any]) -> AttemptScores:  # Any: JSON has no static type
+def load_sample_scores(data: dict[str, Any]) -> SampleScores:  # Any: JSON has no static type
     """Return the scores that a report in JSON holds."""
     majority, by_logprob = data["majority"], data["best_by_logprob"]
-    return AttemptScores(
-        attempts=data["attempts"],
+    return SampleScores(
+        samples_per_task=data.get("samples_per_task", data.get("attempts")),
         mean=Estimate(**data["mean"]),
         pass_at={k: Estimate(**item) for k, item in data["pass_at"].items()},
         best_by_reward=Estimate(**data["best_by_reward"]),
@@ -142,7 +145,7 @@ def reflection_markdown(scores: dict[str, Estimate]) -> list[str]:
 
 
 def _is_solved_within(episode: Episode, tries: int) -> bool:
-    return episode.success and bool(episode.rounds) and episode.rounds[-1].attempt < tries
+    return episode.success and bool(episode.rounds) and episode.rounds[-1].try_index < tries
 
 
 def mean_logprob(episode: Episode) -> float:
@@ -184,7 +187,7 @@ def _pass_at(tasks: Sequence[Sequence[Episode]], k: int) -> Estimate:
 
 
 def _best(tasks: Sequence[Sequence[Episode]], worth: Callable[[Episode], float]) -> Estimate:
-    """Return the estimate of each task's worthiest attempt, the first of several."""
+    """Return the estimate of each task's worthiest sample, the first of several."""
     chosen = [max(episodes, key=worth) for episodes in tasks]
     return _estimate([float(episode.success) for episode in chosen], list(map(_reward, chosen)))
 
@@ -202,9 +205,9 @@ def _majority(tasks: Sequence[Sequence[Episode]], spec: EnvSpec) -> Estimate:
 
 
 def _most_voted(episodes: Sequence[Episode], spec: EnvSpec) -> Sequence[Episode]:
-    """Return the attempts with the answer of most, of several such answers the one given first.
+    """Return the samples with the answer of most, of several such answers the one given first.
 
-    Attempts without an answer do not vote; where none has one, all are returned.
+    Samples without an answer do not vote; where none has one, all are returned.
     """
     voters: defaultdict[str, list[Episode]] = defaultdict(list)
     for episode in episodes:

@@ -1,4 +1,4 @@
-"""Several attempts at a task: pass@k, best of n, votes, intervals over tasks, and their files."""
+"""Several samples of a task: pass@k, best of n, votes, intervals over tasks, and their files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentgym_rl.errors import ConfigError
-from agentgym_rl.evaluation.attempts import answer_of, mean_logprob, score_attempts
-from agentgym_rl.evaluation.evaluator import check_attempts
+from agentgym_rl.evaluation.evaluator import check_samples
 from agentgym_rl.evaluation.horizons import horizons_markdown, load_reports, save_horizons
 from agentgym_rl.evaluation.metrics import bootstrap_interval, pass_at_k, wilson_interval
 from agentgym_rl.evaluation.report import EvalReport, load_report, score_groups
+from agentgym_rl.evaluation.samples import answer_of, mean_logprob, score_task_samples
 from agentgym_rl.types import Episode, Group, Round, Sample, StopReason, Task
 from fakes import fake_spec
 
@@ -31,7 +31,7 @@ def make_episode(
     logprobs: tuple[float, ...] = (),
     reason: StopReason | None = None,
 ) -> Episode:
-    """Return an attempt: a reward of 1 is a success, None a failure of the infrastructure."""
+    """Return a sample: a reward of 1 is a success, None a failure of the infrastructure."""
     if reason is None:
         reason = StopReason.TERMINATED if reward != 1 else StopReason.SUCCESS
         reason = StopReason.ENV_ERROR if reward is None else reason
@@ -57,8 +57,14 @@ def make_groups(*rewards: tuple[float | None, ...]) -> list[Group]:
     ]
 
 
-def make_report(groups: list[Group], *, max_rounds: int = 4, attempts: int = 2) -> EvalReport:
-    several = score_attempts(groups, ANSWERS, attempts=attempts) if attempts > 1 else None
+def make_report(
+    groups: list[Group], *, max_rounds: int = 4, samples_per_task: int = 2
+) -> EvalReport:
+    several = (
+        score_task_samples(groups, ANSWERS, samples_per_task=samples_per_task)
+        if samples_per_task > 1
+        else None
+    )
     return EvalReport(
         env="quiz",
         split="test",
@@ -68,13 +74,13 @@ def make_report(groups: list[Group], *, max_rounds: int = 4, attempts: int = 2) 
         overall=score_groups(groups),
         categories={"": score_groups(groups)},
         stop_reasons={"success": 1},
-        attempts=attempts,
+        samples_per_task=samples_per_task,
         several=several,
     )
 
 
 @pytest.mark.parametrize(
-    ("attempts", "successes", "k", "expected"),
+    ("samples", "successes", "k", "expected"),
     [
         (4, 1, 1, 0.25),
         (4, 1, 2, 0.5),  # 1 - C(3, 2) / C(4, 2) = 1 - 3/6
@@ -85,8 +91,8 @@ def make_report(groups: list[Group], *, max_rounds: int = 4, attempts: int = 2) 
         (1, 1, 1, 1.0),
     ],
 )
-def test_pass_at_k_by_hand(attempts: int, successes: int, k: int, expected: float):
-    assert pass_at_k(attempts, successes, k) == pytest.approx(expected)
+def test_pass_at_k_by_hand(samples: int, successes: int, k: int, expected: float):
+    assert pass_at_k(samples, successes, k) == pytest.approx(expected)
 
 
 @settings(deadline=None, derandomize=True)
@@ -98,10 +104,10 @@ def test_pass_at_k_is_the_share_of_draws_with_a_success(outcomes: list[bool], da
     assert pass_at_k(len(outcomes), sum(outcomes), k) == pytest.approx(share)
 
 
-@pytest.mark.parametrize(("attempts", "k"), [(3, 4), (3, 0), (0, 1)])
-def test_pass_at_k_needs_k_attempts(attempts: int, k: int):
+@pytest.mark.parametrize(("samples", "k"), [(3, 4), (3, 0), (0, 1)])
+def test_pass_at_k_needs_k_samples(samples: int, k: int):
     with pytest.raises(ValueError, match=f"pass@{k} needs"):
-        pass_at_k(attempts, 0, k)
+        pass_at_k(samples, 0, k)
 
 
 @settings(deadline=None, derandomize=True)
@@ -130,9 +136,9 @@ def test_one_task_tells_nothing_of_others(values: list[float]):
     assert bootstrap_interval(values) == (0.0, 1.0)
 
 
-def test_scores_of_attempts_by_hand():
+def test_scores_of_samples_by_hand():
     groups = make_groups((1, 0, 0, 0), (1, 1, 0.5, 0), (0, 0, 0, 0.5))
-    scores = score_attempts(groups, PLAIN, attempts=4)
+    scores = score_task_samples(groups, PLAIN, samples_per_task=4)
     assert scores.mean.success_rate == pytest.approx((1 / 4 + 2 / 4 + 0) / 3)
     assert list(scores.pass_at) == ["1", "2", "4"]
     assert scores.pass_at["1"].success_rate == pytest.approx(scores.mean.success_rate)
@@ -143,14 +149,16 @@ def test_scores_of_attempts_by_hand():
     assert scores.majority is None, "the answers of this environment do not compare"
 
 
-def test_attempts_that_failed_are_left_out_and_tasks_with_too_few_are_not_counted():
-    scores = score_attempts(make_groups((1, None), (0, 1), (None, None)), PLAIN, attempts=2)
+def test_samples_that_failed_are_left_out_and_tasks_with_too_few_are_not_counted():
+    scores = score_task_samples(
+        make_groups((1, None), (0, 1), (None, None)), PLAIN, samples_per_task=2
+    )
     assert (scores.mean.tasks, scores.mean.success_rate) == (2, 0.75)
     assert (scores.pass_at["2"].tasks, scores.pass_at["2"].success_rate) == (1, 1.0)
 
 
 def test_scores_of_nothing():
-    scores = score_attempts(make_groups((None, None)), ANSWERS, attempts=2)
+    scores = score_task_samples(make_groups((None, None)), ANSWERS, samples_per_task=2)
     assert scores.mean.tasks == 0 and scores.majority is not None
     assert (scores.majority.success_low, scores.majority.success_high) == (0.0, 1.0)
 
@@ -160,7 +168,9 @@ def test_the_best_by_log_probability_is_the_most_likely_a_token():
     assert mean_logprob(sure) == pytest.approx(-0.1) and mean_logprob(unsure) == -0.2
     assert mean_logprob(make_episode(1)) == float("-inf")
     group = Group(Task("quiz", "test", 0), (unsure, sure))
-    assert score_attempts([group], PLAIN, attempts=2).best_by_logprob.success_rate == 0.0
+    assert (
+        score_task_samples([group], PLAIN, samples_per_task=2).best_by_logprob.success_rate == 0.0
+    )
 
 
 @pytest.mark.parametrize(
@@ -177,7 +187,7 @@ def test_the_best_by_log_probability_is_the_most_likely_a_token():
 def test_majority_votes(answers: list[tuple[str | None, float]], expected: float):
     episodes = tuple(make_episode(reward, answer=answer) for answer, reward in answers)
     group = Group(Task("quiz", "test", 0), episodes)
-    majority = score_attempts([group], ANSWERS, attempts=len(episodes)).majority
+    majority = score_task_samples([group], ANSWERS, samples_per_task=len(episodes)).majority
     assert majority is not None and majority.success_rate == expected
 
 
@@ -189,8 +199,8 @@ def test_answers_are_compared_without_tags_case_and_blanks():
     assert answer_of(cut, ANSWERS) is None
 
 
-def test_the_interval_of_several_attempts_is_over_tasks():
-    # Ten attempts at each of four tasks that come out alike tell as little as four attempts.
+def test_the_interval_of_several_samples_is_over_tasks():
+    # Ten samples of each of four tasks that come out alike say as little as four samples.
     groups = make_groups(*[(1,) * 10, (0,) * 10] * 2)
     once = score_groups(make_groups((1,), (0,), (1,), (0,)))
     many = score_groups(groups)
@@ -198,39 +208,40 @@ def test_the_interval_of_several_attempts_is_over_tasks():
     assert many.success_high - many.success_low > 0.7
 
 
-def test_same_attempts_are_refused():
-    check_attempts(1, temperature=0.0)
-    check_attempts(4, temperature=0.5)
-    with pytest.raises(ConfigError, match=r"4 attempts with eval\.temperature=0"):
-        check_attempts(4, temperature=0.0)
+def test_same_samples_are_refused():
+    check_samples(1, temperature=0.0)
+    check_samples(4, temperature=0.5)
+    with pytest.raises(ConfigError, match=r"4 samples per task with eval\.temperature=0"):
+        check_samples(4, temperature=0.0)
     with pytest.raises(ConfigError, match="at least one"):
-        check_attempts(0, temperature=1.0)
+        check_samples(0, temperature=1.0)
 
 
-def test_reports_with_attempts_come_back(tmp_path: Path):
+def test_reports_with_samples_come_back(tmp_path: Path):
     report = make_report(make_groups((1, 0), (0, 0)))
     report.save(tmp_path, "report")
     assert load_report(tmp_path / "report.json") == report
     assert load_reports(tmp_path / "report.json") == [report]
     text = (tmp_path / "report.md").read_text()
-    assert "## 2 attempts a task" in text and "bootstrap over tasks" in text
+    assert "## 2 samples per task" in text and "bootstrap over tasks" in text
     assert "| pass@2 | 50.0% |" in text and "(oracle)" in text and "| majority of 2 |" in text
 
 
 def test_reports_of_before_still_load(tmp_path: Path):
-    report = make_report(make_groups((1,), (0,)), attempts=1)
+    report = make_report(make_groups((1,), (0,)), samples_per_task=1)
     data = dataclasses.asdict(report)
-    del data["attempts"], data["several"]
+    del data["samples_per_task"], data["several"]
     (tmp_path / "old.json").write_text(json.dumps(data))
     assert load_report(tmp_path / "old.json") == report
-    assert "Wilson" in report.to_markdown() and "attempts" not in report.to_markdown()
+    assert "Wilson" in report.to_markdown() and "samples per" not in report.to_markdown()
 
 
-@pytest.mark.parametrize("attempts", [1, 2])
-def test_several_horizons_share_a_table(tmp_path: Path, attempts: int):
-    rows = ((1, 0), (0, 0)) if attempts == 2 else ((1,), (0,))
+@pytest.mark.parametrize("samples_per_task", [1, 2])
+def test_several_horizons_share_a_table(tmp_path: Path, samples_per_task: int):
+    rows = ((1, 0), (0, 0)) if samples_per_task == 2 else ((1,), (0,))
     reports = [
-        make_report(make_groups(*rows), max_rounds=rounds, attempts=attempts) for rounds in (4, 8)
+        make_report(make_groups(*rows), max_rounds=rounds, samples_per_task=samples_per_task)
+        for rounds in (4, 8)
     ]
     save_horizons(tmp_path, "report", reports)
     assert load_reports(tmp_path / "report.json") == reports
@@ -239,4 +250,4 @@ def test_several_horizons_share_a_table(tmp_path: Path, attempts: int):
     table = [line for line in text.splitlines() if line.startswith("|")]
     assert table[0] == "| at most | 4 rounds | 8 rounds |"
     assert {line.count("|") for line in table} == {4}
-    assert ("pass@2" in text) == ("oracle" in text) == (attempts == 2)
+    assert ("pass@2" in text) == ("oracle" in text) == (samples_per_task == 2)

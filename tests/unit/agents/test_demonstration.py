@@ -9,14 +9,14 @@ import pytest
 from examples.custom_agent import DoubleCheckAgent
 
 from agentgym_rl.agents.agent import Agent
-from agentgym_rl.agents.desk import Desk
-from agentgym_rl.agents.expert_desk import UndemonstratedError
+from agentgym_rl.agents.demonstration import UndemonstratedError
+from agentgym_rl.agents.interaction import Interaction
 from agentgym_rl.agents.requests import LEFT_OUT, SUMMARIZE
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.demos import Demonstration
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import AgentError
-from agentgym_rl.rollout.episode import Actors, EpisodeRequest, run_episode
+from agentgym_rl.rollout.episode import EpisodeSpec, Participants, TokenPolicy, run_episode
 from agentgym_rl.training.data.conversations import from_demonstration, to_sample
 from agentgym_rl.types import Task
 from fake_engines import ScriptedEngine, fake_renderer, make_limits
@@ -67,10 +67,12 @@ async def test_a_policy_that_says_the_same_makes_the_same_samples(
         for c in conversations
     ]
     source = LocalEnvSource(CountingEnv)
-    actors = Actors(source, ScriptedEngine(*scripts), agent, fake_renderer())
-    request = EpisodeRequest(TASK, 0, (0, "test"))
+    participants = Participants(
+        source, agent, TokenPolicy(ScriptedEngine(*scripts), fake_renderer())
+    )
+    request = EpisodeSpec(TASK, 0, (0, "test"))
     limits = make_limits(max_tokens=9000, max_tokens_per_round=400)
-    episode = await run_episode(request, actors, limits)
+    episode = await run_episode(request, participants, limits)
     assert episode.success and [round_.action for round_ in episode.rounds] == list(ACTIONS)
     shown = [to_sample(conversation, fake_renderer()) for conversation in conversations]
     assert [sample.token_ids for sample in shown] == [s.token_ids for s in episode.samples]
@@ -96,29 +98,29 @@ def test_an_action_that_the_format_cannot_carry_is_refused():
 
 def test_an_agent_that_waits_for_something_else_is_refused():
     class Sleeper(Agent):
-        async def play(self, desk: Desk) -> None:
+        async def play(self, interaction: Interaction) -> None:
             await asyncio.sleep(0)
 
-    with pytest.raises(ValueError, match="waited for something else than its desk"):
+    with pytest.raises(ValueError, match="waited for something other than its interaction"):
         make_agent(Sleeper).demonstrate(DEMO)
 
 
 def test_an_agent_that_stops_before_the_expert_is_refused():
     class Quitter(Agent):
-        async def play(self, desk: Desk) -> None:
-            desk.begin(self.first_prompt(await desk.reset()))
-            await desk.act(self.parse((await desk.ask()).text).action)
+        async def play(self, interaction: Interaction) -> None:
+            interaction.begin(self.first_prompt(await interaction.reset()))
+            await interaction.act(self.parse((await interaction.ask()).text).action)
 
     with pytest.raises(UndemonstratedError, match="stopped before the expert had succeeded"):
         make_agent(Quitter).demonstrate(DEMO)
 
 
-def test_stop_texts_that_no_desk_takes_are_refused():
+def test_stop_texts_that_no_engine_takes_are_refused():
     class Stopper(Agent):
-        async def play(self, desk: Desk) -> None:
-            desk.begin(self.first_prompt(await desk.reset()))
-            await desk.ask(stop=("",))
+        async def play(self, interaction: Interaction) -> None:
+            interaction.begin(self.first_prompt(await interaction.reset()))
+            await interaction.ask(stop=("",))
 
-    told = r"tuple of texts that are not empty, got \(''.*test_expert_desk\.py, line"
+    told = r"tuple of texts that are not empty, got \(''.*test_demonstration\.py, line"
     with pytest.raises(AgentError, match=told):
         make_agent(Stopper).demonstrate(DEMO)

@@ -1,7 +1,7 @@
-"""The desk of an episode whose policy tells text alone.
+"""The transcript of an episode whose policy reports only text.
 
 Contexts are lists of messages. Their tokens are what the endpoint says it counted; what it has not
-counted yet, or does not tell, is estimated by its length.
+counted yet, or does not report, is estimated by its length.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agentgym_rl.agents.desk import Piece, Reply, TextReply
+from agentgym_rl.agents.transcript import (
+    ContextPart,
+    NoRoomError,
+    Reply,
+    ReplyRequest,
+    Transcript,
+)
 from agentgym_rl.engines.base import ContextFullError, TextCompletion, TextEngine
 from agentgym_rl.engines.sampling import session_key
-from agentgym_rl.rollout.desk import EpisodeDesk
-from agentgym_rl.rollout.limits import Limits
-from agentgym_rl.types import Message, ReplyUsage, SamplingParams, SegmentKind, Task
+from agentgym_rl.types import Message, ReplyUsage, SamplingParams
 
 _CHARS_PER_TOKEN = 4
 """Of English text with the usual tokenizers, about."""
@@ -23,14 +27,15 @@ _TOKENS_PER_MESSAGE = 4
 """What a chat template puts around a message, about."""
 
 
-class TextDesk(EpisodeDesk):
+class TextTranscript(Transcript):
     """Sends the whole context as messages with every request."""
 
     def __init__(
-        self, task: Task, *, engine: TextEngine, limits: Limits, key: int, temperature: float
+        self, engine: TextEngine, *, max_tokens: int, key: int, temperature: float
     ) -> None:
-        super().__init__(task, limits=limits)
-        self._engine, self._key, self._temperature = engine, key, temperature
+        super().__init__()
+        self._engine, self._max_tokens = engine, max_tokens
+        self._key, self._temperature = key, temperature
         self._context = list[Message]()
         self._num_counted = self._tokens_counted = 0
         """The first messages of the context, and their tokens as the endpoint counted them."""
@@ -43,56 +48,46 @@ class TextDesk(EpisodeDesk):
         mean = sum(logprobs) / len(logprobs) if logprobs else None
         return ReplyUsage(self._reply_tokens, mean)
 
-    def begin(self, *pieces: Piece) -> None:
-        assert len(pieces) % 2 and isinstance(pieces[-1], str), "texts and replies in turn"
-        self._context = _messages(pieces[:-1])
+    def begin(self, parts: Sequence[ContextPart], *, try_index: int) -> None:
+        self._context = _messages(parts)
         self._num_counted = self._tokens_counted = 0
-        self._texts = [pieces[-1]] if pieces[-1] else []
 
-    def room(self, *texts: str) -> int:
-        text = "\n\n".join([*self._texts, *texts])
-        return self._limits.max_tokens - self._tokens([*self._context, Message("user", text)])
+    def room(self, text: str) -> int:
+        return self._max_tokens - self._tokens([*self._context, Message("user", text)])
 
-    def room_in(self, *pieces: Piece) -> int:
-        return self._limits.max_tokens - _estimate(_messages(pieces))
+    def room_in(self, parts: Sequence[ContextPart], text: str) -> int:
+        return self._max_tokens - _estimate(_messages([*parts, text]))
 
-    async def ask(
-        self, kind: SegmentKind = SegmentKind.ACTION, *, stop: tuple[str, ...] = ()
-    ) -> Reply:
-        kind = SegmentKind(kind)  # what an agent of one's own says may be anything
-        text = "\n\n".join(self._texts)
-        assert text, "the policy is told something before it is asked"
-        asked = [*self._context, Message("user", text)]
+    async def ask(self, request: ReplyRequest) -> Reply:
+        asked = [*self._context, Message("user", request.text)]
         num_tokens = self._tokens(asked)
-        room = self._limits.max_tokens - num_tokens
+        room = self._max_tokens - num_tokens
         if room <= 0:
-            self._refuse(num_tokens)
-        max_tokens = min(self._limits.max_tokens_per_round, room)
-        params = SamplingParams(self._temperature, max_tokens, stop=stop)
+            raise NoRoomError(num_tokens, self._max_tokens)
+        max_tokens = min(request.max_tokens, room)
+        params = SamplingParams(self._temperature, max_tokens, stop=request.stop)
         seed = session_key(self._key, "reply", self._num_replies)
         started = time.monotonic()
         try:
             completion = await self._engine.reply(asked, params, seed=seed)
-        except ContextFullError:
-            self._refuse(num_tokens)
-            raise
-        self._generation_s += time.monotonic() - started
-        self._texts = []
+        except ContextFullError as error:
+            raise NoRoomError(num_tokens, self._max_tokens) from error
+        seconds = time.monotonic() - started
         self._note(asked, completion)
         cut_at = max_tokens if completion.is_cut else None
-        return TextReply(completion.text, (), kind, len(self.rounds), cut_at=cut_at)
+        return Reply(
+            completion.text, (), request.kind, request.round_index, cut_at=cut_at, seconds=seconds
+        )
 
     def split(self, reply: Reply, action_start: int) -> Reply:
         # A reply that is all thought keeps its last character, as it would its last token.
-        num_chars = max(0, min(action_start, len(reply.text) - 1))
-        return replace(reply, num_thought_tokens=num_chars)
+        return replace(reply, thought_length=max(0, min(action_start, len(reply.text) - 1)))
 
     def _note(self, asked: list[Message], completion: TextCompletion) -> None:
         said = Message("assistant", completion.text)
         self.messages += [asked[-1], said]
         self._context = [*asked, said]
         self._num_replies += 1
-        self.num_replies_cut += completion.is_cut
         length = completion.num_tokens
         length = _estimate([said]) if length is None else length
         self._reply_tokens += length
@@ -102,14 +97,14 @@ class TextDesk(EpisodeDesk):
             self._tokens_counted = completion.num_prompt_tokens + length
 
     def _tokens(self, messages: Sequence[Message]) -> int:
-        """Return the tokens of a context that the present one is the beginning of."""
+        """Return the tokens of a context that begins with the present one."""
         return self._tokens_counted + _estimate(messages[self._num_counted :])
 
 
-def _messages(pieces: Sequence[Piece]) -> list[Message]:
+def _messages(parts: Sequence[ContextPart]) -> list[Message]:
     return [
-        Message("user", piece) if isinstance(piece, str) else Message("assistant", piece.text)
-        for piece in pieces
+        Message("user", part) if isinstance(part, str) else Message("assistant", part.text)
+        for part in parts
     ]
 
 
