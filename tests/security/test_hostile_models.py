@@ -27,7 +27,7 @@ from agentgym_rl.training.learner.reference_scores import _read as read_referenc
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.catalog import RunCatalog
 from agentgym_rl.ui.models import Models
-from agentgym_rl.ui.plays import Play
+from agentgym_rl.ui.played_episodes import PlayedEpisode
 from engine_plays import endless_policy
 
 CODE = """
@@ -251,7 +251,7 @@ def test_the_ui_loads_no_model_that_leads_out_of_the_runs(
     (folder / "model.safetensors").unlink()
     (folder / "model.safetensors").symlink_to(saved / "model.safetensors")
     models = Models(RunCatalog(root))
-    play = cast("Play", type("Played", (), {"rounds": ()})())  # it is not looked at
+    play = cast("PlayedEpisode", type("Played", (), {"rounds": ()})())  # it is not looked at
     with pytest.raises(ApiError, match="leads out"):
         models.reply("run/model", play)
     (folder / "model.safetensors").unlink()

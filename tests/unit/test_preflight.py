@@ -60,7 +60,7 @@ def test_doctor_loads_flash_attention(monkeypatch: pytest.MonkeyPatch):
     found = doctor._flash4()
     assert not found.is_there  # and this process lives
     monkeypatch.setattr(flash4, "MODULE", "json")
-    assert doctor._flash4() == doctor.Finding("flash-attn-4", True, "4.0")
+    assert doctor._flash4() == doctor.MachineFinding("flash-attn-4", True, "4.0")
 
 
 @pytest.mark.usefixtures("no_compiler")

@@ -24,7 +24,7 @@ _BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class MachineFinding:
     """One thing that was looked for."""
 
     what: str
@@ -46,10 +46,10 @@ def diagnose() -> None:
     Console().print(table)
 
 
-def examine() -> list[Finding]:
+def examine() -> list[MachineFinding]:
     """Look for everything that some part of the project can use."""
     return [
-        Finding("Python", True, f"{platform.python_version()}, {os.cpu_count()} cores"),
+        MachineFinding("Python", True, f"{platform.python_version()}, {os.cpu_count()} cores"),
         *_torch_and_gpu(),
         _compiler(),
         _flash4(),
@@ -62,51 +62,55 @@ def examine() -> list[Finding]:
     ]
 
 
-def _guarded(what: str, look: Callable[[], Finding]) -> Finding:
+def _guarded(what: str, look: Callable[[], MachineFinding]) -> MachineFinding:
     """Return what `look` finds; a broken installation is a finding too."""
     try:
         return look()
     except Exception as error:  # noqa: BLE001 - a broken package must not end the examination
-        return Finding(what, False, f"{type(error).__name__}: {error}", f"reinstall {what}")
+        return MachineFinding(what, False, f"{type(error).__name__}: {error}", f"reinstall {what}")
 
 
-def _torch_and_gpu() -> tuple[Finding, ...]:
+def _torch_and_gpu() -> tuple[MachineFinding, ...]:
     found = _package("torch", "no training and no local models; environments work", "train")
     return (_guarded("torch", _torch), _guarded("GPU", _gpu)) if found.is_there else (found,)
 
 
-def _torch() -> Finding:
+def _torch() -> MachineFinding:
     import torch  # heavy
 
-    return Finding("torch", True, f"{torch.__version__}, {torch.get_num_threads()} threads")
+    return MachineFinding("torch", True, f"{torch.__version__}, {torch.get_num_threads()} threads")
 
 
-def _gpu() -> Finding:
+def _gpu() -> MachineFinding:
     import torch  # heavy
 
     if not torch.cuda.is_available():
-        return Finding("GPU", False, "training runs on the CPU", "a CUDA build of torch and a GPU")
+        return MachineFinding(
+            "GPU", False, "training runs on the CPU", "a CUDA build of torch and a GPU"
+        )
     count = torch.cuda.device_count()
     names = ", ".join(torch.cuda.get_device_name(index) for index in range(count))
-    return Finding("GPU", True, names)
+    return MachineFinding("GPU", True, names)
 
 
-def _compiler() -> Finding:
+def _compiler() -> MachineFinding:
     for name in ("cc", "gcc", "clang"):
         if path := shutil.which(name):
-            return Finding("C compiler", True, path)
+            return MachineFinding("C compiler", True, path)
     remedy = "on Debian: apt-get install gcc"
-    return Finding("C compiler", False, "neither training.compile nor a GPU's kernels", remedy)
+    return MachineFinding(
+        "C compiler", False, "neither training.compile nor a GPU's kernels", remedy
+    )
 
 
-def _package(name: str, absence: str, extra: str) -> Finding:
+def _package(name: str, absence: str, extra: str) -> MachineFinding:
     try:
-        return Finding(name, True, metadata.version(name))
+        return MachineFinding(name, True, metadata.version(name))
     except metadata.PackageNotFoundError:
-        return Finding(name, False, absence, f"pip install 'agentgym-rl[{extra}]'")
+        return MachineFinding(name, False, absence, f"pip install 'agentgym-rl[{extra}]'")
 
 
-def _flash4() -> Finding:
+def _flash4() -> MachineFinding:
     """Look whether FlashAttention 4 can be loaded: its parts must fit each other.
 
     Tried in a process of its own, which a broken library may end.
@@ -126,31 +130,33 @@ def _flash4() -> Finding:
             return found
         told = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
     remedy = "pip install 'agentgym-rl[flash4]', or pip uninstall flash-attn-4"
-    return Finding(found.what, False, f"{found.told} cannot be loaded: {told}", remedy)
+    return MachineFinding(found.what, False, f"{found.told} cannot be loaded: {told}", remedy)
 
 
-def _java() -> Finding:
+def _java() -> MachineFinding:
     found = java.find_java()
     if found is None:
-        return Finding("Java", False, "sciworld cannot run", java.REMEDY)
-    return Finding("Java", True, f"{found.version} at {found.path} ({found.source})")
+        return MachineFinding("Java", False, "sciworld cannot run", java.REMEDY)
+    return MachineFinding("Java", True, f"{found.version} at {found.path} ({found.source})")
 
 
-def _browser() -> Finding:
+def _browser() -> MachineFinding:
     for name in _BROWSERS:
         if path := shutil.which(name):
-            return Finding("browser", True, path)
+            return MachineFinding("browser", True, path)
     remedy = "on Debian: apt-get install chromium-headless-shell"
-    return Finding("browser", False, "the tests of the web UI are skipped", remedy)
+    return MachineFinding("browser", False, "the tests of the web UI are skipped", remedy)
 
 
-def _environment(name: str) -> Finding:
+def _environment(name: str) -> MachineFinding:
     try:
         cls = registry.env_class(name)
         if not cls.is_prepared():
-            return Finding(name, True, f"{cls.spec.summary}; its index is built at first use")
+            return MachineFinding(
+                name, True, f"{cls.spec.summary}; its index is built at first use"
+            )
         registry.make(name, {}).close()
     except (AgentGymError, ValueError) as error:
         told, _, remedy = str(error).rpartition(": ")
-        return Finding(name, False, told or str(error), remedy)
-    return Finding(name, True, cls.spec.summary)
+        return MachineFinding(name, False, told or str(error), remedy)
+    return MachineFinding(name, True, cls.spec.summary)

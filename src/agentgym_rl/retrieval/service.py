@@ -31,7 +31,7 @@ from agentgym_rl.retrieval.cache import CachedRetriever
 from agentgym_rl.retrieval.passages import Passage
 from agentgym_rl.serving.bodies import ErrorKind, Object, ProtocolError, encode, error_body, load
 from agentgym_rl.serving.bound import Address, BoundServer
-from agentgym_rl.serving.gate import Gate
+from agentgym_rl.serving.gate import ServiceGate
 
 DEFAULT_TOPK = 3
 _MAX_REQUEST_PASSAGES = 100_000
@@ -81,7 +81,7 @@ class RetrieverApp:
                 Exception: _refuse,
             },
         )
-        self._app = Gate(
+        self._app = ServiceGate(
             starlette, token=token, max_body_bytes=_MAX_BODY_BYTES, on_request=self._count
         )
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import agentgym_rl
 from agentgym_rl.errors import EnvError
-from agentgym_rl.sandbox.messages import PATIENCE, Answer, CallLimits, Header
+from agentgym_rl.sandbox.messages import PATIENCE, CallLimits, Header, HostAnswer
 
 _COMMAND = "from agentgym_rl.sandbox.host import main; main()"
 _START_S = 120.0
@@ -29,8 +29,8 @@ _END_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What came of a call. Example: Reply(b"42\\n", "")"""
+class SandboxReply:
+    """What came of a call. Example: SandboxReply(b"42\\n", "")"""
 
     data: bytes
     """What the process wrote; it may hold anything."""
@@ -60,16 +60,18 @@ class Sandbox:
         """Start a host ahead of the first call, without waiting for it."""
         if not self._is_started:
             self._is_started = True
-            self._idle.append(_Host(self._target, self._has_packages))
+            self._idle.append(_HostProcess(self._target, self._has_packages))
 
-    def call(self, request: bytes, limits: CallLimits, *, setup: bytes = b"") -> Reply:
+    def call(self, request: bytes, limits: CallLimits, *, setup: bytes = b"") -> SandboxReply:
         """Run the function on a request and wait for its end.
 
         Waiting for a free slot is not part of the call's time. Raises EnvError when the sandbox
         itself fails: the request was then not run, or not to its end.
         """
         with self._slot():
-            host = self._idle.pop() if self._idle else _Host(self._target, self._has_packages)
+            host = (
+                self._idle.pop() if self._idle else _HostProcess(self._target, self._has_packages)
+            )
             try:
                 reply = host.call(request, limits, setup)
             except BaseException:
@@ -85,7 +87,7 @@ class Sandbox:
 
     def _forget(self) -> None:
         """Start without hosts: those of the process that this one was forked from are not ours."""
-        self._idle: list[_Host] = []
+        self._idle: list[_HostProcess] = []
         self._is_started = False
         self._slots = threading.BoundedSemaphore(self._max_calls)
 
@@ -103,7 +105,7 @@ class Sandbox:
             slots.release()
 
 
-class _Host:
+class _HostProcess:
     """One host process, for one call at a time."""
 
     def __init__(self, target: str, has_packages: bool) -> None:
@@ -141,7 +143,7 @@ class _Host:
         self._received = bytearray()
         self._is_ready = False
 
-    def call(self, request: bytes, limits: CallLimits, setup: bytes) -> Reply:
+    def call(self, request: bytes, limits: CallLimits, setup: bytes) -> SandboxReply:
         if not self._is_ready:
             self._read_answer(time.monotonic() + _START_S)
             self._is_ready = True
@@ -153,7 +155,7 @@ class _Host:
             self._receive(deadline)
         data = bytes(self._received[: answer.num_bytes])
         del self._received[: answer.num_bytes]
-        return Reply(data, answer.problem)
+        return SandboxReply(data, answer.problem)
 
     def stop(self) -> None:
         """End the host and what it runs."""
@@ -165,10 +167,10 @@ class _Host:
             with suppress(OSError):
                 pipe.close()
 
-    def _read_answer(self, deadline: float) -> Answer:
+    def _read_answer(self, deadline: float) -> HostAnswer:
         while (end := self._received.find(b"\n")) < 0:
             self._receive(deadline)
-        answer = Answer.unpack(bytes(self._received[:end]))
+        answer = HostAnswer.unpack(bytes(self._received[:end]))
         del self._received[: end + 1]
         if answer.failure:
             raise EnvError(f"the sandbox failed: {answer.failure}")

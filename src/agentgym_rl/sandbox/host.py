@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from agentgym_rl.sandbox.locks import LockError, Locks, ProcessLimits
-from agentgym_rl.sandbox.messages import Answer, Header
+from agentgym_rl.sandbox.messages import Header, HostAnswer
 from agentgym_rl.sandbox.watch import Ending, HostError, ParentGoneError, watch
 
 Task: TypeAlias = Callable[[bytes], None]
@@ -38,17 +38,17 @@ def main() -> None:
     os.dup2(2, 1)
     os.close(empty)
     try:
-        host = _Host(sys.argv[1], requests)
-        os.write(answers, Answer().pack())
+        host = _ForkServer(sys.argv[1], requests)
+        os.write(answers, HostAnswer().pack())
         while host.serve(answers):
             pass
     except ParentGoneError:
         return
     except Exception as error:  # noqa: BLE001 - the parent is told, and this process ends
-        os.write(answers, Answer(failure=f"{type(error).__name__}: {error}"[:2000]).pack())
+        os.write(answers, HostAnswer(failure=f"{type(error).__name__}: {error}"[:2000]).pack())
 
 
-class _Host:
+class _ForkServer:
     def __init__(self, target: str, requests: int) -> None:
         module, _, function = target.partition(":")
         self._prepare: Prepare = getattr(importlib.import_module(module), function)
@@ -73,7 +73,7 @@ class _Host:
         if setup not in self._tasks:
             self._tasks[setup] = self._prepare(setup)
         ending = self._call(self._tasks[setup], header)
-        answer = Answer(problem=ending.problem, num_bytes=len(ending.reply))
+        answer = HostAnswer(problem=ending.problem, num_bytes=len(ending.reply))
         _write(answers, answer.pack() + ending.reply)
         return True
 

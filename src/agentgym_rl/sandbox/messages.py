@@ -1,7 +1,7 @@
 """What a parent and its hosts say to each other, through two pipes.
 
     parent -> host      a header (`Header`), the setup, the request
-    host -> parent      a line of JSON (`Answer`), then the bytes of the reply
+    host -> parent      a line of JSON (`HostAnswer`), then the bytes of the reply
 
 The setup comes from us (e.g. the settings of a scorer). The request may hold anything.
 """
@@ -60,8 +60,8 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a host says of a call, or of its own start. Example: Answer(num_bytes=3)"""
+class HostAnswer:
+    """What a host says of a call, or of its own start. Example: HostAnswer(num_bytes=3)"""
 
     failure: str = ""
     """Why the sandbox itself failed; the host ends after it."""
@@ -74,5 +74,5 @@ class Answer:
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
-    def unpack(cls, line: bytes) -> Answer:
+    def unpack(cls, line: bytes) -> HostAnswer:
         return cls(**json.loads(line))

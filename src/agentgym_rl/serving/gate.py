@@ -1,17 +1,22 @@
-"""What every request passes first: its origin, the token, the limit on bodies, the clock."""
+"""What every request to a service passes first: its origin, the token, the limit on bodies.
+
+`is_foreign_page` and `declares_more_than` serve the gate of the web UI as well.
+"""
 
 from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentgym_rl.serving.bodies import ErrorKind, ProtocolError, encode, error_body
 
+FOREIGN_PAGE = "pages of other origins are refused"
 
-class Gate:
+
+class ServiceGate:
     """Lets requests through that carry the token, with bodies within the limit.
 
     /health needs no token. `on_request` gets the path, the status and the seconds of each.
@@ -35,8 +40,8 @@ class Gate:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        if _is_foreign_page(headers):
-            await _refuse(scope, send, ErrorKind.FORBIDDEN, "pages of other origins are refused")
+        if is_foreign_page(headers):
+            await _refuse(scope, send, ErrorKind.FORBIDDEN, FOREIGN_PAGE)
         elif not self._is_allowed(scope["path"], headers):
             await _refuse(
                 scope, send, ErrorKind.UNAUTHORIZED, "the bearer token is missing or wrong"
@@ -54,7 +59,7 @@ class Gate:
     async def _pass(
         self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, bytes]
     ) -> None:
-        """Serve a request within the limit, and tell how long it took."""
+        """Serve a request within the limit, and report how long it took."""
         limit = self._max_body_bytes
         started, status, size = time.perf_counter(), 0, 0
         too_large = f"the body is larger than {limit} bytes"
@@ -74,8 +79,7 @@ class Gate:
             await send(message)
 
         try:
-            length = headers.get(b"content-length", b"0")
-            if length.isdigit() and int(length) > limit:
+            if declares_more_than(limit, headers):
                 await _refuse(scope, noted, ErrorKind.TOO_LARGE, too_large)
             else:
                 await self._app(scope, limited, noted)
@@ -83,13 +87,19 @@ class Gate:
             self._on_request(scope["path"], status, time.perf_counter() - started)
 
 
-def _is_foreign_page(headers: dict[bytes, bytes]) -> bool:
+def is_foreign_page(headers: Mapping[bytes, bytes]) -> bool:
     """Whether a browser sends this for a page that is not the server's own.
 
     Without the check any page open in a browser could play on a server of the same machine.
     """
     origin = headers.get(b"origin")
     return origin is not None and origin.rpartition(b"//")[2] != headers.get(b"host")
+
+
+def declares_more_than(max_bytes: int, headers: Mapping[bytes, bytes]) -> bool:
+    """Whether the header of a request announces a body above the limit."""
+    length = headers.get(b"content-length", b"0")
+    return length.isdigit() and int(length) > max_bytes
 
 
 async def _refuse(scope: Scope, send: Send, kind: ErrorKind, message: str) -> None:

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp
 from agentgym_rl.errors import AgentGymError
 from agentgym_rl.ui.answers import ApiError, refusal
 from agentgym_rl.ui.environments import Environments
-from agentgym_rl.ui.gate import Gate
+from agentgym_rl.ui.gate import UiGate
 from agentgym_rl.ui.reader import RunReader
 from agentgym_rl.ui.routes_play import Playground, play_routes
 from agentgym_rl.ui.routes_runs import run_routes
@@ -62,7 +62,7 @@ def make_app(root: Path, *, names: Sequence[str] = (), envs: Sequence[str] = ())
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _broken)
     app.mount("/", StaticFiles(directory=STATIC, html=True))
-    return Gate(app, names=names)
+    return UiGate(app, names=names)
 
 
 def plotly_file() -> Path | None:

@@ -14,6 +14,7 @@ from collections.abc import Collection
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agentgym_rl.serving.gate import FOREIGN_PAGE, declares_more_than, is_foreign_page
 from agentgym_rl.ui.answers import refusal
 
 MAX_BODY_BYTES = 1_000_000
@@ -42,7 +43,7 @@ _HEADERS = (
 )
 
 
-class Gate:
+class UiGate:
     """Refuses what other pages send, and bodies over the limit; adds the headers."""
 
     def __init__(self, app: ASGIApp, *, names: Collection[str] = ()) -> None:
@@ -67,8 +68,9 @@ class Gate:
         if reason:
             await refusal(403, reason)(scope, receive, guarded)
             return
-        length = headers.get(b"content-length", b"0")
-        if b"transfer-encoding" in headers or not length.isdigit() or int(length) > MAX_BODY_BYTES:
+        is_known = headers.get(b"content-length", b"0").isdigit()
+        is_known = is_known and b"transfer-encoding" not in headers
+        if not is_known or declares_more_than(MAX_BODY_BYTES, headers):
             await refusal(413, f"a body has at most {MAX_BODY_BYTES} bytes, of a known length")(
                 scope, receive, guarded
             )
@@ -79,9 +81,8 @@ class Gate:
         host = headers.get(b"host", b"").decode("latin-1")
         if not self._is_own(_without_port(host)):
             return f"the UI is not at {host!r}: use its address, such as http://127.0.0.1:PORT"
-        origin = headers.get(b"origin")
-        if origin is not None and origin.decode("latin-1").rpartition("//")[2] != host:
-            return "pages of other origins are refused"
+        if is_foreign_page(headers):
+            return FOREIGN_PAGE
         is_reading = method in ("GET", "HEAD")
         # "same-site" is another port of this machine: somebody else's page as well. Browsers that
         # do not send the header send `Origin` with whatever is no GET.

@@ -24,7 +24,7 @@ _MAX_REPLY_TOKENS = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ModelReply:
     """What a model said, and the action in it; `complaint` is the answer to a reply without."""
 
     text: str
@@ -51,7 +51,7 @@ class ModelPlayer:
         self._agent_table = dict(agent)
         self._num_replies = 0
 
-    def reply(self, spec: EnvSpec, first: str, past: Sequence[Past]) -> Reply:
+    def reply(self, spec: EnvSpec, first: str, past: Sequence[Past]) -> ModelReply:
         """Return what the model does next, after all that happened in the episode."""
         agent = make_agent(AgentConfig.model_validate(self._agent_table), spec)
         renderer = self._policy.renderer.with_tools(agent.tools)
@@ -71,7 +71,7 @@ class ModelPlayer:
             session.close()
         text = renderer.decode_reply(completion.token_ids)
         parsed = agent.parse(text, cut_at=None if completion.is_stopped else max_tokens)
-        return Reply(text, parsed.action, parsed.complaint)
+        return ModelReply(text, parsed.action, parsed.complaint)
 
     def close(self) -> None:
         self._engine.close()

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from agentgym_rl.errors import AgentGymError, ConfigError
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.catalog import RunCatalog
-from agentgym_rl.ui.plays import Play
+from agentgym_rl.ui.played_episodes import PlayedEpisode
 
 if TYPE_CHECKING:  # it imports torch, which only who lets a model play needs
-    from agentgym_rl.ui.model_player import ModelPlayer, Reply
+    from agentgym_rl.ui.model_player import ModelPlayer, ModelReply
 
 _INNER = ("model", "checkpoints/latest/model")
 
@@ -41,7 +41,7 @@ class Models:
                     break
         return found
 
-    def reply(self, name: str, play: Play) -> Reply:
+    def reply(self, name: str, play: PlayedEpisode) -> ModelReply:
         """Return what a model does next in a play; for `thread`, since it takes its time."""
         from agentgym_rl.ui.model_player import Past  # start-up time: it imports torch
 

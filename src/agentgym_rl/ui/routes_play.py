@@ -12,7 +12,7 @@ from starlette.responses import Response
 from agentgym_rl.ui.answers import ApiError, answer
 from agentgym_rl.ui.environments import Environments
 from agentgym_rl.ui.models import Models
-from agentgym_rl.ui.plays import Plays, shown
+from agentgym_rl.ui.played_episodes import PlayedEpisodes, shown
 from agentgym_rl.ui.reader import RunReader
 from agentgym_rl.ui.replays import Replays
 
@@ -73,7 +73,7 @@ class Playground:
 
     def __init__(self, reader: RunReader, environments: Environments) -> None:
         self.environments = environments
-        self.plays, self.replays = Plays(environments), Replays(environments)
+        self.plays, self.replays = PlayedEpisodes(environments), Replays(environments)
         self.models = Models(reader.catalog)
         self._reaper: asyncio.Task[None] | None = None
 

@@ -10,7 +10,7 @@ from agentgym_rl.envs.adapters.reasoning_gym import reasoning_gym_class
 from agentgym_rl.envs.adapters.seeded import Outline
 from agentgym_rl.envs.checking.checker import check
 from agentgym_rl.errors import EnvError
-from agentgym_rl.sandbox.calls import Reply, Sandbox
+from agentgym_rl.sandbox.calls import Sandbox, SandboxReply
 from agentgym_rl.sandbox.interpreter import why_unavailable
 from agentgym_rl.types import Task
 
@@ -96,15 +96,17 @@ def test_without_a_sandbox_only_plain_scorers_work(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "reply",
     [
-        Reply(b"1.0", "it ran longer than 10 seconds"),
-        Reply(b"", "it crashed (SIGSEGV)"),
-        Reply(b"", ""),
-        Reply(b"NaN", ""),
-        Reply(b'"1.0"', ""),
-        Reply(b"null", ""),
+        SandboxReply(b"1.0", "it ran longer than 10 seconds"),
+        SandboxReply(b"", "it crashed (SIGSEGV)"),
+        SandboxReply(b"", ""),
+        SandboxReply(b"NaN", ""),
+        SandboxReply(b'"1.0"', ""),
+        SandboxReply(b"null", ""),
     ],
 )
-def test_an_answer_that_breaks_its_scorer_is_wrong(reply: Reply, monkeypatch: pytest.MonkeyPatch):
+def test_an_answer_that_breaks_its_scorer_is_wrong(
+    reply: SandboxReply, monkeypatch: pytest.MonkeyPatch
+):
     env = registry.make(SUM, {})
     env.reset(Task(SUM, "train", 100))
     monkeypatch.setattr(Sandbox, "call", lambda *_, **__: reply)
@@ -115,7 +117,7 @@ def test_an_answer_that_breaks_its_scorer_is_wrong(reply: Reply, monkeypatch: py
 
 @needs_sandbox
 def test_a_sandbox_that_fails_is_not_the_agents_doing(monkeypatch: pytest.MonkeyPatch):
-    def fail(*_: object, **__: object) -> Reply:
+    def fail(*_: object, **__: object) -> SandboxReply:
         raise EnvError("no slot of the sandbox was free")
 
     env = registry.make(SUM, {})

@@ -16,7 +16,7 @@ from agentgym_clients import (
     play_expert,
     serving,
 )
-from agentgym_rl.envs.compat.agentgym.plays import Plays
+from agentgym_rl.envs.compat.agentgym.numbered_episodes import NumberedEpisodes
 from agentgym_rl.envs.scenarios.babyai.env import BabyAI
 from agentgym_rl.envs.service.server.backend import ServerLimits
 from agentgym_rl.errors import EnvGoneError
@@ -241,7 +241,7 @@ def test_a_close_does_not_wait_for_the_call_that_runs():
 
 async def test_ids_beyond_the_limit_are_lost_oldest_first():
     service = PlainService(CountingEnv)
-    plays = Plays(service, max_plays=2)
+    plays = NumberedEpisodes(service, max_numbers=2)
     first, second = await plays.create(), await plays.create()
     async with plays.use(first.id):
         pass

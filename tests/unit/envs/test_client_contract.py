@@ -182,7 +182,7 @@ async def test_a_hung_call_ends_at_its_deadline(make_source: Sources):
 def set_deadline(source: EnvSource, env: EnvClient, timeout_s: float) -> None:
     """Change the deadline of calls to come, so that those before do not race it."""
     if isinstance(source, HttpEnvSource):
-        source._line._timeout_s = timeout_s
+        source._calls._timeout_s = timeout_s
     elif isinstance(source, LocalEnvSource) and isinstance(env, LocalEnvClient):
         env._timeout_s = timeout_s
         if source._thread is not None:

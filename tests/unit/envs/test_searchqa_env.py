@@ -13,7 +13,7 @@ from agentgym_rl.agents.formats import make_format
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.checking.checker import check
-from agentgym_rl.envs.scenarios.searchqa.actions import Action, Mistake, parse
+from agentgym_rl.envs.scenarios.searchqa.actions import Action, SearchMistake, parse
 from agentgym_rl.envs.scenarios.searchqa.env import SearchQA
 from agentgym_rl.envs.scenarios.searchqa.reading import count_words, cut, information, show_all
 from agentgym_rl.errors import ConfigError, EnvError
@@ -84,7 +84,7 @@ def test_an_action_is_found_in_its_text(text: str, action: Action):
 )  # fmt: skip
 def test_what_is_no_action_is_told(text: str):
     found = parse(text, TAGS)
-    assert isinstance(found, Mistake) and found.reply
+    assert isinstance(found, SearchMistake) and found.reply
     result = start().step(text)
     assert not result.valid_action and result.reward == 0.0 and not result.is_last
 

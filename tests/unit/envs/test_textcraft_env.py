@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentgym_rl.envs.scenarios.textcraft.actions import Craft, Get, Inventory, Mistake, parse
+from agentgym_rl.envs.scenarios.textcraft.actions import (
+    Craft,
+    CraftingMistake,
+    Get,
+    Inventory,
+    parse,
+)
 from agentgym_rl.envs.scenarios.textcraft.env import TextCraft
 from agentgym_rl.envs.scenarios.textcraft.minecraft import load_book
 from agentgym_rl.types import StepResult, Task
@@ -333,7 +339,7 @@ def test_processes_with_other_hash_seeds_agree():
 @settings(max_examples=50)
 @given(st.text(max_size=300))
 def test_any_text_can_be_parsed(text: str):
-    assert isinstance(parse(text), Get | Craft | Inventory | Mistake)
+    assert isinstance(parse(text), Get | Craft | Inventory | CraftingMistake)
 
 
 _NAMES = st.sampled_from(["oak log", "oak_planks", "planks", "stick", "chest", "coal", "", "using"])

@@ -46,7 +46,7 @@ def test_waiting_for_a_slot_is_not_part_of_a_calls_time(sandbox: Sandbox):
     with ThreadPoolExecutor(4) as pool:
         code = b"import time\ntime.sleep(0.3)\nprint('slept')"
         replies = list(pool.map(lambda _: sandbox.call(code, limits), range(4)))
-    assert replies == [calls.Reply(b"slept\n", "")] * 4
+    assert replies == [calls.SandboxReply(b"slept\n", "")] * 4
 
 
 @needs_sandbox

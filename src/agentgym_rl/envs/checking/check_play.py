@@ -153,7 +153,7 @@ class Player:
     def play(
         self, env: GuardedEnvironment, task: Task, *, mixture: Mixture, max_rounds: int
     ) -> Transcript:
-        """Play drawn actions until the end or so many rounds; look at it before and after."""
+        """Play drawn actions until the end or the limit on rounds; look at it before and after."""
         first = self.reset(env, task)
         self._look(env, task)
         actions: list[str] = []

@@ -25,7 +25,7 @@ _MAX_TOLD_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
+class PlannedEpisode:
     """What is to be played."""
 
     task: Task
@@ -49,7 +49,7 @@ class ProcessFailedError(Exception):
 def replay_in_processes(
     env: str,
     options: Mapping[str, object],
-    plays: Sequence[Play],
+    plays: Sequence[PlannedEpisode],
     *,
     num_processes: int,
     timeout_s: float,

@@ -13,9 +13,10 @@ import importlib
 import itertools
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment, EnvSpec
@@ -27,7 +28,7 @@ from agentgym_rl.envs.checking.check_play import (
     UnplayableError,
 )
 from agentgym_rl.envs.checking.check_process import (
-    Play,
+    PlannedEpisode,
     ProcessFailedError,
     Recording,
     replay_in_processes,
@@ -36,6 +37,8 @@ from agentgym_rl.envs.checking.check_process import (
 from agentgym_rl.envs.checking.laws import Law, spec_problems, task_problems
 from agentgym_rl.envs.execution.guarded import CALL_TIMEOUT_S, BlockingCaller, GuardedEnvironment
 from agentgym_rl.types import StepResult, Task
+
+_T = TypeVar("_T")
 
 _SHORT_ROUNDS = 12
 _MIN_LONG_ROUNDS, _MAX_LONG_ROUNDS = 40, 200
@@ -182,7 +185,7 @@ class _Checker:
             with self._player.watching(f"a task like {tasks[0].id} that there is not"):
                 self._check_unknown_tasks(tasks[0])
         with self._player.watching("tasks"):
-            self._check_unknown_split()
+            self._check_refusal("tasks", self._player.list_tasks, _NO_SPLIT)
         for one, other in itertools.pairwise(transcripts[: _MAX_IN_TURNS + 1]):
             with self._player.watching(f"{one.task.id} interleaved with {other.task.id}"):
                 self._check_isolation(one, other)
@@ -230,26 +233,19 @@ class _Checker:
             unknown.append(replace(task, payload={_NO_LEVEL: None}))
         for stranger in unknown:
             with self._player.environment() as env:
-                try:
-                    env.reset(stranger)
-                except ValueError:
-                    continue
-                except Exception as error:  # noqa: BLE001 - what it raises is the finding
-                    told = f"raised {type(error).__name__} for"
-                else:
-                    told = "accepted"
-                self._findings.add(Law.REFUSES_UNKNOWN, f"reset {told} {stranger!r}")
+                self._check_refusal("reset", env.reset, stranger)
 
-    def _check_unknown_split(self) -> None:
+    def _check_refusal(self, name: str, call: Callable[[_T], object], unknown: _T) -> None:
+        """Check that a call raises ValueError for an argument that there is not."""
         try:
-            self._player.list_tasks(_NO_SPLIT)
+            call(unknown)
         except ValueError:
             return
         except Exception as error:  # noqa: BLE001 - what it raises is the finding
-            told = f"raised {type(error).__name__} for"
+            found = f"raised {type(error).__name__} for"
         else:
-            told = "accepted"
-        self._findings.add(Law.REFUSES_UNKNOWN, f"tasks {told} {_NO_SPLIT!r}")
+            found = "accepted"
+        self._findings.add(Law.REFUSES_UNKNOWN, f"{name} {found} {unknown!r}")
 
     # Episodes
 
@@ -386,7 +382,9 @@ class _Checker:
         """Play episodes again in fresh processes and compare them with each other and with ours."""
         if not self._to_replay or not _IN_THE_WAY.isdisjoint(self._findings.counts):
             return
-        plays = [Play(transcript.task, transcript.actions) for transcript in self._to_replay]
+        plays = [
+            PlannedEpisode(transcript.task, transcript.actions) for transcript in self._to_replay
+        ]
         try:
             recordings = replay_in_processes(
                 name, self._options, plays, num_processes=num_processes, timeout_s=timeout_s

@@ -27,7 +27,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from agentgym_rl.envs.base import JsonValue
-from agentgym_rl.envs.compat.agentgym.plays import Play, Plays, RefusedError
+from agentgym_rl.envs.compat.agentgym.numbered_episodes import (
+    NumberedEpisode,
+    NumberedEpisodes,
+    RefusedError,
+)
 from agentgym_rl.envs.compat.agentgym.profiles import (
     NOT_STARTED,
     OVER,
@@ -91,7 +95,7 @@ class _Dialect:
     def __init__(self, service: EpisodeService) -> None:
         self._service = service
         self._profile = profile_of(service.spec.name)
-        self._plays = Plays(service)
+        self._episodes = NumberedEpisodes(service)
         self._tasks = TaskIndex(
             service,
             self._profile.index_rule,
@@ -128,17 +132,17 @@ class _Dialect:
         ]
 
     def _played(
-        self, handler: Callable[[Play, _I], Awaitable[JsonValue]]
+        self, handler: Callable[[NumberedEpisode, _I], Awaitable[JsonValue]]
     ) -> Callable[[_I], Awaitable[Response]]:
-        """Return `handler` with the play of the body's id, and mistakes as answers."""
+        """Return `handler` with the episode of the body's id, and mistakes as answers."""
 
         async def answer(body: _I) -> Response:
             try:
-                async with self._plays.use(body.id) as play:
+                async with self._episodes.use(body.id) as numbered:
                     try:
-                        return _json(await handler(play, body))
+                        return _json(await handler(numbered, body))
                     except EpisodeStateError as error:
-                        raise RefusedError(str(error), play) from error
+                        raise RefusedError(str(error), numbered) from error
             except RefusedError as error:
                 return _json(self._profile.refused(body.id, error), self._profile.refusal_status)
             except EnvError as error:
@@ -155,77 +159,77 @@ class _Dialect:
 
     async def _create(self, body: _Create) -> Response:
         try:
-            play = await self._plays.create()
+            numbered = await self._episodes.create()
         except EnvError as error:
             return _failure(error, "create")
         if not self._profile.starts_on_create:
-            return _json(self._profile.created(play))
+            return _json(self._profile.created(numbered))
         if isinstance(body, _CreateAt):
-            first = _Reset(id=play.id, data_idx=body.data_idx)
+            first = _Reset(id=numbered.id, data_idx=body.data_idx)
             return await self._played(self._start)(first)
-        return await self._played(self._reset)(_ResetOrFirst(id=play.id, data_idx=play.id))
+        return await self._played(self._reset)(_ResetOrFirst(id=numbered.id, data_idx=numbered.id))
 
     async def _close(self, body: _Id) -> Response:
-        return _json(await self._plays.close(body.id))
+        return _json(await self._episodes.close(body.id))
 
     # What follows runs while no other request uses the same id.
 
-    async def _start(self, play: Play, body: _Reset) -> JsonValue:
+    async def _start(self, numbered: NumberedEpisode, body: _Reset) -> JsonValue:
         """Begin the task that a create names."""
-        await self._reset(play, body)
-        return self._profile.created(play)
+        await self._reset(numbered, body)
+        return self._profile.created(numbered)
 
-    async def _reset(self, play: Play, body: _Reset) -> JsonValue:
+    async def _reset(self, numbered: NumberedEpisode, body: _Reset) -> JsonValue:
         # Without a task until it succeeds: a client that overlooks the error of a refused reset
         # must not go on with the task before it.
-        play.task = None
-        task = await self._tasks.find(body.data_idx, play)
-        await self._plays.start(play, task)
-        await self._profile.begin(self._service, play)
-        return self._profile.started(play)
+        numbered.task = None
+        task = await self._tasks.find(body.data_idx, numbered)
+        await self._episodes.start(numbered, task)
+        await self._profile.begin(self._service, numbered)
+        return self._profile.started(numbered)
 
-    async def _step(self, play: Play, body: _Step) -> JsonValue:
-        await self._do_round(play, body.action)
-        return self._profile.stepped(play)
+    async def _step(self, numbered: NumberedEpisode, body: _Step) -> JsonValue:
+        await self._do_round(numbered, body.action)
+        return self._profile.stepped(numbered)
 
-    async def _step_visual(self, play: Play, body: _Step) -> JsonValue:
+    async def _step_visual(self, numbered: NumberedEpisode, body: _Step) -> JsonValue:
         assert isinstance(self._profile, SciWorldProfile), "the route is SciWorld's"
-        await self._do_round(play, body.action.rpartition("Action:")[2].strip())
-        return await self._profile.stepped_visually(self._service, play)
+        await self._do_round(numbered, body.action.rpartition("Action:")[2].strip())
+        return await self._profile.stepped_visually(self._service, numbered)
 
-    async def _do_round(self, play: Play, action: str) -> None:
-        _refuse_unless_started(play)
-        if play.is_done:
-            raise RefusedError(OVER, play)
-        result = await self._plays.step(play, action)
-        await self._profile.settle(self._service, play, result)
+    async def _do_round(self, numbered: NumberedEpisode, action: str) -> None:
+        _refuse_unless_started(numbered)
+        if numbered.is_done:
+            raise RefusedError(OVER, numbered)
+        result = await self._episodes.step(numbered, action)
+        await self._profile.settle(self._service, numbered, result)
 
-    async def _observation(self, play: Play, body: _Id) -> JsonValue:
-        self._refuse_if_shut(play)
-        if play.task is not None:
+    async def _observation(self, numbered: NumberedEpisode, body: _Id) -> JsonValue:
+        self._refuse_if_shut(numbered)
+        if numbered.task is not None:
             # Only asked so that the lease goes on, and a lost episode is noticed.
-            await self._service.observation(play.episode)
-        return self._profile.observed(play)
+            await self._service.observation(numbered.episode)
+        return self._profile.observed(numbered)
 
-    async def _detail(self, service: EpisodeService, play: Play) -> JsonValue:
-        return self._profile.detailed(play)
+    async def _detail(self, service: EpisodeService, numbered: NumberedEpisode) -> JsonValue:
+        return self._profile.detailed(numbered)
 
-    def _view(self, view: View) -> Callable[[Play, _Id], Awaitable[JsonValue]]:
-        async def answer(play: Play, body: _Id) -> JsonValue:
-            _refuse_unless_started(play)
-            self._refuse_if_shut(play)
-            return await view(self._service, play)
+    def _view(self, view: View) -> Callable[[NumberedEpisode, _Id], Awaitable[JsonValue]]:
+        async def answer(numbered: NumberedEpisode, body: _Id) -> JsonValue:
+            _refuse_unless_started(numbered)
+            self._refuse_if_shut(numbered)
+            return await view(self._service, numbered)
 
         return answer
 
-    def _refuse_if_shut(self, play: Play) -> None:
-        if play.is_done and self._profile.is_shut_after_end:
-            raise RefusedError(OVER, play)
+    def _refuse_if_shut(self, numbered: NumberedEpisode) -> None:
+        if numbered.is_done and self._profile.is_shut_after_end:
+            raise RefusedError(OVER, numbered)
 
 
-def _refuse_unless_started(play: Play) -> None:
-    if play.task is None:
-        raise RefusedError(NOT_STARTED, play)
+def _refuse_unless_started(numbered: NumberedEpisode) -> None:
+    if numbered.task is None:
+        raise RefusedError(NOT_STARTED, numbered)
 
 
 def _posted(

@@ -1,7 +1,7 @@
 """What each scenario of AgentGym says on the wire: field names, scales and routes of its own.
 
-A profile turns a `Play` into answers. Extra keys never hurt a stock client, missing ones do, so the
-answer to a mistake carries every key that the scenario's client may read.
+A profile turns a `NumberedEpisode` into answers. Extra keys never hurt a stock client, missing ones
+do, so the answer to a mistake carries every key that the scenario's client may read.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from agentgym_rl.envs.base import JsonValue
-from agentgym_rl.envs.compat.agentgym.plays import Play, RefusedError
+from agentgym_rl.envs.compat.agentgym.numbered_episodes import NumberedEpisode, RefusedError
 from agentgym_rl.envs.compat.agentgym.scenarios import NUM_SCIWORLD_TASKS
 from agentgym_rl.envs.compat.agentgym.task_index import IndexRule
 from agentgym_rl.envs.service.server.episode_service import EpisodeService
 from agentgym_rl.types import StepResult
 
 Fields = dict[str, JsonValue]
-View = Callable[[EpisodeService, Play], Awaitable[JsonValue]]
+View = Callable[[EpisodeService, NumberedEpisode], Awaitable[JsonValue]]
 """Answers a route that only wants the id of an episode which has started."""
 
 _MAX_HINTS = 10
@@ -58,36 +58,38 @@ class Profile:
         """Return the same for those that are posted."""
         return {}
 
-    async def begin(self, service: EpisodeService, play: Play) -> None:
-        """Complete a play after its reset."""
+    async def begin(self, service: EpisodeService, numbered: NumberedEpisode) -> None:
+        """Complete an episode after its reset."""
 
-    async def settle(self, service: EpisodeService, play: Play, result: StepResult) -> None:
-        """Set reward and score of a play after a step."""
-        play.reward = result.reward
-        play.score += result.reward
+    async def settle(
+        self, service: EpisodeService, numbered: NumberedEpisode, result: StepResult
+    ) -> None:
+        """Set reward and score of an episode after a step."""
+        numbered.reward = result.reward
+        numbered.score += result.reward
 
-    def created(self, play: Play) -> JsonValue:
+    def created(self, numbered: NumberedEpisode) -> JsonValue:
         """Answer a create that does not start a task, or one that names it."""
-        return {"id": play.id}
+        return {"id": numbered.id}
 
-    def started(self, play: Play) -> JsonValue:
-        return {"id": play.id, **self.stepped(play)}
+    def started(self, numbered: NumberedEpisode) -> JsonValue:
+        return {"id": numbered.id, **self.stepped(numbered)}
 
-    def stepped(self, play: Play) -> Fields:
+    def stepped(self, numbered: NumberedEpisode) -> Fields:
         return {
-            "observation": play.observation,
-            "reward": _number(play.reward),
-            "done": play.is_done,
+            "observation": numbered.observation,
+            "reward": _number(numbered.reward),
+            "done": numbered.is_done,
         }
 
-    def observed(self, play: Play) -> JsonValue:
+    def observed(self, numbered: NumberedEpisode) -> JsonValue:
         """Answer GET /observation, also before the first reset."""
-        if play.task is None:
-            raise RefusedError(NOT_STARTED, play)
-        return play.observation
+        if numbered.task is None:
+            raise RefusedError(NOT_STARTED, numbered)
+        return numbered.observation
 
-    def detailed(self, play: Play) -> Fields:
-        return {**self.stepped(play), "deleted": False}
+    def detailed(self, numbered: NumberedEpisode) -> Fields:
+        return {**self.stepped(numbered), "deleted": False}
 
     def refused(self, id_: int, error: RefusedError) -> Fields:
         """Return the answer to a mistake: done, so that a loop that knows no `error` ends."""
@@ -97,7 +99,7 @@ class Profile:
             "observation": str(error),
             "reward": 0,
             "done": True,
-            "deleted": error.play is None,
+            "deleted": error.numbered is None,
         }
 
 
@@ -109,19 +111,19 @@ class ScoredProfile(Profile):
     needs_create_body = False
     is_shut_after_end = True
 
-    def started(self, play: Play) -> JsonValue:
-        return self.detailed(play)
+    def started(self, numbered: NumberedEpisode) -> JsonValue:
+        return self.detailed(numbered)
 
-    def stepped(self, play: Play) -> Fields:
+    def stepped(self, numbered: NumberedEpisode) -> Fields:
         return {
-            "observation": play.observation,
-            "reward": play.reward,
-            "score": play.score,
-            "done": play.is_done,
+            "observation": numbered.observation,
+            "reward": numbered.reward,
+            "score": numbered.score,
+            "done": numbered.is_done,
         }
 
     def refused(self, id_: int, error: RefusedError) -> Fields:
-        score = error.play.score if error.play else 0
+        score = error.numbered.score if error.numbered else 0
         return {**super().refused(id_, error), "score": score}
 
 
@@ -137,10 +139,10 @@ class BabyAIProfile(ScoredProfile):
     def post_views(self) -> Mapping[str, View]:
         return {"/render": _render}
 
-    def observed(self, play: Play) -> JsonValue:
-        if play.task is None:
-            return {**self.detailed(play), "observation": NOT_STARTED}
-        return self.detailed(play)
+    def observed(self, numbered: NumberedEpisode) -> JsonValue:
+        if numbered.task is None:
+            return {**self.detailed(numbered), "observation": NOT_STARTED}
+        return self.detailed(numbered)
 
 
 class SciWorldProfile(ScoredProfile):
@@ -160,39 +162,41 @@ class SciWorldProfile(ScoredProfile):
             "/state": _state,
         }
 
-    async def begin(self, service: EpisodeService, play: Play) -> None:
-        facts = await service.details(play.episode)
+    async def begin(self, service: EpisodeService, numbered: NumberedEpisode) -> None:
+        facts = await service.details(numbered.episode)
         description = str(facts.get("task_description", ""))
-        play.facts = {
+        numbered.facts = {
             "task_name": facts.get("task_name", ""),
             "var_num": facts.get("variation", 0),
             "task_description": description,
         }
         # The client puts the description before the first observation itself.
-        play.observation = play.observation.removeprefix(description).lstrip("\n")
-        play.score = _int(facts.get("score", 0))
+        numbered.observation = numbered.observation.removeprefix(description).lstrip("\n")
+        numbered.score = _int(facts.get("score", 0))
 
-    async def settle(self, service: EpisodeService, play: Play, result: StepResult) -> None:
+    async def settle(
+        self, service: EpisodeService, numbered: NumberedEpisode, result: StepResult
+    ) -> None:
         # The simulator's own score can fall below what rewards may express.
-        score = _int((await service.details(play.episode)).get("score", 0))
-        play.reward, play.score = score - play.score, score
+        score = _int((await service.details(numbered.episode)).get("score", 0))
+        numbered.reward, numbered.score = score - numbered.score, score
 
-    def detailed(self, play: Play) -> Fields:
-        return {**play.facts, **super().detailed(play)}
+    def detailed(self, numbered: NumberedEpisode) -> Fields:
+        return {**numbered.facts, **super().detailed(numbered)}
 
     def refused(self, id_: int, error: RefusedError) -> Fields:
         blank: Fields = {"task_name": "", "var_num": 0, "task_description": ""}
         return {**blank, **super().refused(id_, error)}
 
-    async def stepped_visually(self, service: EpisodeService, play: Play) -> Fields:
+    async def stepped_visually(self, service: EpisodeService, numbered: NumberedEpisode) -> Fields:
         """Answer /step_visual: a step with what a viewer draws."""
-        facts = await service.details(play.episode)
+        facts = await service.details(numbered.episode)
         return {
-            **self.stepped(play),
+            **self.stepped(numbered),
             "info": dict(facts),
             "object_tree": facts.get("object_tree", {}),
             "inventory": facts.get("inventory", ""),
-            "moves": facts.get("moves", play.next_round),
+            "moves": facts.get("moves", numbered.next_round),
         }
 
 
@@ -215,27 +219,27 @@ class SearchQAProfile(Profile):
     def get_views(self) -> Mapping[str, View]:
         return {}
 
-    async def begin(self, service: EpisodeService, play: Play) -> None:
-        play.observation = f"{_SEARCH_PROMPT}\n\n {play.observation}"
-        play.facts = {"prompt": play.observation}
+    async def begin(self, service: EpisodeService, numbered: NumberedEpisode) -> None:
+        numbered.observation = f"{_SEARCH_PROMPT}\n\n {numbered.observation}"
+        numbered.facts = {"prompt": numbered.observation}
 
-    def created(self, play: Play) -> JsonValue:
-        return play.id
+    def created(self, numbered: NumberedEpisode) -> JsonValue:
+        return numbered.id
 
-    def started(self, play: Play) -> JsonValue:
-        return play.observation
+    def started(self, numbered: NumberedEpisode) -> JsonValue:
+        return numbered.observation
 
-    def stepped(self, play: Play) -> Fields:
+    def stepped(self, numbered: NumberedEpisode) -> Fields:
         return {
-            "observation": play.observation,
-            "reward": play.reward,
-            "done": play.is_done,
+            "observation": numbered.observation,
+            "reward": numbered.reward,
+            "done": numbered.is_done,
             "info": None,
         }
 
-    def observed(self, play: Play) -> JsonValue:
-        super().observed(play)
-        return play.facts["prompt"]
+    def observed(self, numbered: NumberedEpisode) -> JsonValue:
+        super().observed(numbered)
+        return numbered.facts["prompt"]
 
 
 _SEARCH_PROMPT = """\
@@ -261,67 +265,67 @@ def profile_of(env: str) -> Profile:
     return PROFILES.get(env, Profile)()
 
 
-async def _goal(service: EpisodeService, play: Play) -> JsonValue:
-    facts = await service.details(play.episode)
+async def _goal(service: EpisodeService, numbered: NumberedEpisode) -> JsonValue:
+    facts = await service.details(numbered.episode)
     for name in ("goal", "mission", "task_description"):
         if name in facts:
             return facts[name]
-    raise RefusedError("This environment has no goal apart from its observations.", play)
+    raise RefusedError("This environment has no goal apart from its observations.", numbered)
 
 
-async def _commands(service: EpisodeService, play: Play) -> JsonValue:
-    return (await service.details(play.episode)).get("commands", [])
+async def _commands(service: EpisodeService, numbered: NumberedEpisode) -> JsonValue:
+    return (await service.details(numbered.episode)).get("commands", [])
 
 
-async def _available_actions(service: EpisodeService, play: Play) -> JsonValue:
-    return {"available_actions": await service.available_actions(play.episode)}
+async def _available_actions(service: EpisodeService, numbered: NumberedEpisode) -> JsonValue:
+    return {"available_actions": await service.available_actions(numbered.episode)}
 
 
-async def _render(service: EpisodeService, play: Play) -> JsonValue:
-    png = await service.render(play.episode)
+async def _render(service: EpisodeService, numbered: NumberedEpisode) -> JsonValue:
+    png = await service.render(numbered.episode)
     if png is None:
-        raise RefusedError("There is nothing to draw.", play)
+        raise RefusedError("There is nothing to draw.", numbered)
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
-async def _action_hint(service: EpisodeService, play: Play) -> JsonValue:
-    return await _hints(service, play, await service.details(play.episode))
+async def _action_hint(service: EpisodeService, numbered: NumberedEpisode) -> JsonValue:
+    return await _hints(service, numbered, await service.details(numbered.episode))
 
 
-async def _goals(service: EpisodeService, play: Play) -> JsonValue:
-    return {"goals": (await service.details(play.episode)).get("goal_progress", "")}
+async def _goals(service: EpisodeService, numbered: NumberedEpisode) -> JsonValue:
+    return {"goals": (await service.details(numbered.episode)).get("goal_progress", "")}
 
 
-async def _task_description(service: EpisodeService, play: Play) -> JsonValue:
-    return {"task_description": play.facts.get("task_description", "")}
+async def _task_description(service: EpisodeService, numbered: NumberedEpisode) -> JsonValue:
+    return {"task_description": numbered.facts.get("task_description", "")}
 
 
-async def _object_tree(service: EpisodeService, play: Play) -> JsonValue:
-    return {"object_tree": (await service.details(play.episode)).get("object_tree", {})}
+async def _object_tree(service: EpisodeService, numbered: NumberedEpisode) -> JsonValue:
+    return {"object_tree": (await service.details(numbered.episode)).get("object_tree", {})}
 
 
-async def _state(service: EpisodeService, play: Play) -> JsonValue:
-    facts = await service.details(play.episode)
-    hints = await _hints(service, play, facts)
+async def _state(service: EpisodeService, numbered: NumberedEpisode) -> JsonValue:
+    facts = await service.details(numbered.episode)
+    hints = await _hints(service, numbered, facts)
     return {
-        "observation": play.observation,
+        "observation": numbered.observation,
         "inventory": facts.get("inventory", ""),
-        "task_description": play.facts.get("task_description", ""),
+        "task_description": numbered.facts.get("task_description", ""),
         "goal_progress": facts.get("goal_progress", ""),
         "possible_actions": hints["possible_actions"][:_MAX_HINTS],
         "possible_objects": hints["possible_objects"][:_MAX_HINTS],
-        "current_moves": facts.get("moves", play.next_round),
-        "environment_info": {**play.facts, "score": play.score, "done": play.is_done},
+        "current_moves": facts.get("moves", numbered.next_round),
+        "environment_info": {**numbered.facts, "score": numbered.score, "done": numbered.is_done},
     }
 
 
 async def _hints(
-    service: EpisodeService, play: Play, facts: Mapping[str, JsonValue]
+    service: EpisodeService, numbered: NumberedEpisode, facts: Mapping[str, JsonValue]
 ) -> dict[str, list[str]]:
     """Return what may be done and to what; actions in full where there are no templates."""
     actions = _texts(facts.get("possible_actions"))
     return {
-        "possible_actions": actions or list(await service.available_actions(play.episode)),
+        "possible_actions": actions or list(await service.available_actions(numbered.episode)),
         "possible_objects": _texts(facts.get("possible_objects")),
     }
 

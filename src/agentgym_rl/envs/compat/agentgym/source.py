@@ -222,7 +222,7 @@ class AgentGymEnvClient(EnvClient):
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _RawAnswer:
     status: int
     body: bytes
 
@@ -279,7 +279,7 @@ class _Server:
 
     async def _send(
         self, method: str, path: str, body: Mapping[str, object] | None, timeout_s: float
-    ) -> _Answer:
+    ) -> _RawAnswer:
         """Send it and, while there is time, again where the server has no free place.
 
         A create is sent until the server can be reached.
@@ -306,11 +306,11 @@ class _Server:
 
     async def _send_once(
         self, method: str, path: str, body: Mapping[str, object] | None
-    ) -> _Answer:
+    ) -> _RawAnswer:
         session = self._connections.session()
         url = self.url + path
         async with session.request(method, url, json=body, allow_redirects=False) as response:
-            return _Answer(response.status, await response.read())
+            return _RawAnswer(response.status, await response.read())
 
 
 _ERRORS: Mapping[int, type[EnvError]] = {

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from enum import Enum, auto
 
-from agentgym_rl.envs.compat.agentgym.plays import Play, RefusedError
+from agentgym_rl.envs.compat.agentgym.numbered_episodes import NumberedEpisode, RefusedError
 from agentgym_rl.envs.service.server.episode_service import EpisodeService
 from agentgym_rl.types import Task
 
@@ -51,8 +51,8 @@ class TaskIndex:
         self._tasks: dict[int, Task] | None = None
         self._reading = asyncio.Lock()
 
-    async def find(self, data_idx: int, play: Play) -> Task:
-        """Return the task of an index; raises RefusedError, to `play`, where there is none."""
+    async def find(self, data_idx: int, numbered: NumberedEpisode) -> Task:
+        """Return the task of an index. Raises RefusedError to `numbered` where there is none."""
         tasks = await self._read()
         size = max(tasks, default=-1) + 1
         index = data_idx
@@ -67,7 +67,7 @@ class TaskIndex:
             # No split has it, so it is no test task.
             return replace(tasks[level], split="train", index=index)
         message = f"There is no task {data_idx}: they are numbered 0 to {size - 1}."
-        raise RefusedError(message, play)
+        raise RefusedError(message, numbered)
 
     async def _read(self) -> dict[int, Task]:
         async with self._reading:

@@ -27,7 +27,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from agentgym_rl.envs.compat.openenv.protocol import SPEC_FIELD
 from agentgym_rl.envs.compat.openenv.schema import SCHEMA, openapi
 from agentgym_rl.envs.compat.openenv.session import (
-    Session,
+    OpenEnvSession,
     action_text,
     failure_of,
     reset_outcome,
@@ -93,7 +93,7 @@ class _Api:
     async def socket(self, socket: WebSocket) -> None:
         """Play one session until either side ends it; the episode ends with it."""
         await socket.accept()
-        session = Session(self._service, self._tasks, self._max_message_bytes)
+        session = OpenEnvSession(self._service, self._tasks, self._max_message_bytes)
         frames: asyncio.Queue[bytes] = asyncio.Queue(_MAX_WAITING)
         # Reading goes on beside the playing, so that a lost peer ends a call that is running.
         reading = asyncio.create_task(_read(socket, frames))
@@ -223,7 +223,7 @@ async def _read(socket: WebSocket, frames: asyncio.Queue[bytes]) -> None:
         await frames.put(text.encode() if text is not None else event["bytes"])
 
 
-async def _play(socket: WebSocket, frames: asyncio.Queue[bytes], session: Session) -> int:
+async def _play(socket: WebSocket, frames: asyncio.Queue[bytes], session: OpenEnvSession) -> int:
     """Answer frames until the client asks for the end; return the close code."""
     refusal = await session.open()
     if refusal is not None:

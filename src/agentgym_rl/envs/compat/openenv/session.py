@@ -29,7 +29,7 @@ _Fields = dict[str, object]
 _MAX_EPISODE_ID = 255
 
 
-class Session:
+class OpenEnvSession:
     """Plays the frames of one socket, one after another. `close` it whatever happens."""
 
     def __init__(self, service: EpisodeService, tasks: TaskBook, max_message_bytes: int) -> None:

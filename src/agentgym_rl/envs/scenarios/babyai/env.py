@@ -15,7 +15,7 @@ from PIL import Image
 
 from agentgym_rl.envs.base import Environment, EnvSpec, JsonValue
 from agentgym_rl.envs.scenarios.babyai.actions import Refusal, Scene, Steps
-from agentgym_rl.envs.scenarios.babyai.expert import Expert
+from agentgym_rl.envs.scenarios.babyai.expert import BabyAIExpert
 from agentgym_rl.envs.scenarios.babyai.levels import (
     CATEGORIES,
     ENV_NAME,
@@ -98,7 +98,7 @@ class BabyAI(Environment):
         self._simulator: RoomGridLevel | None = None
         self._scene: Scene | None = None
         self._seen: set[tuple[int, int]] = set()
-        self._expert = Expert()
+        self._expert = BabyAIExpert()
         self._index = 0
 
     @classmethod
@@ -114,7 +114,7 @@ class BabyAI(Environment):
         self._index = task.index
         self._simulator = make_simulator(level, seed_of(task.index))
         self._seen = set()
-        self._expert = Expert()
+        self._expert = BabyAIExpert()
         scene = self._look(self._simulator)
         return self._frame(describe(scene.view, self._simulator.carrying), has_goal=True)
 

@@ -28,7 +28,7 @@ _Errand = Callable[[Bot], None]
 _Progress = tuple[bool, ...]
 
 
-class Expert:
+class BabyAIExpert:
     """Advises through one episode; also when its advice is not followed."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from agentgym_rl.envs.base import Environment, EnvSpec, JsonValue
 from agentgym_rl.envs.scenarios.sciworld import gold, texts
 from agentgym_rl.envs.scenarios.sciworld.java import require_java
 from agentgym_rl.envs.scenarios.sciworld.jvm import package_folder
-from agentgym_rl.envs.scenarios.sciworld.simulator import Reply, Simulation
+from agentgym_rl.envs.scenarios.sciworld.simulator import Simulation, SimulatorReply
 from agentgym_rl.envs.scenarios.sciworld.tasks import (
     CATEGORIES,
     ENV_NAME,
@@ -257,7 +257,7 @@ class SciWorld(Environment):
             return "Actions:\n" + "\n".join(self.simulation.action_templates())
         return "Objects:\n" + "\n".join(self.simulation.visible_objects())
 
-    def _result(self, reply: Reply, text: str, *, is_valid: bool) -> StepResult:
+    def _result(self, reply: SimulatorReply, text: str, *, is_valid: bool) -> StepResult:
         before, self._score = self._score, reply.score
         terminated = reply.is_completed or reply.score < 0
         truncated = not terminated and self._is_out_of_moves()

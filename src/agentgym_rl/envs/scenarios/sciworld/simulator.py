@@ -32,7 +32,7 @@ _SCRAMBLE = 0x5DEECE66D
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class SimulatorReply:
     """What the simulator answers to an action."""
 
     text: str
@@ -63,7 +63,7 @@ class Simulation:
         self._finalizer = weakref.finalize(self, self._simulator.jvm.free, self._interface)
         self.description = self._ask("getTaskDescription")
 
-    def step(self, action: str) -> Reply:
+    def step(self, action: str) -> SimulatorReply:
         """Do one action: one line of plain text. Raises EnvError when the simulator is broken."""
         with self._entered():
             answer = self._interface.step(action)
@@ -75,7 +75,7 @@ class Simulation:
             # After an exception of its own the simulator answers with a score of -1 for ever.
             if percent < 0 and self._interface.isInErrorState():
                 raise EnvError(f"the ScienceWorld simulator failed: {text}")
-        return Reply(text, percent, is_completed == "true")
+        return SimulatorReply(text, percent, is_completed == "true")
 
     def num_moves(self) -> int:
         """Return how many units of time have passed. Looking takes none, waiting takes several."""

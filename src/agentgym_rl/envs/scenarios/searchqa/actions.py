@@ -39,24 +39,24 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Mistake:
+class SearchMistake:
     """The text is no action; `reply` tells the agent why."""
 
     reply: str
 
 
-def parse(text: str, tags: Sequence[str]) -> Action | Mistake:
+def parse(text: str, tags: Sequence[str]) -> Action | SearchMistake:
     """Read any text, in linear time; `tags` are the actions that there are."""
     if len(text) > MAX_CHARS:
-        return Mistake(f"The action is too long: at most {MAX_CHARS} characters.")
+        return SearchMistake(f"The action is too long: at most {MAX_CHARS} characters.")
     found = _find_element(text, tags) or _find_call(text, tags)
     if found is None:
         known = ", ".join(tags)
-        return Mistake(f"No action found. Do one of {known}, such as search: a query.")
+        return SearchMistake(f"No action found. Do one of {known}, such as search: a query.")
     if not found.text:
-        return Mistake(f"The action is empty: {found.tag} takes a text.")
+        return SearchMistake(f"The action is empty: {found.tag} takes a text.")
     if found.tag == "search" and len(found.text) > MAX_QUERY_CHARS:
-        return Mistake(f"The query is too long: at most {MAX_QUERY_CHARS} characters.")
+        return SearchMistake(f"The query is too long: at most {MAX_QUERY_CHARS} characters.")
     return found
 
 

@@ -16,11 +16,11 @@ from typing import ClassVar, Self, TypeVar
 
 from agentgym_rl.envs.base import Environment, EnvSpec, JsonValue
 from agentgym_rl.envs.scenarios.searchqa import texts
-from agentgym_rl.envs.scenarios.searchqa.actions import Action, Mistake, parse
+from agentgym_rl.envs.scenarios.searchqa.actions import Action, SearchMistake, parse
 from agentgym_rl.envs.scenarios.searchqa.catalog import Catalog
 from agentgym_rl.envs.scenarios.searchqa.datasets.catalog import DATASETS
 from agentgym_rl.envs.scenarios.searchqa.embedded import SPLITS, is_embedded_indexed
-from agentgym_rl.envs.scenarios.searchqa.expert import Expert, Library
+from agentgym_rl.envs.scenarios.searchqa.expert import Library, SearchExpert
 from agentgym_rl.envs.scenarios.searchqa.options import EMBEDDED, SearchOptions
 from agentgym_rl.envs.scenarios.searchqa.questions import Question
 from agentgym_rl.envs.scenarios.searchqa.reading import information, plain_title, show_all
@@ -87,7 +87,7 @@ class SearchQA(Environment):
         if self._options.python:
             _require_sandbox()
         self._trace: Trace | None = None
-        self._expert: Expert | None = None
+        self._expert: SearchExpert | None = None
         self._is_over = True
         self._f1 = 0.0
 
@@ -131,7 +131,7 @@ class SearchQA(Environment):
         if task.level not in ("", level):
             raise ValueError(f"searchqa question {task.index} is {level!r}, not {task.level!r}")
         self._trace = Trace(question)
-        self._expert = Expert(question, Library(self._shown_by, self._title_of))
+        self._expert = SearchExpert(question, Library(self._shown_by, self._title_of))
         self._is_over = False
         self._f1 = 0.0
         return f"Question: {question.text}"
@@ -140,7 +140,7 @@ class SearchQA(Environment):
         trace = self._running()
         parsed = parse(action, self.spec.action_tags)
         num_gold = len(trace.gold_seen)
-        if isinstance(parsed, Mistake):
+        if isinstance(parsed, SearchMistake):
             result = self._refuse(action, parsed.reply)
         else:
             result = self._do(parsed)

@@ -34,7 +34,7 @@ class Library:
     """The title of a passage by its id; None where it cannot be looked up."""
 
 
-class Expert:
+class SearchExpert:
     """Advice for one question."""
 
     def __init__(self, question: Question, library: Library) -> None:

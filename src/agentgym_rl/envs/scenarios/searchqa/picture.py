@@ -22,7 +22,7 @@ _COLOURS = {"search": "#1a73e8", "open": "#9334e6", "python": "#00796b", "mistak
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _TextLine:
     text: str
     colour: str
     indent: int = 0
@@ -42,21 +42,21 @@ def draw_trace(trace: Trace) -> bytes:
     return picture.getvalue()
 
 
-def _lines(trace: Trace) -> list[_Line]:
+def _lines(trace: Trace) -> list[_TextLine]:
     num_gold = f"{len(trace.gold_seen)} of {len(trace.question.gold)} gold passages seen"
     question = textwrap.wrap(f"Question: {trace.question.text}", _MAX_CHARS)
-    lines = [*(_Line(part, _INK) for part in question), _Line(num_gold, _PALE)]
+    lines = [*(_TextLine(part, _INK) for part in question), _TextLine(num_gold, _PALE)]
     first = max(0, len(trace.events) - _MAX_ROUNDS)
     for number, event in enumerate(trace.events[first:], first + 1):
-        lines.append(_Line(_short(f"{number}. {event.kind}: {event.text}"), _colour(event)))
+        lines.append(_TextLine(_short(f"{number}. {event.kind}: {event.text}"), _colour(event)))
         lines += [_found(shown, trace) for shown in event.shown]
     return lines
 
 
-def _found(shown: Shown, trace: Trace) -> _Line:
+def _found(shown: Shown, trace: Trace) -> _TextLine:
     is_gold = shown.passage.id in trace.question.gold
     mark = "* " if is_gold else "- "
-    return _Line(_short(mark + shown.passage.title), _GOLD if is_gold else _PALE, indent=1)
+    return _TextLine(_short(mark + shown.passage.title), _GOLD if is_gold else _PALE, indent=1)
 
 
 def _colour(event: Event) -> str:

@@ -70,7 +70,7 @@ class Inventory:
 
 
 @dataclass(frozen=True, slots=True)
-class Mistake:
+class CraftingMistake:
     """The text is no action; `reply` tells the agent why."""
 
     reply: str
@@ -89,10 +89,10 @@ MINECRAFT_EXAMPLES = Examples()
 Action: TypeAlias = Get | Craft | Inventory
 
 
-def parse(text: str, examples: Examples = MINECRAFT_EXAMPLES) -> Action | Mistake:
+def parse(text: str, examples: Examples = MINECRAFT_EXAMPLES) -> Action | CraftingMistake:
     """Read any text; names come back as ids of items or sets, but need not exist."""
     if len(text) > _MAX_CHARS:
-        return Mistake(f"The action is too long: at most {_MAX_CHARS} characters.")
+        return CraftingMistake(f"The action is too long: at most {_MAX_CHARS} characters.")
     plain = undecorated(text.lower().replace("'", " "))
     verb = plain.partition(" ")[0]
     if verb == "get":
@@ -101,7 +101,7 @@ def parse(text: str, examples: Examples = MINECRAFT_EXAMPLES) -> Action | Mistak
         return _parse_craft(plain, examples)
     if verb == "inventory":
         return Inventory()
-    return Mistake(f'"{echo(plain)}" is not an action. Use get, craft or inventory.')
+    return CraftingMistake(f'"{echo(plain)}" is not an action. Use get, craft or inventory.')
 
 
 def echo(text: str) -> str:
@@ -110,41 +110,41 @@ def echo(text: str) -> str:
     return head if len(text) <= _MAX_ECHO_CHARS else head + "..."
 
 
-def _parse_get(plain: str, examples: Examples) -> Get | Mistake:
+def _parse_get(plain: str, examples: Examples) -> Get | CraftingMistake:
     match = _GET.fullmatch(plain)
     if match is None:
-        return Mistake(f'Say how many of what to get, for example "{examples.get}".')
+        return CraftingMistake(f'Say how many of what to get, for example "{examples.get}".')
     count = _read_count(match[1])
-    return count if isinstance(count, Mistake) else Get(_item_id(match[2]), count)
+    return count if isinstance(count, CraftingMistake) else Get(_item_id(match[2]), count)
 
 
-def _parse_craft(plain: str, examples: Examples) -> Craft | Mistake:
+def _parse_craft(plain: str, examples: Examples) -> Craft | CraftingMistake:
     match = _CRAFT.fullmatch(plain)
     if match is None:
-        return Mistake(f'Say what to craft and from what, for example "{examples.craft}".')
+        return CraftingMistake(f'Say what to craft and from what, for example "{examples.craft}".')
     makes = None if match[1] is None else _read_count(match[1])
-    if isinstance(makes, Mistake):
+    if isinstance(makes, CraftingMistake):
         return makes
     ingredients: dict[str, int] = {}
     for part in _NEXT_INGREDIENT.split(match[3]):
         found = _INGREDIENT.fullmatch(part)
         if found is None:
-            return Mistake(f'The ingredient "{echo(part)}" needs a count and a name.')
+            return CraftingMistake(f'The ingredient "{echo(part)}" needs a count and a name.')
         count = _read_count(found[1])
-        if isinstance(count, Mistake):
+        if isinstance(count, CraftingMistake):
             return count
         item = _item_id(found[2])
         ingredients[item] = ingredients.get(item, 0) + count
     return Craft(_item_id(match[2]), makes, tuple(ingredients.items()))
 
 
-def _read_count(digits: str) -> int | Mistake:
+def _read_count(digits: str) -> int | CraftingMistake:
     """Read a count. The length is looked at first: Python refuses to read very long numbers."""
     digits = digits.lstrip("0")
     if not digits:
-        return Mistake("A count must be at least 1.")
+        return CraftingMistake("A count must be at least 1.")
     if len(digits) > len(str(MAX_COUNT)) or int(digits) > MAX_COUNT:
-        return Mistake(f"A count can be at most {MAX_COUNT}.")
+        return CraftingMistake(f"A count can be at most {MAX_COUNT}.")
     return int(digits)
 
 

@@ -31,10 +31,26 @@ from agentgym_rl.envs.scenarios.textcraft.actions import (
 from agentgym_rl.envs.scenarios.textcraft.draws import Draws
 from agentgym_rl.envs.scenarios.textcraft.names import find_name
 from agentgym_rl.envs.scenarios.textcraft.recipes import Recipe, RecipeBook, shown
-from agentgym_rl.envs.scenarios.textcraft.world import World
+from agentgym_rl.envs.scenarios.textcraft.world import CraftingWorld
 from agentgym_rl.types import StepResult
 
 _MAX_KINDS_TOLD = 16
+
+RULES = """\
+You start with empty hands and have to make one \
+item. First you see a list of crafting commands, not all of which you need, and then the goal. \
+Every round you do one of these actions:
+
+get N ITEM
+    Fetch N pieces of a raw item, one that cannot be crafted.
+craft N ITEM using N INGREDIENT, N INGREDIENT
+    Turn items that you hold into N pieces of a new item, by a crafting command with its numbers.
+inventory
+    See what you hold.
+
+Always give quantities. To craft more at once, multiply every number of a command by the same \
+factor. Anything that can be crafted cannot be fetched: gather what it is made of and craft it."""
+"""What the instructions of every TextCraft share."""
 
 
 class CraftingEnvironment(Environment):
@@ -53,7 +69,7 @@ class CraftingEnvironment(Environment):
         if num_distractors < 0:
             raise ValueError(f"num_distractors must be 0 or more, got {num_distractors}")
         self._num_distractors = num_distractors
-        self._world: World
+        self._world: CraftingWorld
         self._goal = ""
         self._commands: tuple[Recipe, ...] = ()
         self._held: dict[str, int] = {}
@@ -64,7 +80,7 @@ class CraftingEnvironment(Environment):
     def _book(self) -> RecipeBook:
         return self._world.book
 
-    def _begin(self, world: World, goal: str, seed: str) -> str:
+    def _begin(self, world: CraftingWorld, goal: str, seed: str) -> str:
         """Start with empty hands; the seed decides the distractors and the order of commands."""
         self._world = world
         self._goal = goal

@@ -12,26 +12,14 @@ from typing import ClassVar
 
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.scenarios.textcraft.actions import MINECRAFT_EXAMPLES, Examples
-from agentgym_rl.envs.scenarios.textcraft.crafting import CraftingEnvironment
+from agentgym_rl.envs.scenarios.textcraft.crafting import RULES, CraftingEnvironment
 from agentgym_rl.envs.scenarios.textcraft.minecraft import load_book
 from agentgym_rl.envs.scenarios.textcraft.splits import split_of_goals
-from agentgym_rl.envs.scenarios.textcraft.world import World, build_world
+from agentgym_rl.envs.scenarios.textcraft.world import CraftingWorld, build_world
 from agentgym_rl.types import Task
 
-_INSTRUCTIONS = """\
-You are a crafter in a world of Minecraft items. You start with empty hands and have to make one \
-item. First you see a list of crafting commands, not all of which you need, and then the goal. \
-Every round you do one of these actions:
-
-get N ITEM
-    Fetch N pieces of a raw item, one that cannot be crafted.
-craft N ITEM using N INGREDIENT, N INGREDIENT
-    Turn items that you hold into N pieces of a new item, by a crafting command with its numbers.
-inventory
-    See what you hold.
-
-Always give quantities. To craft more at once, multiply every number of a command by the same \
-factor. Anything that can be crafted cannot be fetched: gather what it is made of and craft it. \
+_INSTRUCTIONS = f"""\
+You are a crafter in a world of Minecraft items. {RULES} \
 Some ingredients in the commands are general, such as planks, oak logs, or coal or charcoal. Fill \
 each with one kind that fits, such as oak planks, and do not mix kinds in one ingredient.
 
@@ -91,7 +79,7 @@ class TextCraft(CraftingEnvironment):
 
 
 @cache
-def load_world() -> World:
+def load_world() -> CraftingWorld:
     """Return the world of the game's recipes; built once per process."""
     return build_world(load_book())
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.scenarios.textcraft.actions import Examples
-from agentgym_rl.envs.scenarios.textcraft.crafting import CraftingEnvironment
+from agentgym_rl.envs.scenarios.textcraft.crafting import RULES, CraftingEnvironment
 from agentgym_rl.envs.scenarios.textcraft.generator import (
     GOALS_PER_BOOK,
     GOALS_PER_DEPTH,
@@ -24,20 +24,8 @@ from agentgym_rl.envs.scenarios.textcraft.generator import (
 from agentgym_rl.types import Task
 
 # The syllables of "pindle" and "orvel" are not the generator's, so that no book has these items.
-_INSTRUCTIONS = """\
-You are a crafter in a world of invented items. You start with empty hands and have to make one \
-item. First you see a list of crafting commands, not all of which you need, and then the goal. \
-Every round you do one of these actions:
-
-get N ITEM
-    Fetch N pieces of a raw item, one that cannot be crafted.
-craft N ITEM using N INGREDIENT, N INGREDIENT
-    Turn items that you hold into N pieces of a new item, by a crafting command with its numbers.
-inventory
-    See what you hold.
-
-Always give quantities. To craft more at once, multiply every number of a command by the same \
-factor. Anything that can be crafted cannot be fetched: gather what it is made of and craft it. \
+_INSTRUCTIONS = f"""\
+You are a crafter in a world of invented items. {RULES} \
 Where a command says "A or B", take either of the two, under its own name, and do not mix them.
 
 An example of a whole task. You see:

@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 
 from agentgym_rl.envs.scenarios.textcraft.draws import Draws
 from agentgym_rl.envs.scenarios.textcraft.recipes import Recipe, Slot, build_book, shown
-from agentgym_rl.envs.scenarios.textcraft.world import World, build_world
+from agentgym_rl.envs.scenarios.textcraft.world import CraftingWorld, build_world
 
 MAX_DEPTH = 8
 GOALS_PER_DEPTH = 5
@@ -66,7 +66,7 @@ def split_of_book(number: int) -> str:
 
 
 @lru_cache(maxsize=sum(NUM_BOOKS.values()))
-def load_generated_world(number: int) -> World:
+def load_generated_world(number: int) -> CraftingWorld:
     """Return the world of a book; built when a process first asks for it."""
     draft = _Draft(number)
     for depth in range(1, MAX_DEPTH + 1):

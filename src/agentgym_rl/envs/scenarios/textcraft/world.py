@@ -13,7 +13,7 @@ from agentgym_rl.envs.scenarios.textcraft.recipes import RecipeBook
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class CraftingWorld:
     """One recipe book. Build with `build_world`."""
 
     book: RecipeBook
@@ -21,7 +21,7 @@ class World:
     commands: CommandLists
 
 
-def build_world(book: RecipeBook) -> World:
+def build_world(book: RecipeBook) -> CraftingWorld:
     """Return the book with its planner and lists of commands."""
     planner = Planner(book)
-    return World(book, planner, CommandLists(book, planner))
+    return CraftingWorld(book, planner, CommandLists(book, planner))

@@ -73,7 +73,7 @@ class HttpEnvSource(EnvSource):
     ) -> None:
         self._connections = Connections(url, token=token, max_connections=max_connections)
         sender = BatchSender if is_batched else RouteSender
-        self._line = _Line(
+        self._calls = _ServerCalls(
             self._connections, sender(self._connections), Outages(url, outage_s), timeout_s
         )
         self._spec: EnvSpec | None = None
@@ -82,29 +82,29 @@ class HttpEnvSource(EnvSource):
     async def spec(self) -> EnvSpec:
         async with self._spec_lock:
             if self._spec is None:
-                self._spec = await self._line.get("/spec", protocol.decode_spec)
+                self._spec = await self._calls.get("/spec", protocol.decode_spec)
             return self._spec
 
     async def health(self) -> Health:
         """Return the state of the server."""
-        return await self._line.get("/health", protocol.decode_health, outage_s=_SHORT_OUTAGE_S)
+        return await self._calls.get("/health", protocol.decode_health, outage_s=_SHORT_OUTAGE_S)
 
     async def aclose(self) -> None:
         await self._connections.aclose()
 
     async def _new_client(self) -> EnvClient:
-        return HttpEnvClient((await self.spec()).name, self._line)
+        return HttpEnvClient((await self.spec()).name, self._calls)
 
     async def _do_tasks(self, split: str) -> tuple[Task, ...]:
-        return await self._line.get(f"/tasks?split={quote(split)}", protocol.decode_tasks)
+        return await self._calls.get(f"/tasks?split={quote(split)}", protocol.decode_tasks)
 
 
 class HttpEnvClient(EnvClient):
     """Plays one episode on a server; made by `HttpEnvSource`."""
 
-    def __init__(self, env: str, line: _Line) -> None:
+    def __init__(self, env: str, line: _ServerCalls) -> None:
         super().__init__(env)
-        self._line = line
+        self._calls = line
         self._episode = ""
         self._is_lost = False
         """Whether the server has forgotten the episode."""
@@ -115,7 +115,7 @@ class HttpEnvClient(EnvClient):
     async def _do_create(self) -> None:
         # A key of its own each time: the place of an episode that is lost is not wanted back.
         call = Call(0, Op.CREATE, key=secrets.token_urlsafe(16))
-        self._episode = await self._line.ask(call, protocol.decode_episode, self)
+        self._episode = await self._calls.ask(call, protocol.decode_episode, self)
 
     async def _do_reset(self, task: Task) -> str:
         self._played = None
@@ -145,7 +145,7 @@ class HttpEnvClient(EnvClient):
             return
         try:
             # Not for long: beyond it the server's lease sees to it.
-            await self._line.ask(
+            await self._calls.ask(
                 Call(0, Op.CLOSE, self._episode),
                 lambda body: None,
                 self,
@@ -162,10 +162,10 @@ class HttpEnvClient(EnvClient):
             try:
                 if self._is_lost:
                     await self._bring_back()
-                return await self._line.ask(call._replace(episode=self._episode), decode, self)
+                return await self._calls.ask(call._replace(episode=self._episode), decode, self)
             except _UnknownEpisodeError as error:
                 self._is_lost = True
-                tries = tries or self._line.tries()
+                tries = tries or self._calls.tries()
                 await tries.pause(error)
 
     async def _bring_back(self) -> None:
@@ -174,11 +174,11 @@ class HttpEnvClient(EnvClient):
         if self._played is not None:
             assert self.task is not None, "a reset comes first"
             reset = Call(0, Op.RESET, self._episode, self.task)
-            first = await self._line.ask(reset, protocol.decode_observation, self)
+            first = await self._calls.ask(reset, protocol.decode_observation, self)
             self._compare(first == self._first, "the first observation")
             for index, (action, before) in enumerate(self._played):
                 step = Call(0, Op.STEP, self._episode, None, index, action)
-                result = await self._line.ask(step, protocol.decode_step_result, self)
+                result = await self._calls.ask(step, protocol.decode_step_result, self)
                 self._compare(result == before, f"round {index}")
         self._is_lost = False
 
@@ -190,7 +190,7 @@ class HttpEnvClient(EnvClient):
             )
 
 
-class _Line:
+class _ServerCalls:
     """Calls to one server: deadlines, repeats, and statuses turned into errors."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """An environment server as an ASGI application: our routes (protocol.py) and other dialects.
 
-    origin, token, size of bodies, timing     Gate
+    origin, token, size of bodies, timing     ServiceGate
     POST /batch, POST /episodes/{id}/step     plain ASGI: the hot paths
     everything else                           Starlette: our routes, then the dialects'
 
@@ -36,7 +36,7 @@ from agentgym_rl.envs.service.server.pool import WorkerPool
 from agentgym_rl.envs.service.server.session_store import SessionStore
 from agentgym_rl.errors import EnvError
 from agentgym_rl.serving import bodies
-from agentgym_rl.serving.gate import Gate
+from agentgym_rl.serving.gate import ServiceGate
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ class EnvApp:
         self._metrics = ServerMetrics(self._spec.name)
         self.start_failure: EnvError | None = None
         """Why the episodes could not be made ready, which ASGI would tell as text only."""
-        self._app: ASGIApp = Gate(
+        self._app: ASGIApp = ServiceGate(
             self._serve,
             token=token,
             max_body_bytes=self._limits.max_body_bytes,

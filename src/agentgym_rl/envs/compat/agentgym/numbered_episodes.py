@@ -24,7 +24,7 @@ from agentgym_rl.types import StepResult, Task
 
 logger = logging.getLogger(__name__)
 
-MAX_PLAYS = 16384
+MAX_NUMBERS = 16384
 """Far above the places of any server: what is beyond it belongs to clients that never closed."""
 
 _NUM_IDS = 2**53
@@ -34,7 +34,7 @@ NO_FACTS: Mapping[str, JsonValue] = MappingProxyType({})
 
 
 @dataclass(slots=True, eq=False)
-class Play:
+class NumberedEpisode:
     """One AgentGym id. The numbers are those of the wire, in the scenario's own scale."""
 
     id: int
@@ -56,83 +56,83 @@ class Play:
 class RefusedError(Exception):
     """A mistake of the caller, which AgentGym answers with status 200 and an `error`."""
 
-    def __init__(self, message: str, play: Play | None = None) -> None:
-        """`play` is None where the id is unknown."""
+    def __init__(self, message: str, numbered: NumberedEpisode | None = None) -> None:
+        """`numbered` is None where the id is unknown."""
         super().__init__(message)
-        self.play = play
+        self.numbered = numbered
 
 
-class Plays:
+class NumberedEpisodes:
     """The ids of one server. Lives on one event loop."""
 
-    def __init__(self, service: EpisodeService, *, max_plays: int = MAX_PLAYS) -> None:
+    def __init__(self, service: EpisodeService, *, max_numbers: int = MAX_NUMBERS) -> None:
         self._service = service
-        self._max_plays = max_plays
-        self._plays: OrderedDict[int, Play] = OrderedDict()
+        self._max_numbers = max_numbers
+        self._by_number: OrderedDict[int, NumberedEpisode] = OrderedDict()
         """By last use, the oldest first."""
         self._lost: OrderedDict[int, None] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._plays)
+        return len(self._by_number)
 
-    async def create(self) -> Play:
+    async def create(self) -> NumberedEpisode:
         """Take a place and give it an id."""
         episode = await self._service.create()
-        play = Play(secrets.randbelow(_NUM_IDS), episode)
-        self._plays[play.id] = play
-        while len(self._plays) > self._max_plays:
-            oldest = next(iter(self._plays.values()))
-            logger.warning("more than %d AgentGym ids: %d is lost", self._max_plays, oldest.id)
+        numbered = NumberedEpisode(secrets.randbelow(_NUM_IDS), episode)
+        self._by_number[numbered.id] = numbered
+        while len(self._by_number) > self._max_numbers:
+            oldest = next(iter(self._by_number.values()))
+            logger.warning("more than %d AgentGym ids: %d is lost", self._max_numbers, oldest.id)
             await self._lose(oldest)
-        return play
+        return numbered
 
     @asynccontextmanager
-    async def use(self, id_: int) -> AsyncGenerator[Play]:
-        """Give the play of an id to one request at a time; a failure inside loses it."""
-        play = self._find(id_)
-        async with play.lock:
+    async def use(self, id_: int) -> AsyncGenerator[NumberedEpisode]:
+        """Give the episode of an id to one request at a time; a failure inside loses it."""
+        numbered = self._find(id_)
+        async with numbered.lock:
             self._find(id_)  # it may have been closed or lost while this request waited
-            self._plays.move_to_end(id_)
+            self._by_number.move_to_end(id_)
             try:
-                yield play
+                yield numbered
             except EnvBusyError:
                 raise
             except EnvError:
-                await self._lose(play)
+                await self._lose(numbered)
                 raise
 
-    async def start(self, play: Play, task: Task) -> None:
-        """Begin a task; until its reset has succeeded the play has none."""
-        play.task = None
-        observation = await self._service.reset(play.episode, task)
-        play.task, play.next_round, play.observation = task, 0, observation
-        play.reward, play.score, play.is_done, play.facts = 0, 0, False, NO_FACTS
+    async def start(self, numbered: NumberedEpisode, task: Task) -> None:
+        """Begin a task; until its reset has succeeded the episode has none."""
+        numbered.task = None
+        observation = await self._service.reset(numbered.episode, task)
+        numbered.task, numbered.next_round, numbered.observation = task, 0, observation
+        numbered.reward, numbered.score, numbered.is_done, numbered.facts = 0, 0, False, NO_FACTS
 
-    async def step(self, play: Play, action: str) -> StepResult:
+    async def step(self, numbered: NumberedEpisode, action: str) -> StepResult:
         """Do the next round and keep what it answered; reward and score are the caller's."""
-        result = await self._service.step(play.episode, play.next_round, action)
-        play.next_round += 1
-        play.observation, play.is_done = result.observation, result.is_last
+        result = await self._service.step(numbered.episode, numbered.next_round, action)
+        numbered.next_round += 1
+        numbered.observation, numbered.is_done = result.observation, result.is_last
         return result
 
     async def close(self, id_: int) -> bool:
         """Give the place back, without waiting for a call that runs; False for an unknown id."""
-        play = self._plays.pop(id_, None)
-        if play is None:
+        numbered = self._by_number.pop(id_, None)
+        if numbered is None:
             return self._lost.pop(id_, id_) is None
-        await self._service.close(play.episode)
+        await self._service.close(numbered.episode)
         return True
 
-    def _find(self, id_: int) -> Play:
+    def _find(self, id_: int) -> NumberedEpisode:
         if id_ in self._lost:
             raise EnvGoneError(f"the episode of environment {id_} is gone")
-        if id_ not in self._plays:
+        if id_ not in self._by_number:
             raise RefusedError(f"There is no environment {id_}: create one first.")
-        return self._plays[id_]
+        return self._by_number[id_]
 
-    async def _lose(self, play: Play) -> None:
-        if self._plays.pop(play.id, None) is not None:  # else its client has closed it
-            self._lost[play.id] = None
-            if len(self._lost) > self._max_plays:
+    async def _lose(self, numbered: NumberedEpisode) -> None:
+        if self._by_number.pop(numbered.id, None) is not None:  # else its client has closed it
+            self._lost[numbered.id] = None
+            if len(self._lost) > self._max_numbers:
                 self._lost.popitem(last=False)
-        await self._service.close(play.episode)
+        await self._service.close(numbered.episode)

@@ -15,7 +15,7 @@ from agentgym_rl.types import StepResult
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.environments import Environments, state_of, tasks_of
 
-MAX_PLAYS = 16
+MAX_EPISODES = 16
 LEASE_S = 900.0
 MAX_ROUNDS = 1000
 
@@ -30,7 +30,7 @@ class PlayedRound:
 
 
 @dataclass(slots=True)
-class Play:
+class PlayedEpisode:
     """One episode that is being played."""
 
     name: str
@@ -62,18 +62,18 @@ class Play:
         await self.source.aclose()
 
 
-class Plays:
-    """The plays that are open."""
+class PlayedEpisodes:
+    """The episodes that are open."""
 
     def __init__(self, environments: Environments) -> None:
         self._environments = environments
-        self._open: dict[str, Play] = {}
+        self._open: dict[str, PlayedEpisode] = {}
 
     async def begin(self, env: str, split: str, task_index: int) -> dict[str, object]:
         """Begin an episode; return its first state and its name."""
         await self.reap()
-        if len(self._open) >= MAX_PLAYS:
-            raise ApiError(409, f"{MAX_PLAYS} plays are open already: close one")
+        if len(self._open) >= MAX_EPISODES:
+            raise ApiError(409, f"{MAX_EPISODES} episodes are open already: close one")
         source = await asyncio.to_thread(self._environments.source, env)
         spec = await source.spec()
         try:
@@ -90,11 +90,11 @@ class Plays:
         except (AgentGymError, ValueError) as error:
             await source.aclose()
             raise ApiError(409, f"{env} cannot be played: {error}") from error
-        play = Play(secrets.token_urlsafe(16), source, client, spec, first)
+        play = PlayedEpisode(secrets.token_urlsafe(16), source, client, spec, first)
         self._open[play.name] = play
         return await shown(play, None) | {"instructions": spec.instructions}
 
-    def find(self, name: str) -> Play:
+    def find(self, name: str) -> PlayedEpisode:
         """Return an open play; it is used now."""
         play = self._open.get(name)
         if play is None:
@@ -123,7 +123,7 @@ class Plays:
             await play.close()
 
     async def reap(self) -> None:
-        """Close plays that nobody used for a while."""
+        """Close episodes that nobody used for a while."""
         now = time.monotonic()
         for name, play in list(self._open.items()):
             if now - play.used_at > LEASE_S and not play.lock.locked():
@@ -134,7 +134,7 @@ class Plays:
             await self.close(name)
 
 
-async def shown(play: Play, result: StepResult | None) -> dict[str, object]:
+async def shown(play: PlayedEpisode, result: StepResult | None) -> dict[str, object]:
     """Return the present state of a play, after a result or at its beginning."""
     state = await state_of(play.client)
     if play.rounds:  # a reply without an action was answered by us, not by the environment
