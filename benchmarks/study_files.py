@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agentgym_rl.cli.train import check_env_options
+from agentgym_rl.api.plan import check_env_options
 from agentgym_rl.config import load_config
 from agentgym_rl.errors import ConfigError, did_you_mean
 

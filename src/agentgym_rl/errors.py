@@ -17,7 +17,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 TRAINING_PACKAGES = frozenset(
     {"jinja2", "matplotlib", "safetensors", "tokenizers", "torch", "transformers"}
@@ -77,3 +78,14 @@ def missing_training_package(error: ModuleNotFoundError) -> str | None:
     if package not in TRAINING_PACKAGES:
         return None
     return f"this needs {package!r}, which is not installed: pip install 'agentgym-rl[train]'"
+
+
+@contextmanager
+def boundary(what: str) -> Iterator[None]:
+    """Turn whatever an environment raises into one line for the user."""
+    try:
+        yield
+    except (AgentGymError, ValueError):
+        raise
+    except Exception as error:
+        raise EnvError(f"{what} raised {type(error).__name__}: {error}") from error

@@ -1,7 +1,7 @@
-"""One run put together: environment, agent, model, engine, trainer and evaluator from a recipe.
+"""One run put together, from a recipe or from objects, and trained.
 
-The command line calls `train`; so can a program. Nothing here decides
-anything that the recipe does not say.
+The command line and `agentgym_rl.train` both call `train`. Nothing here decides anything that
+neither the recipe says nor an object is.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import logging
 import shutil
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from agentgym_rl.agents.agent import make_agent
+from agentgym_rl.callbacks import Callbacks
 from agentgym_rl.config import (
     AgentEvolConfig,
     LoraConfig,
@@ -25,28 +26,31 @@ from agentgym_rl.config import (
 )
 from agentgym_rl.engines.base import EngineDiedError
 from agentgym_rl.engines.create import check_engine, create_engine
-from agentgym_rl.envs.access.sources import make_source
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.client import EnvSource
 from agentgym_rl.envs.demos import collect_demonstrations
 from agentgym_rl.errors import ConfigError, RunError
 from agentgym_rl.evaluation.evaluator import Evaluator
 from agentgym_rl.evaluation.progress import Progress
+from agentgym_rl.evaluation.report import EvalReport
 from agentgym_rl.models.compilation import enable_compilation
 from agentgym_rl.models.forward import enable_checkpointing
 from agentgym_rl.models.loading import ADAPTER, TINY, Policy, load_policy, load_pretrained
 from agentgym_rl.models.lora import add_lora, load_adapter
+from agentgym_rl.objects import Objects
 from agentgym_rl.preflight import check_before_start
+from agentgym_rl.results import Run
 from agentgym_rl.rollout.episode import Participants, TokenPolicy
 from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.rewards import EpisodeRewards
 from agentgym_rl.rollout.tasks import EpochSampler, evaluation_tasks, select_tasks
 from agentgym_rl.runs.folder import Metrics, RunFolder
+from agentgym_rl.training.algorithms.base import Algorithm
 from agentgym_rl.training.data.conversation_files import read_conversations
 from agentgym_rl.training.data.conversations import Conversation, from_demonstration, texts_of
-from agentgym_rl.training.make import make_trainer, sft_trainer
+from agentgym_rl.training.make import Trainer, make_trainer, rl_trainer, sft_trainer
 from agentgym_rl.training.run_parts import Evaluate, Listeners, RunParts
-from agentgym_rl.types import Task
+from agentgym_rl.types import Episode, Task
 
 logger = logging.getLogger(__name__)
 
@@ -54,23 +58,33 @@ _NUM_DEMOS = 256
 """How many the expert is asked for where a recipe does not say."""
 
 
-async def train(config: RunConfig, run: RunFolder, *, progress: Progress | None = None) -> None:
-    """Run a recipe from where its folder stands; a new folder starts at the beginning.
+async def train(
+    config: RunConfig,
+    run: RunFolder,
+    *,
+    progress: Progress | None = None,
+    objects: Objects | None = None,
+    callbacks: Callbacks | None = None,
+) -> None:
+    """Train from where the run's folder stands; a new folder starts at the beginning.
 
-    The folder holds the recipe already (`RunFolder.create`).
+    The folder holds the settings already (`api.plan.opened`). `objects` stand for what the settings
+    name.
     """
-    rewards = EpisodeRewards.of(config)
+    objects = objects or Objects()
+    rewards = objects.rewards(config)
     check_before_start(config, run)
     await check_engine(config.engine)
-    async with make_source(config.env) as source:
+    async with objects.source(config.env) as source:
         spec = await source.spec()
         if config.env.url and ":" not in config.env.name and config.env.name != spec.name:
             raise ConfigError(
                 f"the server at {config.env.url} serves {spec.name!r}, not {config.env.name!r}: "
                 f"set env.name={spec.name}, or env.url to another server"
             )
+        audience = _Audience(progress or Progress(), callbacks or Callbacks())
         experiment = _Experiment(
-            config, run, source, spec, progress=progress or Progress(), rewards=rewards
+            config, run, objects, source, spec, audience=audience, rewards=rewards
         )
         try:
             await experiment.train()
@@ -107,26 +121,53 @@ def supervised_config(config: RunConfig) -> RunConfig:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Audience:
+    """Who hears of the run: a display of everything, callbacks of training and its evaluations."""
+
+    progress: Progress
+    callbacks: Callbacks
+
+    def listeners(self) -> Listeners:
+        return Listeners(self._on_episode, self._on_step, self.callbacks.should_stop)
+
+    def warm_start_listeners(self) -> Listeners:
+        return Listeners(self.progress.on_episode, self.progress.on_step)
+
+    def on_report(self, report: EvalReport) -> None:
+        self.progress.on_report(report)
+        self.callbacks.on_evaluation(report)
+
+    def _on_episode(self, episode: Episode) -> None:
+        self.progress.on_episode(episode)
+        self.callbacks.on_episode(episode)
+
+    def _on_step(self, metrics: Metrics) -> None:
+        self.progress.on_step(metrics)
+        self.callbacks.on_step(metrics)
+
+
 class _Experiment:
-    """The parts of one run while it goes on."""
+    """The parts of one run while it trains."""
 
     def __init__(
         self,
         config: RunConfig,
         run: RunFolder,
+        objects: Objects,
         source: EnvSource,
         spec: EnvSpec,
         *,
-        progress: Progress,
+        audience: _Audience,
         rewards: EpisodeRewards,
     ) -> None:
-        self._config, self._run, self._source = config, run, source
-        self._spec, self._progress, self._rewards = spec, progress, rewards
-        self._agent = make_agent(config.agent, spec)
-        self._listeners = Listeners(progress.on_episode, progress.on_step)
+        self._config, self._run, self._objects = config, run, objects
+        self._source, self._spec, self._rewards = source, spec, rewards
+        self._audience, self._progress = audience, audience.progress
+        self._agent = objects.make_agent(config.agent, spec)
 
     async def train(self) -> None:
-        """Go on from the newest checkpoint to the last step."""
+        """Train from the newest checkpoint to the last step."""
         config, tasks = self._config, await self._tasks(self._config.env.split)
         eval_tasks = await self._tasks(config.env.eval_split) if config.eval.tasks else []
         eval_tasks = evaluation_tasks(eval_tasks, config.eval.tasks, seed=config.seed)
@@ -139,18 +180,26 @@ class _Experiment:
         try:
             evaluate = self._evaluate_with(policy, participants, eval_tasks) if eval_tasks else None
             parts = RunParts(
-                config, policy, self._run, participants, tasks, evaluate, listeners=self._listeners
+                config, policy, self._run, participants, tasks, evaluate, self._audience.listeners()
             )
-            trainer = make_trainer(parts, demos)
+            trainer = self._trainer(parts, demos)
             done = trainer.restore()
             self._run.forget_after(done)
             engine.publish(done)
+            self._audience.callbacks.on_run_start(Run(self._run.path))
             if evaluate is not None and not (self._run.eval / "step-000000.json").exists():
                 await evaluate(0)
             self._progress.begin("train", config.training.steps, done=done)
             await trainer.train(after=done)
         finally:
             engine.close()
+        self._audience.callbacks.on_run_end(Run(self._run.path))
+
+    def _trainer(self, parts: RunParts, demos: Sequence[Conversation]) -> Trainer:
+        algorithm = self._objects.algorithm
+        if isinstance(algorithm, Algorithm):
+            return rl_trainer(parts, algorithm)
+        return make_trainer(parts, demos)
 
     def _evaluate_with(
         self, policy: Policy, participants: Participants, tasks: Sequence[Task]
@@ -177,7 +226,7 @@ class _Experiment:
                 on_episode=self._progress.on_episode,
             )
             participants.engine.rest()
-            self._progress.on_report(report)
+            self._audience.on_report(report)
             return {
                 f"eval/{report.env}/success_rate": report.overall.success_rate,
                 f"eval/{report.env}/reward_mean": report.overall.reward_mean,
@@ -231,6 +280,8 @@ class _Experiment:
         config = self._config.model
         if saved.exists():
             policy = load_pretrained(saved, dtype=config.dtype, device=config.device)
+        elif self._objects.model is not None:
+            policy = self._objects.model
         elif config.path != TINY:
             policy = load_policy(config, seed=self._config.seed, texts=tuple)
         else:
@@ -257,7 +308,9 @@ class _Experiment:
         shutil.rmtree(warm_start.path, ignore_errors=True)
         warm_start.create(dump_config(config))
         self._progress.begin("warm start", config.training.steps)
-        parts = RunParts(config, policy, warm_start, listeners=self._listeners)
+        parts = RunParts(
+            config, policy, warm_start, listeners=self._audience.warm_start_listeners()
+        )
         await sft_trainer(parts, demos).train()
 
     def _demonstrations(
@@ -277,7 +330,7 @@ class _Experiment:
         # A limit in training alone must not decide what a warm start sees.
         max_rounds = max(config.longest_horizon, config.eval_max_rounds)
         demos = collect_demonstrations(
-            config.env.name,
+            self._objects.env or config.env.name,
             EpochSampler(tasks, seed=config.seed).take(1, len(tasks)),
             num_demos=num_demos,
             max_rounds=max_rounds,

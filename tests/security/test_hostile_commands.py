@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_rl.cli.evaluate import EvalOptions
-from agentgym_rl.cli.evaluate import _settings as settings_of  # what a model is evaluated with
+from agentgym_rl.api.eval_plan import eval_config  # what a model is evaluated with
 from agentgym_rl.cli.stores import run_rescoring
 from agentgym_rl.config import VllmEngineConfig
-from agentgym_rl.errors import AgentGymError
+from agentgym_rl.errors import AgentGymError, ConfigError
 from agentgym_rl.evaluation.compare import compare_folders
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import RunFolder
@@ -36,10 +35,9 @@ def test_evaluating_starts_no_program_of_the_run(tmp_path: Path):
         '[env]\nname = "textcraft"\n[engine]\ntype = "vllm"\n'
         'python = "/tmp/program"\nargs = ["--trust-remote-code"]\n'
     )
-    options = EvalOptions(envs=["textcraft"])
-    engine = settings_of(str(run.path), "textcraft", options, []).engine
+    engine = eval_config(str(run.path), "textcraft", []).engine
     assert isinstance(engine, VllmEngineConfig) and (engine.python, engine.args) == ("", ())
-    own = settings_of(str(run.path), "textcraft", options, ["engine.python=/usr/bin/python3"])
+    own = eval_config(str(run.path), "textcraft", ["engine.python=/usr/bin/python3"])
     assert isinstance(own.engine, VllmEngineConfig) and own.engine.python == "/usr/bin/python3"
 
 
@@ -48,10 +46,16 @@ def test_evaluating_sends_no_file_that_the_run_names(tmp_path: Path):
     run.create(
         '[env]\nname = "textcraft"\nurl = "http://127.0.0.1:1"\ntoken_file = "/etc/hostname"\n'
     )
-    options = EvalOptions(envs=["textcraft"])
-    assert settings_of(str(run.path), "textcraft", options, []).env.token_file == ""
-    own = settings_of(str(run.path), "textcraft", options, ["env.token_file=/my/token"])
+    assert eval_config(str(run.path), "textcraft", []).env.token_file == ""
+    own = eval_config(str(run.path), "textcraft", ["env.token_file=/my/token"])
     assert own.env.token_file == "/my/token"
+
+
+def test_evaluating_imports_no_environment_that_only_the_run_names(tmp_path: Path):
+    run = RunFolder(tmp_path / "run")
+    run.create('[env]\nname = "antigravity:Anything"\n')
+    with pytest.raises(ConfigError, match="give env"):
+        eval_config(str(run.path), "")
 
 
 def test_rescoring_a_run_whose_parts_or_metrics_are_pipes(tmp_path: Path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_rl.cli.evaluate import EvalOptions, _settings
+from agentgym_rl.api.eval_plan import eval_config
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.runs.rescoring import rescore_run
 from ui_servers import make_run, read_whole, ui_process
@@ -45,7 +45,7 @@ def test_the_ui_does_not_import_it(run: RunFolder):
 def test_evaluations_and_rescoring_do_not_import_it(
     run: RunFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    config = _settings(str(run.path), "textcraft", EvalOptions(["textcraft"]), [])
+    config = eval_config(str(run.path), "textcraft", [])
     assert config.reward.function == ""
     assert f"add reward.function={MODULE}:reward" in caplog.text
     rescore_run(run, lambda episode: 1.0, RunFolder(tmp_path / "rescored"))
@@ -54,5 +54,5 @@ def test_evaluations_and_rescoring_do_not_import_it(
 
 def test_a_command_that_names_it_means_it(run: RunFolder):
     named = [f"reward.function={MODULE}:reward"]
-    config = _settings(str(run.path), "textcraft", EvalOptions(["textcraft"]), named)
+    config = eval_config(str(run.path), "textcraft", named)
     assert config.reward.function == f"{MODULE}:reward"

@@ -30,11 +30,15 @@ REPOSITORY = Path(__file__).parents[2]
 SOURCE = REPOSITORY / "src" / PACKAGE
 
 LAYERS = (
+    ("__init__",),
     ("cli",),
     ("ui",),
+    ("api",),
     ("experiment",),
-    ("preflight",),
+    ("preflight", "callbacks"),
+    ("results",),
     ("distributed", "evaluation"),
+    ("objects",),
     ("training",),
     ("rollout",),
     ("agents", "engines"),
@@ -43,11 +47,11 @@ LAYERS = (
     ("retrieval", "sandbox", "runs"),
     ("serving",),
     ("config", "rewards"),
-    ("types", "errors", "heap"),
+    ("types", "errors", "heap", "importing"),
     ("frozen",),
-    ("__init__",),
 )
-"""Top to bottom. A part imports parts of lower layers only, and itself."""
+"""Top to bottom. A part imports parts of lower layers only, and itself. The public face,
+`__init__`, is above all: it imports nothing before a name is used."""
 
 ENV_LAYERS = (
     ("access",),
@@ -70,8 +74,9 @@ MAX_FUNCTION_LINES = 60
 MAX_CONFIG_LEAVES = 167
 """17 more than the architecture first set: the parts of an agent and their weights, and a reward
 function with the weights of its parts."""
-MAX_PUBLIC_NAMES = 40
+MAX_PUBLIC_NAMES = 25
 MAX_HELP_S = 1.0
+MAX_IMPORT_S = 0.2
 
 HELP = [sys.executable, "-c", f"from {PACKAGE}.cli.main import main; main()", "--help"]
 
@@ -101,7 +106,8 @@ def imports_of(module: str) -> frozenset[str]:
             for alias in node.names:
                 inner = f"{node.module}.{alias.name}"
                 found.add(inner if inner in modules() else str(node.module))
-    return frozenset(name for name in found if name in modules())
+    # The bare package loads nothing by itself, so whoever imports it for its version may.
+    return frozenset(name for name in found if name in modules() and name != PACKAGE)
 
 
 def part_of(module: str) -> str:
@@ -235,6 +241,9 @@ def test_the_light_parts_start_without_torch():
         "ui.server",
         "cli.ui",
         "cli.main",
+        "cli.train",
+        "api.plan",
+        "api.environments",
     )
     program = (
         "import importlib, sys\n"
@@ -311,14 +320,23 @@ def children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def test_help_is_fast():
-    times = []
-    while len(times) < 3 or (len(times) < 10 and min(times) >= MAX_HELP_S):
+def least_s(command: list[str], *, limit_s: float) -> float:
+    """Return the processor time of the fastest of several runs: what else runs does not count."""
+    times = list[float]()
+    while len(times) < 3 or (len(times) < 10 and min(times) >= limit_s):
         before = children_s()
-        subprocess.run(HELP, check=True, capture_output=True)
+        subprocess.run(command, check=True, capture_output=True)
         times.append(children_s() - before)
-    # The fastest of several, by what it computes: what else runs is not the command's fault.
-    assert min(times) < MAX_HELP_S
+    return min(times)
+
+
+def test_help_is_fast():
+    assert least_s(HELP, limit_s=MAX_HELP_S) < MAX_HELP_S
+
+
+def test_importing_the_package_is_fast():
+    command = [sys.executable, "-c", f"import {PACKAGE}"]
+    assert least_s(command, limit_s=MAX_IMPORT_S) < MAX_IMPORT_S
 
 
 def test_files_keep_to_their_budget():
@@ -365,8 +383,7 @@ def test_every_section_says_what_it_is():
 
 
 def test_the_public_names_keep_to_their_budget():
-    attributes = [name for name in vars(agentgym_rl) if not name.startswith("_")]
-    assert len(getattr(agentgym_rl, "__all__", attributes)) <= MAX_PUBLIC_NAMES
+    assert len(agentgym_rl.__all__) <= MAX_PUBLIC_NAMES
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ class Agent:
     """
 
     def __init__(self, config: AgentConfig, spec: EnvSpec) -> None:
-        self.config, self._spec = config, spec
+        self.config, self.spec = config, spec
         self._format = make_format(config.format, spec)
         self._preamble, self._result_role = self._instructions(), "user"
 
@@ -109,7 +109,7 @@ class Agent:
         """Return what precedes the first observation."""
         if not self.config.include_instructions:
             return ""
-        return f"{self._spec.instructions.strip()}\n\n{self._format.instructions()}\n\n"
+        return f"{self.spec.instructions.strip()}\n\n{self._format.instructions()}\n\n"
 
 
 @contextlib.contextmanager
@@ -132,9 +132,9 @@ def playing(agent: Agent) -> Iterator[None]:
         ) from error
 
 
-def make_agent(config: AgentConfig, spec: EnvSpec) -> Agent:
-    """Return the agent that the recipe asks for."""
-    found = agent_class(config)
+def make_agent(config: AgentConfig, spec: EnvSpec, cls: type[Agent] | None = None) -> Agent:
+    """Return the agent that the recipe asks for, or one of the class `cls`."""
+    found = cls or agent_class(config)
     try:
         inspect.signature(found).bind(config, spec)
     except TypeError as error:
@@ -160,8 +160,13 @@ def agent_class(config: AgentConfig) -> type[Agent]:
             f"agent.type={config.type!r}: {error}; check the spelling, and that the module is "
             "installed or on PYTHONPATH"
         ) from error
+    return check_agent_class(found, given=f"agent.type={config.type!r}")
+
+
+def check_agent_class(found: object, *, given: str) -> type[Agent]:
+    """Return a class of agents, or raise ValueError; `given` is how it was named."""
     if not (isinstance(found, type) and issubclass(found, Agent)):
-        raise ValueError(f"agent.type={config.type!r} is not a subclass of Agent: {found!r}")
+        raise ValueError(f"{given} is not a subclass of Agent: {found!r}")
     if not inspect.iscoroutinefunction(found.play):
-        raise ValueError(f"agent.type={config.type!r}: `play` must be an `async def`")
+        raise ValueError(f"{given}: `play` must be an `async def`")
     return found

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from agentgym_rl.config import EnvConfig, parse_value
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.checking.checker import check
-from agentgym_rl.errors import AgentGymError, ConfigError, EnvError
+from agentgym_rl.errors import AgentGymError, ConfigError, EnvError, boundary
 from agentgym_rl.types import Task
 
 if TYPE_CHECKING:  # only `serve` needs the HTTP stack
@@ -132,7 +132,7 @@ def write_demonstrations(
     with boundary(f"environment {env!r}"):
         cls = registry.configured(registry.env_class(env), options)
         make_format(format_name, cls.spec)
-        check_split(cls, split)
+        cls.require_split(split)
         tasks = select_tasks(wanted, cls.spec, cls.tasks(split))
     output.parent.mkdir(parents=True, exist_ok=True)
     output.open("a").close()  # a file that cannot be written is found out before the work
@@ -175,17 +175,6 @@ def check_environment(env: str, *, num_tasks: int, call_timeout_s: float) -> Non
     print("the contract holds")
 
 
-@contextmanager
-def boundary(what: str) -> Iterator[None]:
-    """Turn whatever an environment raises into one line for the user."""
-    try:
-        yield
-    except (AgentGymError, ValueError):
-        raise
-    except Exception as error:
-        raise EnvError(f"{what} raised {type(error).__name__}: {error}") from error
-
-
 def _parse_options(words: Sequence[str]) -> dict[str, object]:
     options: dict[str, object] = {}
     for word in words:
@@ -196,16 +185,9 @@ def _parse_options(words: Sequence[str]) -> dict[str, object]:
     return options
 
 
-def check_split(cls: type[Environment], split: str) -> None:
-    """Raise ValueError, naming those that there are, for an unknown split."""
-    if split not in cls.spec.splits:
-        splits = ", ".join(cls.spec.splits)
-        raise ValueError(f"{cls.spec.name} has no split {split!r}; it has {splits}")
-
-
 def _find_task(cls: type[Environment], index: int, split: str) -> Task:
     if index < 0:
-        check_split(cls, split)
+        cls.require_split(split)
         return cls.tasks(split)[0]
     for name in cls.spec.splits:
         for task in cls.tasks(name):

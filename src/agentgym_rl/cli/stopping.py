@@ -11,7 +11,7 @@ from collections.abc import Coroutine
 from types import FrameType
 
 
-class Stopped(Exception):  # noqa: N818 - nothing is wrong
+class Stopped(BaseException):
     """A run was stopped by a signal, and has saved its last complete step."""
 
     def __init__(self, by: signal.Signals) -> None:

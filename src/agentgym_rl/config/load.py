@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 import tomllib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import get_args
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from agentgym_rl.config.overrides import Overrides, override_texts
 from agentgym_rl.config.recipes import TomlTable, find_recipe, read_table, without_idle
 from agentgym_rl.config.renamed import present_setting, use_present_names
 from agentgym_rl.config.run import AlgorithmConfig, EngineConfig, RoundsConfig, RunConfig
@@ -29,16 +31,21 @@ _UNIONS: Mapping[str, object] = {
 }
 
 
-def load_config(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
-    """Return the configuration of `recipe` (a name or a TOML file) with `overrides` applied."""
-    return parse_config(read_table(find_recipe(recipe)), overrides, source=recipe)
+def load_config(recipe: str | Path, overrides: Overrides = ()) -> RunConfig:
+    """Return the configuration of `recipe` (a name or a TOML file) with `overrides` applied.
+
+    Overrides are a table, {"training.lr": 1e-5}, or texts, ["training.lr=1e-5"]. Raises
+    ConfigError, which names the setting and the remedy.
+    """
+    name = str(recipe)
+    return parse_config(read_table(find_recipe(name)), overrides, source=name)
 
 
-def parse_config(table: TomlTable, overrides: Sequence[str] = (), *, source: str) -> RunConfig:
+def parse_config(table: TomlTable, overrides: Overrides = (), *, source: str) -> RunConfig:
     """Return the configuration that a TOML table and overrides describe; `source` is for errors."""
     use_present_names(table)
     # Types first: a change of type drops what the recipe set for the old one, never an override.
-    for override in sorted(overrides, key=lambda text: not _sets_type(text)):
+    for override in sorted(override_texts(overrides), key=lambda text: not _sets_type(text)):
         table = _apply_override(table, override)
     for section in _UNIONS:
         inner = table.get(section)

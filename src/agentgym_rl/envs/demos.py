@@ -51,7 +51,7 @@ def demonstrate(
 
 
 def collect_demonstrations(
-    name: str,
+    source: str | type[Environment],
     tasks: Sequence[Task],
     *,
     num_demos: int,
@@ -61,12 +61,14 @@ def collect_demonstrations(
 ) -> Generator[Demonstration]:
     """Yield up to `num_demos` demonstrations of an environment's tasks, in their order.
 
-    Tasks that the expert does not solve, or on which a call takes longer than `call_timeout_s`, are
-    left out and counted in the log. Raises CallTimeoutError when the environment hangs repeatedly.
-    Who may stop before the end closes it: the environment does not outlive the interpreter.
+    `source` is the environment's name or its class. Tasks that the expert does not solve, or on
+    which a call takes longer than `call_timeout_s`, are left out and counted in the log. Raises
+    CallTimeoutError when the environment hangs repeatedly. A caller that may stop before the end
+    closes the generator: the environment does not outlive the interpreter.
     """
-    caller = BlockingCaller(call_timeout_s)
-    env = _make(name, options or {}, caller)
+    cls = registry.env_class(source) if isinstance(source, str) else source
+    name, caller = cls.spec.name, BlockingCaller(call_timeout_s)
+    env = _make(cls, options or {}, caller)
     num_found = num_failed = num_hangs = 0
     try:
         for task in tasks:
@@ -80,7 +82,7 @@ def collect_demonstrations(
                 logger.warning("%s: the demonstration failed: %s", task.id, error)
                 if num_hangs == _MAX_HANGS:
                     raise
-                env = _make(name, options or {}, caller)
+                env = _make(cls, options or {}, caller)
             except Exception as error:  # noqa: BLE001 - one broken task must not end a run
                 logger.warning("%s: the demonstration failed: %r", task.id, error)
             if demo is None:
@@ -99,5 +101,9 @@ def collect_demonstrations(
         logger.warning("%s: only %d of %d demonstrations could be had", name, num_found, num_demos)
 
 
-def _make(name: str, options: Mapping[str, object], caller: BlockingCaller) -> GuardedEnvironment:
-    return GuardedEnvironment(lambda: registry.make(name, options), caller)
+def _make(
+    cls: type[Environment], options: Mapping[str, object], caller: BlockingCaller
+) -> GuardedEnvironment:
+    return GuardedEnvironment(
+        lambda: registry.construct(registry.configured(cls, options), options), caller
+    )

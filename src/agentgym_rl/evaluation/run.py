@@ -11,11 +11,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agentgym_rl.agents.agent import Agent, make_agent
+from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import OpenAIEngineConfig, RunConfig
 from agentgym_rl.engines.create import create_engine
 from agentgym_rl.engines.openai.engine import OpenAIEngine
-from agentgym_rl.envs.access.sources import make_source
 from agentgym_rl.envs.client import EnvSource
 from agentgym_rl.evaluation.evaluator import Evaluator, check_samples
 from agentgym_rl.evaluation.horizons import save_horizons
@@ -25,7 +24,8 @@ from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
 from agentgym_rl.evaluation.settings import EvalSettings, begin_or_go_on, model_name
 from agentgym_rl.evaluation.suite import SuiteReport
-from agentgym_rl.models.loading import load_pretrained
+from agentgym_rl.models.loading import Policy, load_pretrained
+from agentgym_rl.objects import Objects
 from agentgym_rl.rollout.episode import Participants, TextPolicy, TokenPolicy
 from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.rewards import EpisodeRewards
@@ -83,18 +83,27 @@ class Wanted:
 
 
 async def evaluate(
-    wanted: Wanted, config: RunConfig, *, out: Path, progress: Progress | None = None
+    wanted: Wanted,
+    config: RunConfig,
+    *,
+    out: Path,
+    progress: Progress | None = None,
+    objects: Objects | None = None,
 ) -> list[EvalReport]:
     """Evaluate on tasks of `env.eval_split` of one environment; keep all in `out`.
 
     There is one report for each horizon. Several are evaluated one after another, with the same
-    sampling noise, and have a folder each in `out` beside their table.
+    sampling noise, and have a folder each in `out` beside their table. `objects` stand for what the
+    settings name.
     """
+    objects = objects or Objects()
     check_samples(wanted.samples_per_task, temperature=config.eval.temperature)
-    rewards = EpisodeRewards.of(config)
+    rewards = objects.rewards(config)
     begin_or_go_on(out, wanted.settings(config))
-    async with open_policy(wanted.model, config, folder=out / "engine") as policy:
-        return await _evaluate_env(policy, wanted, config, rewards, out, progress or Progress())
+    opening = open_policy(wanted.model, config, folder=out / "engine", loaded=objects.model)
+    async with opening as policy:
+        hosts = _Hosts(objects, rewards, out, progress or Progress())
+        return await _evaluate_env(policy, wanted, config, hosts)
 
 
 async def evaluate_suite(
@@ -108,14 +117,15 @@ async def evaluate_suite(
     """Evaluate on several environments, each in a folder of its name; `missing` is reported."""
     progress, first = progress or Progress(), next(iter(configs.values()))
     check_samples(wanted.samples_per_task, temperature=first.eval.temperature)
-    rewards = EpisodeRewards.of(first)  # which is the same for all
+    objects = Objects()
+    rewards = objects.rewards(first)  # which are the same for all
     for env, config in configs.items():
         begin_or_go_on(out / folder_name(env), wanted.settings(config))
     reports: dict[str, Sequence[EvalReport]] = {}
     async with open_policy(wanted.model, first, folder=out / "engine") as policy:
         for env, config in configs.items():
-            folder = out / folder_name(env)
-            reports[env] = await _evaluate_env(policy, wanted, config, rewards, folder, progress)
+            hosts = _Hosts(objects, rewards, out / folder_name(env), progress)
+            reports[env] = await _evaluate_env(policy, wanted, config, hosts)
     suite = SuiteReport(reports, missing)
     draw_suite(out / f"{NAME}.png", suite)
     suite.save(out, NAME)
@@ -129,9 +139,12 @@ def folder_name(env: str) -> str:
 
 @asynccontextmanager
 async def open_policy(
-    model: str, config: RunConfig, *, folder: Path
+    model: str, config: RunConfig, *, folder: Path | None = None, loaded: Policy | None = None
 ) -> AsyncIterator[EvaluatedPolicy]:
-    """Load a model, or get ready to ask an endpoint; `folder` is for the log of a server."""
+    """Load a model, unless it is there as `loaded`, or get ready to ask an endpoint.
+
+    `folder` is for the log of a server.
+    """
     if isinstance(config.engine, OpenAIEngineConfig):
         endpoint = OpenAIEngine(model, config.engine)
         try:
@@ -139,7 +152,7 @@ async def open_policy(
         finally:
             await endpoint.close()
         return
-    policy = load_pretrained(model, dtype=config.model.dtype, device=config.model.device)
+    policy = loaded or load_pretrained(model, dtype=config.model.dtype, device=config.model.device)
     engine = create_engine(policy, config.engine, folder=folder)
     try:
         yield EvaluatedPolicy(TokenPolicy(engine, policy.renderer), policy.max_context)
@@ -147,19 +160,26 @@ async def open_policy(
         engine.close()
 
 
+@dataclass(frozen=True, slots=True)
+class _Hosts:
+    """What the evaluation on one environment is given beside its settings."""
+
+    objects: Objects
+    rewards: EpisodeRewards
+    out: Path
+    progress: Progress
+
+
 async def _evaluate_env(
-    policy: EvaluatedPolicy,
-    wanted: Wanted,
-    config: RunConfig,
-    rewards: EpisodeRewards,
-    out: Path,
-    progress: Progress,
+    policy: EvaluatedPolicy, wanted: Wanted, config: RunConfig, hosts: _Hosts
 ) -> list[EvalReport]:
-    async with make_source(config.env) as source:
+    objects, out, progress = hosts.objects, hosts.out, hosts.progress
+    async with objects.source(config.env) as source:
         spec = await source.spec()
         tasks = select_tasks(config.env, spec, await source.tasks(config.env.eval_split))
         tasks = wanted.choose(tasks, config)
-        participants = policy.participants(source, make_agent(config.agent, spec), rewards)
+        agent = objects.make_agent(config.agent, spec)
+        participants = policy.participants(source, agent, hosts.rewards)
         horizons = [
             rounds or config.eval.max_rounds or spec.max_rounds for rounds in wanted.horizons
         ]

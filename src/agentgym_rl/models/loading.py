@@ -182,6 +182,36 @@ def load_pretrained(path: str | Path, *, dtype: str = "float32", device: str = "
     return _policy(model, tokenizer, target)
 
 
+def policy_of(model: object, tokenizer: object) -> Policy:
+    """Return a loaded model of transformers as a policy, on the device that it is on.
+
+    It is the same model, with our attention, and without dropout: the learner must see the
+    probabilities of the engine. Raises ValueError for anything that cannot be one.
+    """
+    if not isinstance(model, PreTrainedModel):
+        raise ValueError(
+            f"model={model!r} is not a model: give a path, a hub name, or a loaded causal language "
+            "model of transformers with its tokenizer"
+        )
+    if not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise ValueError(
+            f"model={type(model).__name__}(...) is loaded, so its tokenizer is needed as well, not "
+            f"{tokenizer!r}: pass tokenizer=AutoTokenizer.from_pretrained(...)"
+        )
+    if model.dtype not in DTYPES.values():
+        raise ValueError(
+            f"model={type(model).__name__}(...) has weights in {model.dtype}: convert them with "
+            f"model.to, to one of {', '.join(f'torch.{name}' for name in DTYPES)}"
+        )
+    if has_lora(model):
+        raise ValueError(
+            f"model={type(model).__name__}(...) has a LoRA adapter: merge it first, with "
+            "merge_and_unload() of peft; lora.rank gives the run one of its own"
+        )
+    model.set_attn_implementation(ATTENTION)
+    return _policy(model, tokenizer, model.device)
+
+
 def check_model(path: str) -> None:
     """Raise ConfigError where no model can be there, without reading its weights.
 

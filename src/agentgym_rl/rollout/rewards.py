@@ -47,10 +47,14 @@ class EpisodeRewards:
         self._unseen, self._num_episodes = set(weights), 0
 
     @classmethod
-    def of(cls, config: RunConfig) -> EpisodeRewards:
-        """Return what a recipe asks for. Raises ConfigError for a function that there is not."""
+    def of(cls, config: RunConfig, function: RewardFunction | None = None) -> EpisodeRewards:
+        """Return what a recipe asks for, or with `function` in the place of the recipe's.
+
+        Raises ConfigError for a function that does not exist.
+        """
         name = config.reward.function
-        function = load_function(name, setting="reward.function") if name else None
+        if function is None and name:
+            function = load_function(name, setting="reward.function")
         return cls(function, weights=config.reward.weights, timeout_s=config.env.timeout_s)
 
     def of_round(self, result: StepResult) -> StepResult:

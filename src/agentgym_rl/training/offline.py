@@ -50,6 +50,9 @@ class OfflineTrainer(ABC, Generic[_Item]):
         try:
             for step in range(after + 1, self._config.training.steps + 1):
                 await unbroken(self._step(step))
+                if self._listeners.should_stop():
+                    self._last_step.save()
+                    break
         except asyncio.CancelledError:
             self._last_step.save()
             raise

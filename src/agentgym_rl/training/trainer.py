@@ -87,6 +87,9 @@ class OnlineTrainer(ABC):
             try:
                 for step in range(after + 1, self._config.training.steps + 1):
                     await self._step(step)
+                    if self._listeners.should_stop():
+                        self._last_step.save()
+                        break
             except asyncio.CancelledError:
                 self._last_step.save()
                 raise

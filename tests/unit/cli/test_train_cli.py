@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from agentgym_rl.api.plan import changed_keys
 from agentgym_rl.cli.main import main
-from agentgym_rl.cli.train import changed_keys
 from agentgym_rl.config import dump_config, load_config, parse_config
 from agentgym_rl.runs.folder import RunFolder
 
@@ -163,7 +163,7 @@ def test_a_lost_link_to_the_newest_checkpoint_is_told(
     assert not caplog.records
     (run.checkpoints / "latest").unlink()
     assert agentgym("train", "--run-dir", "one", "--resume", "--dry-run") == 0
-    assert "points at no checkpoint: the run goes on from step-3" in caplog.text
+    assert "points at no checkpoint: the run resumes from step-3" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["fixed", "adaptive"])

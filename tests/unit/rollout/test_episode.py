@@ -14,6 +14,7 @@ from agentgym_rl.engines.base import ContextFullError
 from agentgym_rl.envs.execution.local import LocalEnvClient, LocalEnvSource
 from agentgym_rl.envs.service.client.http import HttpEnvSource
 from agentgym_rl.errors import EngineError
+from agentgym_rl.rollout import episode as episode_module
 from agentgym_rl.rollout.clock import running_clock
 from agentgym_rl.rollout.episode import EpisodeSpec, run_episode
 from agentgym_rl.types import Episode, SegmentKind, StepResult, StopReason, Task
@@ -354,7 +355,7 @@ async def test_all_starts_of_an_episode_share_its_seconds(monkeypatch: pytest.Mo
         given.append(max_seconds)
         return running_clock(max_seconds)
 
-    monkeypatch.setattr("agentgym_rl.rollout.episode.running_clock", noting)
+    monkeypatch.setattr(episode_module, "running_clock", noting)
     engine = ScriptedEngine([0.2, EngineError("lost")], [0.1, EngineError("lost")], ["add 3"])
     episode = await play(engine, make_limits(max_seconds=20.0, max_restarts=2), goal=3)
     assert (episode.stop_reason, episode.num_restarts) == (StopReason.SUCCESS, 2)

@@ -9,7 +9,6 @@ environment does, and every call has a deadline: one that hangs ends the check w
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import math
 import random
@@ -36,6 +35,7 @@ from agentgym_rl.envs.checking.check_process import (
 )
 from agentgym_rl.envs.checking.laws import Law, spec_problems, task_problems
 from agentgym_rl.envs.execution.guarded import CALL_TIMEOUT_S, BlockingCaller, GuardedEnvironment
+from agentgym_rl.importing import importable_name
 from agentgym_rl.types import StepResult, Task
 
 _T = TypeVar("_T")
@@ -113,7 +113,7 @@ def check(
     """
     options = dict(options or {})
     cls = registry.env_class(env) if isinstance(env, str) else env
-    name = env if isinstance(env, str) else _importable_name(cls)
+    name = env if isinstance(env, str) else importable_name(cls)
     caller = BlockingCaller(call_timeout_s)
     try:
         checker = _Checker(registry.configured(cls, options), options, seed, caller)
@@ -423,12 +423,3 @@ def _first_difference(one: Transcript, other: Transcript) -> str:
     pairs = zip(one.results, other.results, strict=True)
     index = next(index for index, (mine, theirs) in enumerate(pairs) if mine != theirs)
     return f"round {index} ({one.actions[index][:30]!r})"
-
-
-def _importable_name(cls: type[Environment]) -> str:
-    """Return the "module:Class" under which another process finds the class; else nothing."""
-    found: object = importlib.import_module(cls.__module__)
-    for part in cls.__qualname__.split("."):
-        found = getattr(found, part, None)  # the name is the user's
-    is_shared = found is cls and cls.__module__ != "__main__"
-    return f"{cls.__module__}:{cls.__qualname__}" if is_shared else ""

@@ -1,0 +1,165 @@
+"""What an evaluation will be, found out before a model is loaded: settings, tasks, folder.
+
+The command line, `agentgym_rl.evaluate` and `agentgym_rl.rollout` all plan here.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from agentgym_rl.config import RunConfig, parse_config, read_table
+from agentgym_rl.config.overrides import Overrides, override_texts
+from agentgym_rl.config.recipes import TomlTable
+from agentgym_rl.envs import registry
+from agentgym_rl.errors import ConfigError, RunError, boundary
+from agentgym_rl.evaluation.run import Wanted, folder_name
+from agentgym_rl.evaluation.settings import load_settings
+from agentgym_rl.models.loading import TINY
+from agentgym_rl.objects import MARKER, Objects
+from agentgym_rl.rollout.tasks import select_tasks
+from agentgym_rl.runs.folder import RunFolder
+
+logger = logging.getLogger(__name__)
+
+ALL_TASKS = 10**9
+"""More tasks than any environment has."""
+_ONLY_BY_COMMAND = {"engine": ("python", "args"), "env": ("token_file",)}
+"""Settings that are not taken from a run: which program is started, and which file of this machine
+is sent to the run's server as a token."""
+
+
+def eval_config(
+    model: str, env: str, overrides: Overrides = (), *, objects: Objects | None = None
+) -> RunConfig:
+    """Return the settings to play a model with: those of the run that it comes from, if any.
+
+    `env` is a name; empty for the environment of that run.
+    """
+    objects = objects or Objects()
+    table = _table_of_run(model)
+    trained_on = table.get("env")
+    trained_name = trained_on.get("name") if isinstance(trained_on, dict) else None
+    if objects.env is not None:
+        env = str(objects.settings()["env.name"])
+    elif not env and isinstance(trained_name, str) and ":" not in trained_name:
+        env = trained_name  # code of the user's own is named by the user, not by a run folder
+    if not env:
+        raise ConfigError(
+            f"which environment {model} plays is not said: give env, a name or a class"
+        )
+    if trained_name != env:
+        table.pop("env", None)  # levels, options and address belong to the environment of the run
+    texts = [*override_texts(objects.settings()), *override_texts({"env.name": env})]
+    config = parse_config(table, [*texts, *override_texts(overrides)], source=model)
+    objects.refuse_missing(config, source=f"the run of {model}", needed=("env", "agent", "reward"))
+    return config
+
+
+def model_directory(model: str) -> str:
+    """Return the directory to load: the model of a run folder or a checkpoint, else as given."""
+    path = Path(model).expanduser()
+    for inner in ("model", "checkpoints/latest/model", "latest/model"):
+        if (path / inner).is_dir():
+            return str((path / inner).resolve())  # what `latest` points at may change
+    if (path / "config.toml").is_file():
+        raise ConfigError(f"the run in {model} has no checkpoint yet, so there is no model in it")
+    if path.is_dir() and not any(path.glob("*.json")) and not any(path.glob("*.gguf")):
+        runs = sorted(file.parent.name for file in path.glob("*/config.toml"))
+        remedy = f"name one of its runs: {', '.join(runs)}" if runs else "name another folder"
+        raise ConfigError(f"there is no model in {model}; {remedy}")
+    if not path.exists() and _is_in_a_run(path):
+        names = sorted(item.name for item in path.parent.iterdir() if item.is_dir())
+        raise ConfigError(
+            f"there is no {path.name!r} in {path.parent}; it has {', '.join(names) or 'no folders'}"
+        )
+    if model == TINY and not path.exists():
+        raise ConfigError(
+            f"there is no model {TINY!r} to evaluate: training makes one from the environment's "
+            "text; name the folder of a run that did (such as of `agentgym train quickstart`), a "
+            "model directory or a hub name"
+        )
+    return str(path) if path.exists() else model
+
+
+def check_env(config: RunConfig, objects: Objects | None = None) -> None:
+    """Find a mistake before a model is loaded and there is a folder for results."""
+    env, objects = config.env, objects or Objects()
+    if env.url:
+        return  # its server knows
+    try:
+        with boundary(f"environment {env.name!r}"):
+            cls = registry.configured(objects.env or registry.env_class(env.name), env.options)
+            cls.require_split(env.eval_split)
+            select_tasks(env, cls.spec, cls.tasks(env.eval_split))
+            objects.make_agent(config.agent, cls.spec)
+            registry.construct(cls, env.options).close()
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+
+
+def default_folder(wanted: Wanted, configs: Mapping[str, RunConfig], *, is_suite: bool) -> Path:
+    """Return the newest folder in eval/ where this very evaluation was stopped, or a new one."""
+    stem = folder_name(next(iter(configs))) if not is_suite else f"{len(configs)}-environments"
+    for folder in sorted(Path("eval").glob(f"{stem}-*"), reverse=True):
+        if (folder / "report.json").exists():
+            continue
+        found = [
+            (load_settings(folder / folder_name(env) if is_suite else folder), config)
+            for env, config in configs.items()
+        ]
+        known = [(settings, config) for settings, config in found if settings is not None]
+        if known and not any(
+            settings.differences(wanted.settings(config)) for settings, config in known
+        ):
+            return folder
+    return Path("eval") / f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def refuse_a_run(out: Path) -> None:
+    """A report and episodes among those of training would pass for the run's own."""
+    if RunFolder(out).exists:
+        raise RunError(f"{out} is the folder of a run; choose another --out, such as {out}-eval")
+
+
+def _table_of_run(model: str) -> TomlTable:
+    """Return what the settings of a model's run say, but for what only the user may say."""
+    run = _run_of(model)
+    table = read_table(run.config_file) if run is not None else {}
+    _drop_what_only_commands_say(table)
+    left_out = table.pop("reward", None)
+    name = str(left_out.get("function", "")) if isinstance(left_out, dict) else ""
+    if name and not name.startswith(MARKER):
+        # A run folder is data: only a command names code of the user's own.
+        logger.warning(
+            "rewards are the environment's own; for those of the run add reward.function=%s", name
+        )
+    return table
+
+
+def _drop_what_only_commands_say(table: dict[str, object]) -> None:
+    """Leave out what a run may not decide on the machine of whoever evaluates its model."""
+    for name, keys in _ONLY_BY_COMMAND.items():
+        section = table.get(name)
+        if isinstance(section, dict):
+            for key in keys:
+                section.pop(key, None)
+
+
+def _run_of(model: str) -> RunFolder | None:
+    """Return the run folder that a path is, or lies in."""
+    path = Path(model)
+    for folder in (path, *list(path.parents)[:3]) if path.exists() else ():
+        if (folder / "config.toml").is_file():
+            return RunFolder(folder)
+    return None
+
+
+def _is_in_a_run(path: Path) -> bool:
+    """Whether a missing path is meant as a run or as a part of one, not as a hub name."""
+    if len(path.parts) < 2 or not path.parent.is_dir():
+        return False
+    beside = [item / "config.toml" for item in path.parent.iterdir()]
+    return path.parent.name == "checkpoints" or any(file.is_file() for file in beside)

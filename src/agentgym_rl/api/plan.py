@@ -1,0 +1,255 @@
+"""What a run will be, found out before anything heavy is imported: settings, objects, folder.
+
+The command line and `agentgym_rl.train` both plan here, so both refuse the same mistakes with the
+same words, and both resume a run under the same rules.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from agentgym_rl.agents.agent import agent_class
+from agentgym_rl.config import (
+    AdaptiveRoundsConfig,
+    EnvConfig,
+    RunConfig,
+    dump_config,
+    find_recipe,
+    parse_config,
+    read_table,
+)
+from agentgym_rl.config.load import flatten
+from agentgym_rl.config.overrides import Overrides, override_texts
+from agentgym_rl.config.recipes import TomlTable
+from agentgym_rl.envs import registry
+from agentgym_rl.errors import ConfigError, EnvError, RunError
+from agentgym_rl.objects import Objects
+from agentgym_rl.rewards import load_function
+from agentgym_rl.runs.folder import RunFolder, step_of, write_atomically
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_RECIPE = "quickstart"
+# What may change when a run resumes: how long, where and what it keeps; not what it learns.
+_MAY_CHANGE = (
+    "training.steps",
+    "training.tokens_per_batch",
+    "training.compile",
+    "training.gradient_checkpointing",
+    "training.offload_reference",
+    "model.device",
+    "rollout.max_concurrency",
+    "engine.",
+    "checkpoint.",
+    "eval.every",
+    "env.timeout_s",
+    "env.url",
+    "env.workers",
+    "env.token_file",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A run that is about to start or to resume."""
+
+    config: RunConfig
+    folder: RunFolder
+    objects: Objects
+    is_new: bool
+
+
+def plan_run(
+    recipe: str | Path | RunConfig | None,
+    overrides: Overrides = (),
+    *,
+    run_dir: Path | None = None,
+    resume: bool = False,
+    objects: Objects | None = None,
+) -> RunPlan:
+    """Return the plan of a run. Raises ConfigError or RunError, which say what to change."""
+    if run_dir == Path():
+        raise ConfigError("the run folder is the present folder or empty; name one of its own")
+    objects = objects or Objects()
+    texts = [*override_texts(objects.settings()), *override_texts(overrides)]
+    if resume:
+        config, folder = _resumed(recipe, texts, run_dir, objects)
+    else:
+        table, source = _base(recipe if recipe is not None else DEFAULT_RECIPE)
+        config = _parsed(table, texts, objects, source)
+        folder = RunFolder(run_dir or _default_folder(source))
+    objects.refuse_missing(config, source=f"the run in {folder.path}")
+    _check_names(config, objects)
+    return RunPlan(config, folder, objects, is_new=not resume)
+
+
+@contextmanager
+def opened(plan: RunPlan) -> Iterator[None]:
+    """Make the run's folder, or take the one there is, and keep other processes out of it.
+
+    A run that is refused before it has begun leaves nothing behind.
+    """
+    run = plan.folder
+    made = [folder for folder in (run.path, *run.path.parents) if not folder.exists()]
+    with run.locked():
+        text = dump_config(plan.config)
+        if plan.is_new:
+            run.create(text)
+        else:
+            write_atomically(run.config_file, text)
+        try:
+            yield
+        except Exception:
+            _remove_unbegun(run, made)
+            raise
+
+
+def _remove_unbegun(run: RunFolder, made: Sequence[Path]) -> None:
+    """Leave nothing of a run that was refused; `made` are the folders that this call made."""
+    is_begun = any(item not in (run.config_file, run.lock_file) for item in run.path.iterdir())
+    if is_begun or run.path not in made:
+        return
+    shutil.rmtree(run.path)
+    with suppress(OSError):  # another run may be in there by now
+        for folder in made[1:]:
+            folder.rmdir()
+
+
+def check_env_options(env: EnvConfig, cls: type[registry.Environment] | None = None) -> None:
+    """Refuse options that the environment does not take; whether it can run here is not asked."""
+    if env.url:
+        return
+    try:
+        cls = cls or registry.env_class(env.name)
+    except EnvError:
+        return  # its package is missing here, and a recipe may be for another machine
+    try:
+        registry.check_options(cls, env.options)
+    except ValueError as error:
+        raise ConfigError(f"{error} ('env.options={{}}' leaves out those of a recipe)") from error
+
+
+def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
+    """Return the dotted keys whose values differ."""
+    before, after = flatten(old.model_dump(mode="json")), flatten(new.model_dump(mode="json"))
+    return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+
+
+def _check_names(config: RunConfig, objects: Objects) -> None:
+    """Refuse names that stand for nothing, before a folder is made and torch is imported."""
+    check_env_options(config.env, objects.env)
+    if objects.agent is None:
+        agent_class(config.agent)
+    if config.reward.function and objects.reward is None:
+        load_function(config.reward.function, setting="reward.function")
+
+
+def _base(recipe: str | Path | RunConfig) -> tuple[TomlTable, str]:
+    """Return the table of a recipe, and what to call it."""
+    if isinstance(recipe, RunConfig):
+        return recipe.model_dump(mode="json"), "config"
+    if not isinstance(recipe, str | Path):
+        raise ConfigError(
+            f"recipe={recipe!r} is a {type(recipe).__name__}; give the name of a recipe, a TOML "
+            "file, or what load_config returned"
+        )
+    return read_table(find_recipe(str(recipe))), str(recipe)
+
+
+def _parsed(table: TomlTable, texts: Iterable[str], objects: Objects, source: str) -> RunConfig:
+    """Return the configuration; another environment does not inherit the recipe's choices."""
+    texts, env = list(texts), table.get("env")
+    wanted = objects.settings().get("env.name")
+    if wanted is not None and isinstance(env, dict) and env.get("name") != wanted:
+        left_out = [f"env.{key}" for key in env if key != "name"]
+        if left_out:
+            logger.info("%s of %s are about another environment", ", ".join(left_out), source)
+        table = {key: value for key, value in table.items() if key != "env"}
+    return parse_config(table, texts, source=source)
+
+
+def _default_folder(source: str) -> Path:
+    """Return a folder that does not exist yet: runs/<recipe>-<time>."""
+    stem = Path("runs") / f"{Path(source).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    later = (stem.with_name(f"{stem.name}-{number}") for number in itertools.count(2))
+    return next(path for path in itertools.chain([stem], later) if not path.exists())
+
+
+def _resumed(
+    recipe: str | Path | RunConfig | None,
+    texts: list[str],
+    run_dir: Path | None,
+    objects: Objects,
+) -> tuple[RunConfig, RunFolder]:
+    """Return the recipe and folder of a run that resumes, with the changes that are allowed."""
+    if run_dir is None:
+        raise ConfigError("--resume needs --run-dir, the folder of the run to resume")
+    run = RunFolder(run_dir)
+    if not run.exists:
+        remedy = (
+            "put its config.toml back, or choose another --run-dir"
+            if run.is_begun
+            else "leave --resume out to start one there"
+        )
+        raise RunError(f"{run_dir} holds no run (no config.toml); {remedy}")
+    source = str(run.config_file)
+    saved = parse_config(read_table(run.config_file), source=source)
+    table, source = _base(recipe) if recipe is not None else (read_table(run.config_file), source)
+    config = _parsed(table, texts, objects, source)
+    differing = changed_keys(saved, config)
+    changed = [key for key in differing if not key.startswith(_MAY_CHANGE)]
+    if changed:
+        raise ConfigError(
+            f"changed against the run in {run_dir}: {', '.join(changed)}; a run resumes with the "
+            f"settings it began with (only {_may_change()} may change): start a new run instead"
+        )
+    checkpoint = run.latest_checkpoint()
+    num_done = step_of(checkpoint.name) if checkpoint is not None else 0
+    if config.training.steps < num_done:
+        raise ConfigError(
+            f"training.steps={config.training.steps}, but the run in {run_dir} has done "
+            f"{num_done} steps; give a larger number, or start a new run"
+        )
+    _check_past(run, config, checkpoint)
+    if "training.steps" in differing and config.training.lr_schedule != "constant":
+        logger.warning(
+            "training.steps=%d was %d, and training.lr_schedule=%s falls over the whole run: from "
+            "here on the learning rate is that of a run of %d steps",
+            config.training.steps,
+            saved.training.steps,
+            config.training.lr_schedule,
+            config.training.steps,
+        )
+    return config, run
+
+
+def _may_change() -> str:
+    return ", ".join(key + "*" * key.endswith(".") for key in _MAY_CHANGE)
+
+
+def _check_past(run: RunFolder, config: RunConfig, checkpoint: Path | None) -> None:
+    """Report what of the run's past is lost; refuse to resume where the past decides what comes."""
+    if checkpoint is None:
+        return
+    if not (run.checkpoints / "latest").exists():
+        logger.warning(
+            "%s points at no checkpoint: the run resumes from %s",
+            run.checkpoints / "latest", checkpoint.name,
+        )  # fmt: skip
+    known = {int(line["step"]) for line in run.read_metrics()}
+    missing = [step for step in range(1, step_of(checkpoint.name) + 1) if step not in known]
+    if not missing:
+        return
+    lost = f"{run.metrics_file} lacks {len(missing)} of the steps done, the first is {missing[0]}"
+    if isinstance(config.rounds, AdaptiveRoundsConfig):
+        raise RunError(
+            f"{lost}, and rounds.type=adaptive decides by them: put the file back, or start anew"
+        )
+    logger.warning("%s: the run resumes, and its curves have a gap", lost)

@@ -1,0 +1,102 @@
+"""Callbacks: what a program hears of a run while it trains, and how it ends one early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import ParamSpec
+
+from agentgym_rl.evaluation.report import EvalReport
+from agentgym_rl.results import Run
+from agentgym_rl.runs.folder import Metrics
+from agentgym_rl.types import Episode
+
+_P = ParamSpec("_P")
+
+
+class Callback:
+    """Override what you want to hear of; every method is called on the thread of the run.
+
+    What a callback raises ends the run and reaches the caller, with a note that names the callback.
+    A callback is not part of a checkpoint: whoever resumes a run passes it again.
+
+        class StopWhenSolved(Callback):
+            def on_evaluation(self, report: EvalReport) -> None:
+                if report.overall.success_rate > 0.95:
+                    self.stop_run("solved")
+    """
+
+    _stop_reason: str | None = None
+
+    def on_run_start(self, run: Run) -> None:
+        """Training begins or resumes; a warm start is over by now."""
+
+    def on_episode(self, episode: Episode) -> None:
+        """An episode to learn from ended (`evaluate` and `rollout`: any episode)."""
+
+    def on_step(self, metrics: Metrics) -> None:
+        """A training step ended; `metrics` is its line of metrics.jsonl."""
+
+    def on_evaluation(self, report: EvalReport) -> None:
+        """An evaluation ended; the first one precedes the first step."""
+
+    def on_run_end(self, run: Run) -> None:
+        """The last step is done, and the model is saved."""
+
+    def stop_run(self, reason: str = "") -> None:
+        """End the run after the present step, with a checkpoint and its model saved."""
+        self._stop_reason = reason or type(self).__name__
+
+
+class Callbacks:
+    """The callbacks of one run, called in order."""
+
+    def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
+        self._callbacks = tuple(callbacks)
+        for callback in self._callbacks:
+            if isinstance(callback, type):
+                raise ValueError(f"callbacks: pass an object, {callback.__name__}(), not the class")
+            if not isinstance(callback, Callback):
+                raise ValueError(
+                    f"callbacks: {callback!r} is not a Callback; subclass agentgym_rl.Callback"
+                )
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why a callback wants the run to end; None while none does."""
+        reasons = (callback._stop_reason for callback in self._callbacks)
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def should_stop(self) -> bool:
+        return self.stop_reason is not None
+
+    def on_run_start(self, run: Run) -> None:
+        for callback in self._callbacks:
+            callback._stop_reason = None  # which an earlier run may have left
+            _call(callback.on_run_start, run)
+
+    def on_episode(self, episode: Episode) -> None:
+        for callback in self._callbacks:
+            _call(callback.on_episode, episode)
+
+    def on_step(self, metrics: Metrics) -> None:
+        for callback in self._callbacks:
+            _call(callback.on_step, dict(metrics))  # a copy, for the run goes on with its own
+
+    def on_evaluation(self, report: EvalReport) -> None:
+        for callback in self._callbacks:
+            _call(callback.on_evaluation, report)
+
+    def on_run_end(self, run: Run) -> None:
+        for callback in self._callbacks:
+            _call(callback.on_run_end, run)
+
+
+def _call(method: Callable[_P, None], *args: _P.args, **kwargs: _P.kwargs) -> None:
+    try:
+        method(*args, **kwargs)
+    except Exception as error:
+        error.add_note(
+            f"raised by the callback {method.__qualname__}; the run ended there, and its last "
+            "checkpoint can be resumed"
+        )
+        raise

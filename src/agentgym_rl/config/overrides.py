@@ -1,0 +1,66 @@
+"""Overrides as a program gives them, turned into the `key=value` texts of the command line.
+
+    {"training.steps": 20, "rounds": {"type": "fixed", "rounds": 8}}
+    ["training.steps=20", "rounds.type=\\"fixed\\"", "rounds.rounds=8"]
+
+Both forms take the same way through `load.py`, so a setting means the same in both. A nested table
+changes key by key, as a recipe that extends another does; a dotted key replaces its whole value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from os import PathLike, fspath
+from typing import TypeAlias
+
+from agentgym_rl.errors import ConfigError
+
+Overrides: TypeAlias = Mapping[str, object] | Sequence[str]
+"""A table of (dotted) keys and values, or texts "key=value"."""
+
+
+def override_texts(overrides: Overrides) -> list[str]:
+    """Return overrides as texts "key=value". Raises ConfigError for what is no setting."""
+    if isinstance(overrides, str):
+        raise ConfigError(
+            f"overrides={overrides!r} is one text: write a table such as "
+            '{"training.lr": 1e-5}, or a list of texts such as ["training.lr=1e-5"]'
+        )
+    if not isinstance(overrides, Mapping):
+        return list(overrides)
+    return [f"{key}={_toml(key, value)}" for key, value in _settings(overrides)]
+
+
+def _settings(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in table.items():
+        if not isinstance(key, str) or not key:
+            raise ConfigError(f'the key of a setting is a text such as "training.lr", got {key!r}')
+        if isinstance(value, Mapping) and value and "." not in key:
+            yield from _settings(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _toml(key: str, value: object) -> str:
+    """Return the value as TOML writes it on one line."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return repr(int(value))
+        case float():
+            return repr(float(value))  # numpy's own has another repr
+        case str():
+            return json.dumps(value, ensure_ascii=False)  # TOML has JSON's escapes
+        case PathLike():
+            return json.dumps(fspath(value), ensure_ascii=False)
+        case Mapping():
+            items = (f"{json.dumps(name)} = {_toml(key, inner)}" for name, inner in value.items())
+            return "{" + ", ".join(items) + "}"
+        case list() | tuple():
+            return "[" + ", ".join(_toml(key, inner) for inner in value) + "]"
+    raise ConfigError(
+        f"{key}={value!r} is a {type(value).__name__}; a setting is a number, a text, true or "
+        "false, or a list or table of these"
+    )

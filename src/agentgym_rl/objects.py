@@ -1,0 +1,170 @@
+"""Objects that a program hands over in the place of names in a recipe.
+
+A run keeps saying what it used: `config.toml` has "module:Class" of what can be imported, and of
+the rest a marker, "<object>:__main__.MyEnv". A run with a marker resumes only where the object is
+handed over again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from agentgym_rl.agents.agent import Agent, check_agent_class, make_agent
+from agentgym_rl.config import AgentConfig, EnvConfig, RunConfig
+from agentgym_rl.envs.access.sources import make_source
+from agentgym_rl.envs.base import Environment, EnvSpec
+from agentgym_rl.envs.client import EnvSource
+from agentgym_rl.envs.execution.local import LocalEnvSource
+from agentgym_rl.errors import ConfigError
+from agentgym_rl.importing import importable_name
+from agentgym_rl.rewards import RewardFunction
+from agentgym_rl.rollout.rewards import EpisodeRewards
+
+if TYPE_CHECKING:
+    from agentgym_rl.models.loading import Policy
+    from agentgym_rl.training.algorithms.base import Algorithm
+
+MARKER = "<object>:"
+
+AgentLike: TypeAlias = type[Agent] | Agent
+AlgorithmLike: TypeAlias = "type[Algorithm] | Algorithm"
+
+_NAMES: tuple[tuple[str, str, Callable[[RunConfig], str]], ...] = (
+    ("env", "env.name", lambda config: config.env.name),
+    ("model", "model.path", lambda config: config.model.path),
+    ("agent", "agent.type", lambda config: config.agent.type),
+    ("algorithm", "algorithm.type", lambda config: config.algorithm.type),
+    ("reward", "reward.function", lambda config: config.reward.function),
+)
+"""Argument of `train`, setting that says what was given, and how it is read."""
+_ARGUMENTS = tuple(argument for argument, _, _ in _NAMES)
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """What a program handed over; None leaves it to the recipe."""
+
+    env: type[Environment] | None = None
+    model: Policy | None = None
+    agent: AgentLike | None = None
+    algorithm: AlgorithmLike | None = None
+    reward: RewardFunction | None = None
+
+    def __post_init__(self) -> None:
+        _check_env(self.env)
+        _check_agent(self.agent)
+        if self.reward is not None and not callable(self.reward):
+            raise ValueError(
+                f"reward={self.reward!r} is not a function; give one that takes an Episode and "
+                'returns a number, or its name, "module:function"'
+            )
+
+    def settings(self) -> dict[str, object]:
+        """Return what the recipe has to say of these objects, by dotted key."""
+        found: dict[str, object] = {}
+        if self.env is not None:
+            found["env.name"] = name_of(self.env)
+        if self.model is not None:
+            found |= {
+                "model.path": _marker(self.model.model),
+                "model.dtype": str(self.model.model.dtype).removeprefix("torch."),
+                "model.device": self.model.model.device.type,
+            }
+        if isinstance(self.agent, Agent):
+            found["agent"] = self.agent.config.model_dump(mode="json")
+        if self.agent is not None:
+            found["agent.type"] = name_of(self.agent)
+        if self.algorithm is not None:
+            found["algorithm.type"] = name_of(self.algorithm)
+        if self.reward is not None:
+            found["reward.function"] = name_of(self.reward)
+        return found
+
+    def refuse_missing(
+        self, config: RunConfig, *, source: str, needed: Container[str] = _ARGUMENTS
+    ) -> None:
+        """Raise ConfigError where the settings name an object that was not handed over."""
+        missing = [
+            (argument, f"{key}={read(config)}")
+            for argument, key, read in _NAMES
+            if argument in needed
+            and read(config).startswith(MARKER)
+            and getattr(self, argument) is None  # a field of ours
+        ]
+        if missing:
+            arguments = ", ".join(f"{argument}=..." for argument, _ in missing)
+            raise ConfigError(
+                f"{source} was made in Python, from objects that no name stands for: "
+                f"{', '.join(setting for _, setting in missing)}; pass them again: "
+                f"agentgym_rl.train(..., {arguments})"
+            )
+
+    def source(self, config: EnvConfig) -> EnvSource:
+        """Return where the environments come from."""
+        if self.env is None:
+            return make_source(config)
+        if config.url:
+            raise ConfigError(
+                f"env={self.env.__name__} is played in this process, and env.url={config.url} by "
+                "a server: give one of the two"
+            )
+        if not config.workers:
+            return LocalEnvSource(self.env, options=config.options, timeout_s=config.timeout_s)
+        if config.name.startswith(MARKER):
+            raise ConfigError(
+                f"env.workers={config.workers} are processes that import the environment, and "
+                f"{self.env.__name__} cannot be imported: define it in a module, or set "
+                "env.workers=0"
+            )
+        return make_source(config)
+
+    def make_agent(self, config: AgentConfig, spec: EnvSpec) -> Agent:
+        """Return the agent for an environment."""
+        if not isinstance(self.agent, Agent):
+            return make_agent(config, spec, self.agent)
+        if self.agent.spec.name != spec.name:
+            raise ValueError(
+                f"agent={self.agent.name} was made for {self.agent.spec.name!r}, and the "
+                f"environment is {spec.name!r}; make one with its spec, or pass the class"
+            )
+        return self.agent
+
+    def rewards(self, config: RunConfig) -> EpisodeRewards:
+        """Return what decides the rewards of episodes."""
+        return EpisodeRewards.of(config, self.reward)
+
+
+def name_of(thing: object) -> str:
+    """Return "module:Class" of what can be imported, of anything else a marker."""
+    return importable_name(thing) or _marker(thing)
+
+
+def _marker(thing: object) -> str:
+    named = thing if hasattr(thing, "__qualname__") else type(thing)
+    name = getattr(named, "__qualname__", "object")  # the user's own
+    return f"{MARKER}{named.__module__}.{name}"
+
+
+def _check_env(env: object) -> None:
+    if env is None:
+        return
+    if isinstance(env, Environment):
+        name = type(env).__name__
+        raise ValueError(
+            f"env={name}(...) is one episode; pass the class, env={name}, and its arguments as "
+            'overrides={"env.options": {...}}'
+        )
+    if not (isinstance(env, type) and issubclass(env, Environment)):
+        raise ValueError(
+            f"env={env!r} is not an environment; pass a name, or a subclass of "
+            "agentgym_rl.Environment"
+        )
+    if not hasattr(env, "spec"):
+        raise ValueError(f"env={env.__name__} has no `spec`; give the class an EnvSpec")
+
+
+def _check_agent(agent: object) -> None:
+    if agent is not None and not isinstance(agent, Agent):
+        check_agent_class(agent, given=f"agent={agent!r}")
