@@ -67,7 +67,7 @@ class SegmentKind(StrEnum):
     PROMPT = "prompt"
     OBSERVATION = "observation"
     THOUGHT = "thought"
-    """The part of a reply before its action, where the format tells them apart."""
+    """The part of a reply before its action, where the format separates them."""
     ACTION = "action"
     PLAN = "plan"
     REFLECTION = "reflection"

@@ -148,7 +148,7 @@ class Interaction:
 
         Raises TryOver where there is no room for a reply.
         """
-        kind = SegmentKind(kind)  # an agent of one's own may pass anything
+        kind = SegmentKind(kind)  # a user's agent may pass anything
         text = "\n\n".join(self._texts)
         assert text, "the policy is told something before it is asked"
         limit = self._limits.max_tokens_per_round

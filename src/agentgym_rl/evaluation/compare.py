@@ -1,7 +1,7 @@
 """Whether one evaluation is better than another: a paired test over the tasks of both.
 
 A task counts once, with the mean success of its samples. With one sample on both sides the test
-is McNemar's in its exact form (a sign test over the tasks that one side alone solved); otherwise
+is McNemar's in its exact form (a sign test over the tasks that only one side solved); otherwise
 the signs of the differences are flipped (Fisher 1935), all ways where they are few and at random
 where they are many. The interval of the difference comes from drawing tasks anew.
 """
@@ -30,7 +30,7 @@ _NUM_DRAWS = 10_000
 """Of signs; means over tasks drawn anew need fewer."""
 _NUM_MEANS = 2000
 _MAX_EXACT = 16
-"""So many differences can have 2**16 combinations of signs."""
+"""This many differences have 2**16 combinations of signs."""
 _LIMITS = ("env.", "rollout.max_tokens", "rollout.max_invalid_actions", "agent.reflection.tries")
 """Settings, by the beginning of their keys, that make tasks easier or harder."""
 _OF_THE_WAY = (
@@ -76,11 +76,11 @@ class Comparison:
             return (
                 f"No difference is shown: B is {size} "
                 f"{'better' if self.difference >= 0 else 'worse'} on these {self.tasks} tasks, "
-                "which chance alone makes often enough."
+                "which chance makes often enough."
             )
         word = "better" if self.difference > 0 else "worse"
         return (
-            f"B is {word}: by {size} on these {self.tasks} tasks, which chance alone hardly makes."
+            f"B is {word}: by {size} on these {self.tasks} tasks, which chance hardly ever makes."
         )
 
     def to_markdown(self) -> str:
@@ -148,7 +148,7 @@ def compare_episodes(a: Sequence[Episode], b: Sequence[Episode]) -> Comparison:
 
 
 def sign_test(losses: int, wins: int) -> float:
-    """Return the two-sided p of a fair coin for so many losses and wins (McNemar 1947, exact)."""
+    """Return the two-sided p of a fair coin for these losses and wins (McNemar 1947, exact)."""
     total = losses + wins
     tail = sum(math.comb(total, k) for k in range(min(losses, wins) + 1)) / 2**total
     return min(1.0, 2 * tail)

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from agentgym_rl.evaluation.report import EvalReport, Score, report_from_json
-from agentgym_rl.evaluation.samples import Estimate
+from agentgym_rl.evaluation.samples import SuccessEstimate
 from agentgym_rl.runs.folder import write_atomically
 
 
@@ -66,7 +66,7 @@ def _column(report: EvalReport) -> dict[str, str]:
     }
 
 
-def with_interval(rate: Score | Estimate) -> str:
+def with_interval(rate: Score | SuccessEstimate) -> str:
     """Return "14.4% (7.5% - 22.5%)"; "-" where there is nothing that it could be a rate of."""
     if not (rate.episodes if isinstance(rate, Score) else rate.tasks):
         return "-"

@@ -1,4 +1,4 @@
-"""The journal of an evaluation: episodes are kept as they end, so that a killed one can go on.
+"""The journal of an evaluation: episodes are kept as they end, so a killed evaluation can resume.
 
 `parts/` beside the report gets a Parquet part every few episodes or seconds, each written whole or
 not at all. When the evaluation has ended all of them are in one file, and `parts/` is removed.

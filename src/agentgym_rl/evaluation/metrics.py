@@ -39,9 +39,9 @@ def bootstrap_interval(
 ) -> tuple[float, float]:
     """Return the 95% interval of sum(sums) / sum(counts), by drawing tasks anew (Efron 1979).
 
-    There is one sum and one count a task; without counts it is the mean over tasks. Tasks are
+    There is one sum and one count per task; without counts it is the mean over tasks. Tasks are
     drawn whole, because samples of the same task are alike. Percentiles of a fixed number of
-    seeded draws: the same numbers give the same interval. Fewer than two tasks tell nothing of
+    seeded draws: the same numbers give the same interval. Fewer than two tasks say nothing of
     others, which gives (0, 1). Draws from tasks that all failed, or all succeeded, do not differ:
     there it is Wilson's interval, with a task as one trial.
     """
@@ -58,7 +58,7 @@ def bootstrap_interval(
 def mean_interval(sums: Sequence[float], counts: Sequence[float]) -> tuple[float, float] | None:
     """Return the 95% interval of sum(sums) / sum(counts) of any numbers, by drawing tasks anew.
 
-    None with fewer than two tasks, which tell nothing of others.
+    None with fewer than two tasks, which say nothing of others.
     """
     if len(sums) < 2:
         return None

@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from agentgym_rl.evaluation.report import EvalReport, Score
-from agentgym_rl.evaluation.samples import Estimate
+from agentgym_rl.evaluation.samples import SuccessEstimate
 from agentgym_rl.evaluation.suite import SuiteReport
 
 _COLORS = ("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#bab0ac")
@@ -63,7 +63,7 @@ def draw_horizons(path: Path, reports: Sequence[EvalReport]) -> None:
 def _curve(
     axes: Axes,
     reports: Sequence[EvalReport],
-    scores: Sequence[Score | Estimate],
+    scores: Sequence[Score | SuccessEstimate],
     label: str,
     color: str,
 ) -> None:
@@ -106,7 +106,7 @@ def _label(name: str, score: Score | None) -> str:
     return name if score is None else f"{name} ({score.episodes})"
 
 
-def _errors(scores: Sequence[Score | Estimate]) -> list[list[float]]:
+def _errors(scores: Sequence[Score | SuccessEstimate]) -> list[list[float]]:
     """Return how far intervals reach below and above their rates."""
     return [
         [max(0.0, score.success_rate - score.success_low) for score in scores],

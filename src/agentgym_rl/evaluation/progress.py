@@ -1,4 +1,4 @@
-"""What runs and evaluations tell of themselves while they go on."""
+"""What runs and evaluations report while they are under way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentgym_rl.types import Episode
 
 
 class Progress:
-    """What a run tells of itself while it goes on; override what is wanted."""
+    """What a run reports while it is under way; override what is wanted."""
 
     def begin(self, phase: str, total: int, *, done: int = 0) -> None:
         """A phase of `total` steps (or episodes) begins, `done` of them already behind."""

@@ -12,8 +12,8 @@ from typing import Any
 from agentgym_rl.evaluation.metrics import bootstrap_interval, wilson_interval
 from agentgym_rl.evaluation.own_figures import Figure, figures_markdown
 from agentgym_rl.evaluation.samples import (
-    Estimate,
     SampleScores,
+    SuccessEstimate,
     load_sample_scores,
     reflection_markdown,
 )
@@ -60,7 +60,7 @@ class EvalReport:
     """Episodes of each task."""
     several: SampleScores | None = None
     """What several samples of a task are worth together; None with one."""
-    reflection: dict[str, Estimate] | None = None
+    reflection: dict[str, SuccessEstimate] | None = None
     """Success by the number of tries, of an agent that reflects and tries again."""
     model: str = ""
     success: str = ""
@@ -145,7 +145,7 @@ def report_from_json(data: dict[str, Any]) -> EvalReport:  # Any: JSON has no st
     if data.get("several") is not None:
         data["several"] = load_sample_scores(data["several"])
     if data.get("reflection") is not None:
-        data["reflection"] = {k: Estimate(**item) for k, item in data["reflection"].items()}
+        data["reflection"] = {k: SuccessEstimate(**item) for k, item in data["reflection"].items()}
     for name in ("metrics", "reward_parts"):  # which older reports lack
         data[name] = {key: Figure(**item) for key, item in data.get(name, {}).items()}
     return EvalReport(**data)

@@ -22,7 +22,7 @@ from agentgym_rl.evaluation.journal import Journal
 from agentgym_rl.evaluation.pictures import draw_horizons, draw_report, draw_suite
 from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
-from agentgym_rl.evaluation.settings import EvalSettings, begin_or_go_on, model_name
+from agentgym_rl.evaluation.settings import EvalSettings, begin_or_resume, model_name
 from agentgym_rl.evaluation.suite import SuiteReport
 from agentgym_rl.models.loading import Policy, load_pretrained
 from agentgym_rl.objects import Objects
@@ -99,7 +99,7 @@ async def evaluate(
     objects = objects or Objects()
     check_samples(wanted.samples_per_task, temperature=config.eval.temperature)
     rewards = objects.rewards(config)
-    begin_or_go_on(out, wanted.settings(config))
+    begin_or_resume(out, wanted.settings(config))
     opening = open_policy(wanted.model, config, folder=out / "engine", loaded=objects.model)
     async with opening as policy:
         hosts = _Hosts(objects, rewards, out, progress or Progress())
@@ -120,7 +120,7 @@ async def evaluate_suite(
     objects = Objects()
     rewards = objects.rewards(first)  # which are the same for all
     for env, config in configs.items():
-        begin_or_go_on(out / folder_name(env), wanted.settings(config))
+        begin_or_resume(out / folder_name(env), wanted.settings(config))
     reports: dict[str, Sequence[EvalReport]] = {}
     async with open_policy(wanted.model, first, folder=out / "engine") as policy:
         for env, config in configs.items():

@@ -22,7 +22,7 @@ from agentgym_rl.types import Episode, Group, StopReason
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class SuccessEstimate:
     """A success rate over tasks with its 95% interval (bootstrap over tasks)."""
 
     success_rate: float
@@ -42,17 +42,17 @@ class SampleScores:
     """
 
     samples_per_task: int
-    mean: Estimate
+    mean: SuccessEstimate
     """Of one sample: the mean over all of a task (mean@n)."""
-    pass_at: dict[str, Estimate]
+    pass_at: dict[str, SuccessEstimate]
     """That one of k samples succeeds, for k = 1, 2, 4, ... and n."""
-    best_by_reward: Estimate
+    best_by_reward: SuccessEstimate
     """Of the sample with the highest reward: an oracle, which knows the environment's judgement,
     and so a bound on what choosing can bring."""
-    best_by_logprob: Estimate | None
+    best_by_logprob: SuccessEstimate | None
     """Of the sample whose sampled tokens have the highest mean log-probability; None where an
     endpoint does not report them."""
-    majority: Estimate | None = None
+    majority: SuccessEstimate | None = None
     """Of the answer that most samples give; None where answers do not compare."""
 
     def to_markdown(self) -> list[str]:
@@ -70,7 +70,7 @@ class SampleScores:
         oracle = "The best by reward is chosen by an oracle, the environment's own reward: a bound."
         return [*lines, "", oracle]
 
-    def rows(self) -> list[tuple[str, Estimate]]:
+    def rows(self) -> list[tuple[str, SuccessEstimate]]:
         """Return each estimate with its name, in reporting order."""
         number = self.samples_per_task
         rows = [(f"mean@{number}", self.mean)]
@@ -107,15 +107,15 @@ def load_sample_scores(data: dict[str, Any]) -> SampleScores:  # Any: JSON has n
     majority, by_logprob = data["majority"], data["best_by_logprob"]
     return SampleScores(
         samples_per_task=data.get("samples_per_task", data.get("attempts")),
-        mean=Estimate(**data["mean"]),
-        pass_at={k: Estimate(**item) for k, item in data["pass_at"].items()},
-        best_by_reward=Estimate(**data["best_by_reward"]),
-        best_by_logprob=None if by_logprob is None else Estimate(**by_logprob),
-        majority=None if majority is None else Estimate(**majority),
+        mean=SuccessEstimate(**data["mean"]),
+        pass_at={k: SuccessEstimate(**item) for k, item in data["pass_at"].items()},
+        best_by_reward=SuccessEstimate(**data["best_by_reward"]),
+        best_by_logprob=None if by_logprob is None else SuccessEstimate(**by_logprob),
+        majority=None if majority is None else SuccessEstimate(**majority),
     )
 
 
-def score_reflection(groups: Sequence[Group], *, tries: int) -> dict[str, Estimate]:
+def score_reflection(groups: Sequence[Group], *, tries: int) -> dict[str, SuccessEstimate]:
     """Return the success of agents that reflect and try again, by the tries they may have.
 
     "2" counts what the first or the second try solved. An episode that ends before its last try,
@@ -123,7 +123,7 @@ def score_reflection(groups: Sequence[Group], *, tries: int) -> dict[str, Estima
     """
     tasks = [group.completed for group in groups if group.completed]
     is_single = all(len(group.episodes) == 1 for group in groups)
-    found: dict[str, Estimate] = {}
+    found: dict[str, SuccessEstimate] = {}
     for number in range(1, tries + 1):
         solved = [[_is_solved_within(episode, number) for episode in task] for task in tasks]
         estimate = _estimate([fmean(flags) for flags in solved])
@@ -134,7 +134,7 @@ def score_reflection(groups: Sequence[Group], *, tries: int) -> dict[str, Estima
     return found
 
 
-def reflection_markdown(scores: dict[str, Estimate]) -> list[str]:
+def reflection_markdown(scores: dict[str, SuccessEstimate]) -> list[str]:
     """Return the lines of a table."""
     lines = ["| tries | success | interval |", "|---|---|---|"]
     lines += [
@@ -176,7 +176,7 @@ def answer_of(episode: Episode, spec: EnvSpec) -> str | None:
     return " ".join(unicodedata.normalize("NFKC", inner).casefold().split()).removesuffix(".")
 
 
-def _pass_at(tasks: Sequence[Sequence[Episode]], k: int) -> Estimate:
+def _pass_at(tasks: Sequence[Sequence[Episode]], k: int) -> SuccessEstimate:
     return _estimate(
         [
             pass_at_k(len(episodes), sum(episode.success for episode in episodes), k)
@@ -186,7 +186,7 @@ def _pass_at(tasks: Sequence[Sequence[Episode]], k: int) -> Estimate:
     )
 
 
-def _best(tasks: Sequence[Sequence[Episode]], worth: Callable[[Episode], float]) -> Estimate:
+def _best(tasks: Sequence[Sequence[Episode]], worth: Callable[[Episode], float]) -> SuccessEstimate:
     """Return the estimate of each task's worthiest sample, the first of several."""
     chosen = [max(episodes, key=worth) for episodes in tasks]
     return _estimate([float(episode.success) for episode in chosen], list(map(_reward, chosen)))
@@ -196,7 +196,7 @@ def _all_have_logprobs(tasks: Sequence[Sequence[Episode]]) -> bool:
     return all(mean_logprob(episode) > -math.inf for episodes in tasks for episode in episodes)
 
 
-def _majority(tasks: Sequence[Sequence[Episode]], spec: EnvSpec) -> Estimate:
+def _majority(tasks: Sequence[Sequence[Episode]], spec: EnvSpec) -> SuccessEstimate:
     winners = [_most_voted(episodes, spec) for episodes in tasks]
     return _estimate(
         [fmean(episode.success for episode in episodes) for episodes in winners],
@@ -221,9 +221,11 @@ def _reward(episode: Episode) -> float:
     return episode.reward or 0.0
 
 
-def _estimate(successes: Sequence[float], rewards: Sequence[float] | None = None) -> Estimate:
+def _estimate(
+    successes: Sequence[float], rewards: Sequence[float] | None = None
+) -> SuccessEstimate:
     low, high = bootstrap_interval(successes)
-    return Estimate(
+    return SuccessEstimate(
         success_rate=fmean(successes) if successes else 0.0,
         success_low=low,
         success_high=high,

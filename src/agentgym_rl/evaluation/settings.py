@@ -1,6 +1,6 @@
 """What decides an evaluation, kept as `evaluation.json` beside its report.
 
-An evaluation that was killed goes on only with the settings that it began with, and two are
+An evaluation that was killed resumes only with the settings that it began with, and two are
 compared only where these let them be.
 """
 
@@ -126,13 +126,13 @@ def name_of_path(path: PurePath) -> str:
     return f"{folder.parent.parent.name}/{folder.name}" if is_checkpoint else folder.name
 
 
-def begin_or_go_on(folder: Path, settings: EvalSettings) -> None:
+def begin_or_resume(folder: Path, settings: EvalSettings) -> None:
     """Keep the settings of a new evaluation; refuse a folder that holds another one."""
     found = load_settings(folder)
     if found is None:
         if (folder / "report.json").exists():
             raise RunError(
-                f"{folder} holds a report without {FILE}, so there is no telling what of; "
+                f"{folder} holds a report without {FILE}, so what it evaluated is unknown; "
                 "choose another --out"
             )
         settings.save(folder)
@@ -145,7 +145,7 @@ def begin_or_go_on(folder: Path, settings: EvalSettings) -> None:
         raise RunError(
             f"{folder} holds an evaluation with other settings (there / now): "
             f"{'; '.join(differences[:5])}{more}; choose another --out, or repeat its command to "
-            "go on with it"
+            "resume it"
         )
 
 

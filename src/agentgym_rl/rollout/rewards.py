@@ -28,7 +28,7 @@ from agentgym_rl.types import Episode, StepResult, StopReason
 logger = logging.getLogger(__name__)
 
 _MAX_UNSEEN_EPISODES = 64
-"""Episodes after which a weight of a part that none of them had is told of."""
+"""Episodes after which we warn of a weight whose part none of them had."""
 
 
 class EpisodeRewards:
@@ -84,7 +84,7 @@ class EpisodeRewards:
             else:
                 cause = error.cause if isinstance(error, CallFailedError) else error
                 reason = f"{type(cause).__name__}: {cause}"
-                self._tell_first(cause)
+                self._log_first(cause)
         return replace(
             episode,
             stop_reason=StopReason.REWARD_ERROR,
@@ -115,14 +115,14 @@ class EpisodeRewards:
             else:
                 self._idle.append(thread)
 
-    def _tell_first(self, error: BaseException) -> None:
+    def _log_first(self, error: BaseException) -> None:
         """Log where the function failed, once: the others are in their episodes."""
         if not self._has_failed:
             self._has_failed = True
             logger.warning("the reward function failed", exc_info=error)
 
     def _look_for_weighed_parts(self, episode: Episode) -> None:
-        """Tell of weights that do nothing, which is likely a mistake in a name."""
+        """Warn of weights that do nothing: a name is likely misspelt."""
         if not self._unseen:
             return
         self._num_episodes += 1

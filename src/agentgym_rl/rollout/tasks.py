@@ -94,13 +94,13 @@ class RestingSampler:
                 self._to_pass[level] = min(self._to_pass[level] + self._rest, most)
 
     def state(self) -> dict[str, object]:
-        """Return what `load_state` needs to go on, as JSON has it."""
+        """Return what `load_state` needs to resume, in JSON types."""
         resting = {task: epoch for task, epoch in self._wakes.items() if epoch > self._epoch}
         levels = sorted((+self._to_pass).items())
         return {"place": self._place, "wakes": sorted(resting.items()), "to_pass": levels}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state` returned."""
+        """Resume from what `state` returned."""
         self._place = int(state["place"])
         self._wakes = {int(task): int(epoch) for task, epoch in state["wakes"]}
         self._to_pass = Counter({level: int(number) for level, number in state.get("to_pass", ())})

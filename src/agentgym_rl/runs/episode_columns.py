@@ -1,6 +1,6 @@
 """The columns of the episode store, and episodes as such columns.
 
-Lists with an entry a token are most of a part, so they are put together flat, not item by item.
+Lists with an entry per token are most of a part, so they are built flat, not item by item.
 """
 
 from __future__ import annotations

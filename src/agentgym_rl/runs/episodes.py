@@ -1,4 +1,4 @@
-"""The episode store: Parquet parts in a run folder, one row an episode.
+"""The episode store: Parquet parts in a run folder, one row per episode.
 
 Its columns are in episode_columns.py. Parts written by earlier versions, which lack some of them,
 are read as well.

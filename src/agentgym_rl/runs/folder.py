@@ -66,7 +66,7 @@ class RunFolder:
     def create(self, config_text: str) -> None:
         """Make the folder of a new run; refuses one that holds a run already."""
         if self.is_begun:
-            remedy = "add --resume to go on with it, or" if self.exists else "without config.toml;"
+            remedy = "add --resume to resume it, or" if self.exists else "without config.toml;"
             raise RunError(f"{self.path} holds a run already: {remedy} choose another --run-dir")
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.config_file, config_text)

@@ -7,7 +7,7 @@
                                  evaluations have "reward" and "success" as well
     ours                         lines of {"task": "babyai/400", "messages": [{"role", "content"}]}
 
-What such files do not tell (tokens, log-probabilities, seconds, rewards of single rounds) stays
+What such files do not hold (tokens, log-probabilities, seconds, rewards of single rounds) stays
 unknown; the reward of an episode is on its last round.
 """
 
@@ -76,7 +76,7 @@ def import_episodes(source: Path, run: RunFolder, *, env: str = "") -> ImportSum
 
 
 def step_metrics(step: int, episodes: Sequence[Episode]) -> Metrics:
-    """Return the line of a step, as far as its episodes tell it."""
+    """Return the line of a step, as far as its episodes know it."""
     completed = [episode for episode in episodes if not episode.is_failed]
     rewards = [episode.reward for episode in completed if episode.reward is not None]
     metrics: Metrics = {"step": step, "rollout/episodes": float(len(episodes))}

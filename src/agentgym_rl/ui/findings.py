@@ -20,7 +20,7 @@ _SOLVED = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CurveFinding:
     """One thing that somebody should look at; `steps` are the first and the last it is about."""
 
     severity: Severity
@@ -65,7 +65,7 @@ class Curves:
         return ends[1] - ends[0] if ends else 0.0
 
 
-def findings(curves: Curves) -> list[Finding]:
+def findings(curves: Curves) -> list[CurveFinding]:
     """Return what the rules find, the gravest first."""
     if len(curves.steps) < _MIN_STEPS:
         return []
@@ -74,13 +74,13 @@ def findings(curves: Curves) -> list[Finding]:
     return sorted(found, key=lambda finding: gravity[finding.severity])
 
 
-def _entropy_collapse(curves: Curves) -> Finding | None:
+def _entropy_collapse(curves: Curves) -> CurveFinding | None:
     ends = curves.ends("entropy")
     if ends is None or ends[0] <= 0 or ends[1] > 0.1 * ends[0]:
         return None
     is_bad, success = curves.rise("success_rate") < 0.05, curves.ends("success_rate")
     is_solved = success is not None and success[1] > _SOLVED
-    return Finding(
+    return CurveFinding(
         "bad" if is_bad else "info" if is_solved else "warn",
         "Entropy collapse",
         f"The policy's entropy fell from {ends[0]:.3g} to {ends[1]:.3g} nats a token: its samples "
@@ -91,7 +91,7 @@ def _entropy_collapse(curves: Curves) -> Finding | None:
     )
 
 
-def _flat_groups(curves: Curves) -> Finding | None:
+def _flat_groups(curves: Curves) -> CurveFinding | None:
     ends, success = curves.ends("flat_groups"), curves.ends("success_rate")
     if ends is None or ends[1] < 0.6:
         return None
@@ -101,7 +101,7 @@ def _flat_groups(curves: Curves) -> Finding | None:
         why = "episodes of one task end alike, though tasks differ"
     tasks = "harder" if late > _SOLVED else "easier" if late < 0.2 else "other"
     rest = ", rollout.rest_solved" if late > 0.5 else ""
-    return Finding(
+    return CurveFinding(
         "info" if late > _SOLVED else "bad",
         "Groups without spread",
         f"In {ends[1]:.0%} of the groups all episodes have the same reward ({why}), so they teach "
@@ -111,14 +111,14 @@ def _flat_groups(curves: Curves) -> Finding | None:
     )
 
 
-def _drift(name: str, what: str, remedy: str) -> Callable[[Curves], Finding | None]:
-    def rule(curves: Curves) -> Finding | None:
+def _drift(name: str, what: str, remedy: str) -> Callable[[Curves], CurveFinding | None]:
+    def rule(curves: Curves) -> CurveFinding | None:
         ends = curves.ends(name)
         if ends is None or ends[0] <= 0 or 0.5 < ends[1] / ends[0] < 1.6:
             return None
         grew = ends[1] > ends[0]
         rose = curves.rise("success_rate") >= 0.05
-        return Finding(
+        return CurveFinding(
             "info" if rose else "warn",
             f"{what} {'grow' if grew else 'shrink'}",
             f"{what} an episode went from {ends[0]:.1f} to {ends[1]:.1f}"
@@ -129,12 +129,12 @@ def _drift(name: str, what: str, remedy: str) -> Callable[[Curves], Finding | No
     return rule
 
 
-def _invalid_actions(curves: Curves) -> Finding | None:
+def _invalid_actions(curves: Curves) -> CurveFinding | None:
     ends = curves.ends("invalid_rate")
     if ends is None or not (ends[1] >= 0.3 or (ends[1] >= 0.1 and ends[1] > 2 * ends[0])):
         return None
     is_rising = ends[1] > ends[0] * 1.2
-    return Finding(
+    return CurveFinding(
         "bad" if is_rising and ends[1] >= 0.3 else "warn",
         "Invalid actions",
         f"{ends[1]:.0%} of the rounds hold no valid action (at first {ends[0]:.0%}). Look at "
@@ -145,11 +145,11 @@ def _invalid_actions(curves: Curves) -> Finding | None:
     )
 
 
-def _repeats(curves: Curves) -> Finding | None:
+def _repeats(curves: Curves) -> CurveFinding | None:
     ends = curves.ends("repeat_rate")
     if ends is None or ends[1] < 0.3:
         return None
-    return Finding(
+    return CurveFinding(
         "warn",
         "Repeated replies",
         f"{ends[1]:.0%} of the replies are word for word ones that the same episode had before "
@@ -158,14 +158,14 @@ def _repeats(curves: Curves) -> Finding | None:
     )
 
 
-def _reward_without_success(curves: Curves) -> Finding | None:
+def _reward_without_success(curves: Curves) -> CurveFinding | None:
     reward, success = curves.ends("reward_mean"), curves.ends("success_rate")
     if reward is None or success is None:
         return None
     scale = max(abs(reward[0]), abs(reward[1]), 1e-9)
     if reward[1] - reward[0] < 0.2 * scale or success[1] - success[0] >= 0.02:
         return None
-    return Finding(
+    return CurveFinding(
         "bad",
         "Reward rises, success does not",
         f"Mean reward went from {reward[0]:.3g} to {reward[1]:.3g}, success from {success[0]:.1%} "
@@ -175,11 +175,11 @@ def _reward_without_success(curves: Curves) -> Finding | None:
     )
 
 
-def _failed_episodes(curves: Curves) -> Finding | None:
+def _failed_episodes(curves: Curves) -> CurveFinding | None:
     ends = curves.ends("failed_rate")
     if ends is None or ends[1] < 0.05:
         return None
-    return Finding(
+    return CurveFinding(
         "bad" if ends[1] >= 0.25 else "warn",
         "Failed episodes",
         f"{ends[1]:.0%} of the episodes failed for reasons that are not the agent's (deadlines, "
@@ -189,11 +189,11 @@ def _failed_episodes(curves: Curves) -> Finding | None:
     )
 
 
-def _mismatch(curves: Curves) -> Finding | None:
+def _mismatch(curves: Curves) -> CurveFinding | None:
     ends = curves.ends("logprob_diff")
     if ends is None or ends[1] < 0.05:
         return None
-    return Finding(
+    return CurveFinding(
         "warn",
         "Engine and learner disagree",
         f"Log-probabilities of the same tokens differ by {ends[1]:.3g} on average before the "
@@ -202,11 +202,11 @@ def _mismatch(curves: Curves) -> Finding | None:
     )
 
 
-def _skipped_updates(curves: Curves) -> Finding | None:
+def _skipped_updates(curves: Curves) -> CurveFinding | None:
     ends = curves.ends("updates_skipped")
     if ends is None or ends[1] < 0.2:
         return None
-    return Finding(
+    return CurveFinding(
         "warn",
         "Updates without effect",
         f"{ends[1]:.2g} updates a step were skipped: there was nothing to learn from, or the "
@@ -215,12 +215,12 @@ def _skipped_updates(curves: Curves) -> Finding | None:
     )
 
 
-def _learning(curves: Curves) -> Finding | None:
+def _learning(curves: Curves) -> CurveFinding | None:
     ends = curves.ends("success_rate")
     if ends is None or abs(ends[1] - ends[0]) < 0.05:
         return None
     rose = ends[1] > ends[0]
-    return Finding(
+    return CurveFinding(
         "good" if rose else "bad",
         "Success rises" if rose else "Success falls",
         f"Success went from {ends[0]:.1%} to {ends[1]:.1%} of the episodes.",
@@ -228,7 +228,7 @@ def _learning(curves: Curves) -> Finding | None:
     )
 
 
-_RULES: tuple[Callable[[Curves], Finding | None], ...] = (
+_RULES: tuple[Callable[[Curves], CurveFinding | None], ...] = (
     _entropy_collapse,
     _reward_without_success,
     _flat_groups,

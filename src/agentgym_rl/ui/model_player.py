@@ -33,7 +33,7 @@ class ModelReply:
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class PastRound:
     """A round that was played: the model's reply, or the action of a person."""
 
     reply: str | None
@@ -51,7 +51,7 @@ class ModelPlayer:
         self._agent_table = dict(agent)
         self._num_replies = 0
 
-    def reply(self, spec: EnvSpec, first: str, past: Sequence[Past]) -> ModelReply:
+    def reply(self, spec: EnvSpec, first: str, past: Sequence[PastRound]) -> ModelReply:
         """Return what the model does next, after all that happened in the episode."""
         agent = make_agent(AgentConfig.model_validate(self._agent_table), spec)
         renderer = self._policy.renderer.with_tools(agent.tools)
@@ -77,7 +77,7 @@ class ModelPlayer:
         self._engine.close()
 
     def _context(
-        self, agent: Agent, renderer: ChatRenderer, first: str, past: Sequence[Past]
+        self, agent: Agent, renderer: ChatRenderer, first: str, past: Sequence[PastRound]
     ) -> list[int]:
         ids = renderer.prompt(agent.first_prompt(first))
         for item in past:

@@ -43,9 +43,9 @@ class Models:
 
     def reply(self, name: str, play: PlayedEpisode) -> ModelReply:
         """Return what a model does next in a play; for `thread`, since it takes its time."""
-        from agentgym_rl.ui.model_player import Past  # start-up time: it imports torch
+        from agentgym_rl.ui.model_player import PastRound  # start-up time: it imports torch
 
-        past = [Past(item.reply, item.action, item.observation) for item in play.rounds]
+        past = [PastRound(item.reply, item.action, item.observation) for item in play.rounds]
         with self._lock:
             try:
                 return self._player(name).reply(play.spec, play.first_observation, past)

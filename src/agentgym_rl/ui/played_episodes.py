@@ -48,7 +48,7 @@ class PlayedEpisode:
         if self.client.is_over:
             raise ApiError(409, "the episode is over: begin another")
         if len(self.rounds) >= MAX_ROUNDS:
-            raise ApiError(409, f"a play has at most {MAX_ROUNDS} rounds")
+            raise ApiError(409, f"an episode in the browser has at most {MAX_ROUNDS} rounds")
         if action is None:
             result = StepResult(complaint, valid_action=False)
         else:
@@ -95,12 +95,12 @@ class PlayedEpisodes:
         return await shown(play, None) | {"instructions": spec.instructions}
 
     def find(self, name: str) -> PlayedEpisode:
-        """Return an open play; it is used now."""
+        """Return an open episode; it is used now."""
         play = self._open.get(name)
         if play is None:
             minutes = int(LEASE_S // 60)
             raise ApiError(
-                404, f"the play is over: one that is idle for {minutes} minutes is closed"
+                404, f"the episode is closed: {minutes} minutes without an action close one"
             )
         play.used_at = time.monotonic()
         return play
@@ -114,10 +114,12 @@ class PlayedEpisodes:
                 return await shown(play, result) | {"action": action}
             except AgentGymError as error:
                 await self.close(name)
-                raise ApiError(409, f"the environment failed, so the play ends: {error}") from error
+                raise ApiError(
+                    409, f"the environment failed, so the episode ends: {error}"
+                ) from error
 
     async def close(self, name: str) -> None:
-        """End a play. Safe to repeat."""
+        """End an episode. Safe to repeat."""
         play = self._open.pop(name, None)
         if play is not None:
             await play.close()
@@ -135,7 +137,7 @@ class PlayedEpisodes:
 
 
 async def shown(play: PlayedEpisode, result: StepResult | None) -> dict[str, object]:
-    """Return the present state of a play, after a result or at its beginning."""
+    """Return the present state of an episode, after a result or at its beginning."""
     state = await state_of(play.client)
     if play.rounds:  # a reply without an action was answered by us, not by the environment
         state["observation"] = play.rounds[-1].observation

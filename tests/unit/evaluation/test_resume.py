@@ -15,7 +15,7 @@ from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError, RunError
 from agentgym_rl.evaluation.evaluator import Evaluator
 from agentgym_rl.evaluation.journal import Journal
-from agentgym_rl.evaluation.settings import EvalSettings, begin_or_go_on, load_settings, model_name
+from agentgym_rl.evaluation.settings import EvalSettings, begin_or_resume, load_settings, model_name
 from agentgym_rl.runs.episodes import read_episodes
 from agentgym_rl.types import Episode, StopReason
 from fake_engines import KeyedEngine, make_limits, make_participants
@@ -110,17 +110,17 @@ def test_settings_come_back(tmp_path: Path):
 def test_another_setting_in_the_same_folder_is_refused(
     tmp_path: Path, other: EvalSettings, told: str
 ):
-    begin_or_go_on(tmp_path, settings())
+    begin_or_resume(tmp_path, settings())
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "000000.parquet").touch()
-    begin_or_go_on(tmp_path, settings("rollout.max_concurrency=3", "training.lr=1"))
+    begin_or_resume(tmp_path, settings("rollout.max_concurrency=3", "training.lr=1"))
     with pytest.raises(RunError, match=rf"other settings.*{told}; choose another --out"):
-        begin_or_go_on(tmp_path, other)
+        begin_or_resume(tmp_path, other)
 
 
 def test_an_evaluation_that_never_began_is_in_nobodys_way(tmp_path: Path):
-    begin_or_go_on(tmp_path, settings(model="a-tpyo"))
-    begin_or_go_on(tmp_path, settings())
+    begin_or_resume(tmp_path, settings(model="a-tpyo"))
+    begin_or_resume(tmp_path, settings())
     assert load_settings(tmp_path) == settings()
 
 
@@ -136,10 +136,10 @@ def test_other_weights_under_the_same_name_are_other_settings(tmp_path: Path):
 def test_a_report_of_nobody_knows_what_is_not_gone_on_with(tmp_path: Path):
     (tmp_path / "report.json").write_text("{}")
     with pytest.raises(RunError, match=r"holds a report without evaluation\.json"):
-        begin_or_go_on(tmp_path, settings())
+        begin_or_resume(tmp_path, settings())
     (tmp_path / "evaluation.json").write_text('{"model": 3}')
     with pytest.raises(RunError, match="cannot be read"):
-        begin_or_go_on(tmp_path, settings())
+        begin_or_resume(tmp_path, settings())
 
 
 def test_models_are_found_in_run_folders_and_checkpoints(tmp_path: Path):

@@ -43,7 +43,7 @@ _BLANK = re.compile(r"\s*")
 _DECODER = json.JSONDecoder(strict=False)  # a text may have its line ends as they are
 
 
-class _MalformedError(Exception):
+class _MalformedCallError(Exception):
     """A call cannot be read; the text is the complaint."""
 
 
@@ -89,10 +89,10 @@ class FunctionCallFormat(ActionFormat):
             if not calls:
                 return self._read_element(reply)
             if len(calls) > 1:
-                raise _MalformedError(f"{len(calls)} tool calls found.")
+                raise _MalformedCallError(f"{len(calls)} tool calls found.")
             start, call = calls[0]
             return ParsedReply(self._action(call), action_start=start)
-        except _MalformedError as error:
+        except _MalformedCallError as error:
             return ParsedReply(None, f"{error} {self._form}")
 
     def write(self, action: str, thought: str = "") -> str:
@@ -113,7 +113,7 @@ class FunctionCallFormat(ActionFormat):
         start = thought_end(reply) or 0
         element = only_element(reply[start:], self._spec.action_tags)
         if element is None:
-            raise _MalformedError("No tool call found.")
+            raise _MalformedCallError("No tool call found.")
         return ParsedReply(element[0], action_start=start + element[1])
 
     def _native(self, tool: str, inner: str) -> str | None:
@@ -127,13 +127,15 @@ class FunctionCallFormat(ActionFormat):
         tool, arguments = _name_and_arguments(call)
         if not isinstance(tool, str) or tool not in (*self._tools, _ACT):
             known = ", ".join(f"`{name}`" for name in self._tools)
-            raise _MalformedError(f"There is no tool {str(tool)[:80]!r}; there are: {known}.")
+            raise _MalformedCallError(f"There is no tool {str(tool)[:80]!r}; there are: {known}.")
         parameter = _parameter(tool)
         if not isinstance(arguments, dict) or len(arguments) != 1:
-            raise _MalformedError(f"The tool `{tool}` takes one argument, `{parameter}`.")
+            raise _MalformedCallError(f"The tool `{tool}` takes one argument, `{parameter}`.")
         (inner,) = arguments.values()  # there is only one, whatever a model calls it
         if not isinstance(inner, str) or not inner.strip():
-            raise _MalformedError(f"The argument `{parameter}` must be a text that is not empty.")
+            raise _MalformedCallError(
+                f"The argument `{parameter}` must be a text that is not empty."
+            )
         return inner if tool == _ACT else make_element(tool, inner)
 
 
@@ -161,7 +163,7 @@ def _find_calls(reply: str) -> list[tuple[int, object]]:
     """Return the calls after the thought, each with the place where it starts."""
     thought = _THOUGHT_END.search(reply)
     if thought is None and _THOUGHT.match(reply.lstrip()):
-        raise _MalformedError("The thought has no end: close it with `</think>`, then act.")
+        raise _MalformedCallError("The thought has no end: close it with `</think>`, then act.")
     place = thought.end() if thought is not None else 0
     opening = _OPEN if _OPEN.search(reply, place) else _BARE
     calls: list[tuple[int, object]] = []
@@ -169,7 +171,7 @@ def _find_calls(reply: str) -> list[tuple[int, object]]:
         is_bare = opening is _BARE
         value, place = _decode(reply, mark.start("json") if is_bare else mark.end())
         if not is_bare and _CLOSE.match(reply, place) is None:
-            raise _MalformedError("After the JSON of a call there must be `</tool_call>`.")
+            raise _MalformedCallError("After the JSON of a call there must be `</tool_call>`.")
         calls += [(mark.start(), call) for call in (value if isinstance(value, list) else [value])]
     return calls
 
@@ -181,7 +183,7 @@ def _decode(text: str, start: int) -> tuple[object, int]:
         return _DECODER.raw_decode(text, blank.end() if blank is not None else start)
     except (ValueError, RecursionError) as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else "too deep or too large"
-        raise _MalformedError(f"The tool call is not JSON ({reason}).") from None
+        raise _MalformedCallError(f"The tool call is not JSON ({reason}).") from None
 
 
 def _name_and_arguments(call: object) -> tuple[object, object]:
@@ -189,11 +191,11 @@ def _name_and_arguments(call: object) -> tuple[object, object]:
     if isinstance(call, dict) and isinstance(call.get("function"), dict):
         call = call["function"]
     if not isinstance(call, dict) or "name" not in call:
-        raise _MalformedError("A tool call is a JSON object with `name` and `arguments`.")
+        raise _MalformedCallError("A tool call is a JSON object with `name` and `arguments`.")
     arguments = call.get("arguments", call.get("parameters"))
     if isinstance(arguments, str):  # as OpenAI's API has them: JSON in a text
         text = arguments
         arguments, end = _decode(text, 0)
         if text[end:].strip():
-            raise _MalformedError("There is text after the JSON of the arguments.")
+            raise _MalformedCallError("There is text after the JSON of the arguments.")
     return call["name"], arguments

@@ -141,7 +141,7 @@ class ReActFormat(ActionFormat):
 
 
 def _without_imagined(text: str) -> str:
-    """Return a text up to where it goes on to imagine the answer to its first action."""
+    """Return a text up to where it begins to imagine the answer to its first action."""
     first = _MARK.search(text)
     imagined = _OBSERVATION.search(text, first.end()) if first is not None else None
     return text if imagined is None else text[: imagined.start()]

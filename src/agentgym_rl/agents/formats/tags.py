@@ -37,7 +37,7 @@ class _Element:
     inner: str
 
 
-class _MalformedError(Exception):
+class _MalformedTagsError(Exception):
     """The tags of a reply do not pair; the text is the complaint."""
 
 
@@ -64,7 +64,7 @@ class TagsFormat(ActionFormat):
     def read(self, reply: str) -> ParsedReply:
         try:
             actions = self._actions(reply)
-        except _MalformedError as error:
+        except _MalformedTagsError as error:
             return ParsedReply(None, str(error))
         if not actions:
             return ParsedReply(None, f"No action found. End your reply with {self._forms}.")
@@ -119,12 +119,12 @@ class TagsFormat(ActionFormat):
                 yield _Element(tag, opened.start(), reply[opened.end() : mark.start()])
                 opened = None
             elif outer != THOUGHT:
-                raise _MalformedError(
+                raise _MalformedTagsError(
                     f"`<{mark[1]}{tag}>` is inside `<{outer}>`. Close a tag before the next, and "
                     f"give exactly one action: {self._forms}."
                 )
         if opened is not None:
-            raise _MalformedError(_unclosed(opened[2].lower(), self._forms))
+            raise _MalformedTagsError(_unclosed(opened[2].lower(), self._forms))
 
 
 def _unclosed(tag: str, forms: str) -> str:
