@@ -41,7 +41,7 @@ def diagnose() -> None:
         table.add_column(column)
     for finding in examine():
         mark = "yes" if finding.is_there else "no"
-        # A remedy such as 'agentgym-rl[java]' is no markup.
+        # A remedy such as 'agentgym-rl[java]' is not markup.
         table.add_row(finding.what, mark, escape(finding.told), escape(finding.remedy))
     Console().print(table)
 

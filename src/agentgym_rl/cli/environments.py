@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # only `serve` needs the HTTP stack
     from agentgym_rl.serving.bound import Address
 
 RETRIEVER = "searchqa-retriever"
-"""The one service that is no environment: the search engine of deep search."""
+"""The one service that is not an environment: the search engine of deep search."""
 
 
 def run_server(
@@ -37,7 +37,7 @@ def run_server(
         return
     from agentgym_rl.envs.access.serve import EnvServer  # only this command needs the HTTP stack
 
-    def tell(url: str) -> None:
+    def announce(url: str) -> None:
         print(f"{env} at {url} (Ctrl-C stops)", flush=True)
         if address.is_open and not address.token:
             print("WARNING: whoever reaches this address can use it; see --token", flush=True)
@@ -48,7 +48,7 @@ def run_server(
         options=_parse_options(options),
         num_workers=num_workers,
         limits=limits,
-        on_ready=tell,
+        on_ready=announce,
     ).run()
 
 

@@ -23,7 +23,7 @@ DEFAULT_FACTORY = "Flat"
 
 @dataclass(frozen=True, slots=True)
 class VectorOptions:
-    """What `agentgym index` is told about vectors."""
+    """What the user asks `agentgym index` for about vectors."""
 
     model: str | None
     faiss_file: Path | None
@@ -33,7 +33,7 @@ class VectorOptions:
 
 
 def index_corpus(corpus_file: Path, folder: Path, vectors: VectorOptions) -> None:
-    """Build the index of a corpus, or go on with one that was interrupted."""
+    """Build the index of a corpus, or resume one that was interrupted."""
     _check_vectors(vectors)
     corpus = open_corpus(corpus_file)
     with progress_bar(f"indexing {corpus.name}") as report:
@@ -88,9 +88,9 @@ def serve_retriever(address: Address, options: Mapping[str, object]) -> None:
         raise ConfigError(f"topk must be a whole number from 1 to {MAX_TOPK}, got {topk!r}")
     retriever = open_retriever(parse_options(given), own_corpus=embedded_corpus_file)
 
-    def tell(url: str) -> None:
+    def announce(url: str) -> None:
         print(f"searchqa-retriever at {url}, {len(retriever)} passages (Ctrl-C stops)", flush=True)
         if address.is_open and not address.token:
             print("WARNING: whoever reaches this address can use it; see --token", flush=True)
 
-    RetrieverServer(retriever, address, topk=topk, on_ready=tell).run()
+    RetrieverServer(retriever, address, topk=topk, on_ready=announce).run()

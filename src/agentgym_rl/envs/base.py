@@ -6,7 +6,7 @@ and leases belong to whoever holds the object (envs/service, envs/execution), no
 
 Laws, which `envs/checking/checker.py` tests (laws.py has all of them by name):
 - `reset(task)` gives the same observation every time, and the same actions the same results, in
-  every process; a task that there is not is refused.
+  every process; an unknown task is refused.
 - Any text is a legal argument of `step`; a bad action is an observation with `valid_action` false.
 - `success` implies `terminated`; after `terminated` or `truncated` no step follows.
 - The rewards of an episode sum to a value in `spec.reward_range`, wherever it is cut.
@@ -37,7 +37,7 @@ class EnvSpec:
     """One line for lists."""
     instructions: str
     """What the agent is told once, before the first observation: the world, the goal, the actions.
-    It says nothing about the format of replies, which is the agent's affair."""
+    It says nothing about the format of replies, which belongs to the agent."""
     example_action: str
     """One well-formed action, for the format's example."""
     splits: tuple[str, ...]
@@ -54,7 +54,7 @@ class EnvSpec:
     offer one form, or one tool, for each. Empty where actions are plain text."""
     has_answer: bool = False
     """Whether the last action of an episode is an answer, the same in words when it is the same in
-    meaning, so that several attempts at a task can be put to a vote."""
+    meaning, so that several samples of a task can be put to a vote."""
     replay_is_safe: bool = False
     """Whether stored actions may be played again by somebody who does not know who wrote them.
     It promises that `reset`, `step`, `details` and `render` only compute: they run nothing that an
@@ -102,14 +102,14 @@ class Environment(ABC):
     def tasks(cls, split: str) -> Sequence[Task]:
         """Return every task of a split, in a canonical order that never depends on the machine.
 
-        Raises ValueError for a split that there is not.
+        Raises ValueError for an unknown split.
         """
 
     @abstractmethod
     def reset(self, task: Task) -> str:
         """Start the task anew and return the first observation (it states the goal).
 
-        Raises ValueError for a task that there is not.
+        Raises ValueError for an unknown task.
         """
 
     @abstractmethod

@@ -12,7 +12,7 @@ local.py and http.py.
 
 What a call raises:
 - `EpisodeStateError`: the caller's bug, e.g. a step after the end. It never reaches the
-  environment, and the episode goes on as if it had not been made.
+  environment, and the episode continues as if the call had not been made.
 - `EnvBusyError`: `create` or `open` found no free place; try again later.
 - `EnvTimeoutError`, `EnvGoneError`, `EnvError`: the environment or the way to it failed. The client
   is then spent: close it and open another.

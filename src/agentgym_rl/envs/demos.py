@@ -19,7 +19,7 @@ from agentgym_rl.types import Task
 logger = logging.getLogger(__name__)
 
 _MAX_HANGS = 3
-"""A task on which the environment hangs is left out; after so many it is given up."""
+"""A task on which the environment hangs is left out; this many end the demonstrations."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Retriever(ABC):
 
     @abstractmethod
     def __len__(self) -> int:
-        """Return the number of passages; 0 where a remote server does not tell."""
+        """Return the number of passages; 0 where a remote server does not say."""
 
     def close(self) -> None:  # noqa: B027 - most back ends hold only memory
         """Give back connections and files. Safe to repeat; no call may follow."""

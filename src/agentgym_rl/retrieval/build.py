@@ -1,7 +1,7 @@
 """Builds the index of a corpus: streaming, within a bounded memory, resumable at any point.
 
 Rows are added in order and committed every `commit_every`, so the number of documents in the last
-commit is the row to go on with: there is no other record of progress to get out of step.
+commit is the row to resume from: there is no other record of progress to get out of step.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ def _check_nothing_committed(unfinished: IndexMeta, corpus: Corpus, place: Index
 def _cannot_write(folder: Path, error: Exception) -> EnvError:
     return EnvError(
         f"cannot write to {folder}, maybe no space is left ({error}): make room, then the same "
-        "command goes on"
+        "command resumes"
     )
 
 

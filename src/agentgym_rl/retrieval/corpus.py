@@ -1,7 +1,7 @@
 """Corpora on disk as streams of passages: JSON lines (also compressed) and Parquet.
 
 Nothing is held but the row at hand, and reading can start at any row, so that an index build that
-was killed goes on where it stopped.
+was killed resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Corpus(ABC):
     fingerprint: str
     """The same for the same passages; an index remembers it."""
     num_expected: int | None
-    """How many passages there are, roughly; None where only reading would tell."""
+    """How many passages there are, roughly; None where only reading would show it."""
 
     @abstractmethod
     def read(self, start: int = 0) -> Iterator[Passage]:

@@ -1,7 +1,7 @@
 """Adds vectors to an index: encodes the corpus in blocks, then makes a FAISS index of them.
 
 Encoding is what takes long, so every block is on disk before the next begins and a build that was
-killed goes on after the last whole block. Memory is one block, and at the end the FAISS index:
+killed resumes after the last whole block. Memory is one block, and at the end the FAISS index:
 `factory` says what kind ("Flat" is exact with 4 bytes a number, "SQfp16" 2, "IVF4096,PQ64" 64 bytes
 a passage).
 """

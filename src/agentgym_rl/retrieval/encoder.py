@@ -35,7 +35,7 @@ class EncoderSettings:
 
 
 def check_encoder(model: str) -> None:
-    """Raise EnvError for a model that cannot be loaded, as far as its configuration tells."""
+    """Raise EnvError for a model that cannot be loaded, as far as its configuration says."""
     try:
         _read_config(model)
     except (OSError, ValueError) as error:

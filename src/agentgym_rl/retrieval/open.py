@@ -111,7 +111,7 @@ def open_retriever(
         if folder.read_meta() is None:
             raise ValueError(
                 f"there is no finished index in {folder.root}: `agentgym index CORPUS -o "
-                f"{folder.root}` makes one, and goes on with one that was interrupted"
+                f"{folder.root}` makes one, or resumes one that was interrupted"
             )
     else:
         folder = index_in_cache(open_corpus(_corpus_file(spec, own_corpus)))

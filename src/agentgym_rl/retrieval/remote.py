@@ -70,7 +70,8 @@ class RemoteRetriever(Retriever):
             results = _decode(body, len(queries))
         except (ValueError, KeyError, TypeError) as error:
             raise EnvError(
-                f"{self._where} answered what is no result: {error!r} in {_excerpt(body)}"
+                f"{self._where} answered something that is not a result: "
+                f"{error!r} in {_excerpt(body)}"
             ) from error
         with self._lock:
             for hit in (hit for hits in results for hit in hits):
@@ -90,7 +91,7 @@ class RemoteRetriever(Retriever):
             return passage_from_row(orjson.loads(body))
         except (ValueError, AttributeError) as error:
             raise EnvError(
-                f"{self._where} answered what is no passage: {_excerpt(body)}"
+                f"{self._where} answered something that is not a passage: {_excerpt(body)}"
             ) from error
 
     def __len__(self) -> int:

@@ -44,7 +44,7 @@ def main() -> None:
             pass
     except ParentGoneError:
         return
-    except Exception as error:  # noqa: BLE001 - the parent is told, and this process ends
+    except Exception as error:  # noqa: BLE001 - it is reported to the parent, and this process ends
         os.write(answers, HostAnswer(failure=f"{type(error).__name__}: {error}"[:2000]).pack())
 
 

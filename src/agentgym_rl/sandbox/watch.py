@@ -94,7 +94,7 @@ def _is_asleep(pid: int) -> bool:
 
 
 def _cause_of_death(number: int, cpu_s: float, limits: CallLimits) -> str:
-    """Return why the kernel ended a process that ended before it was told to."""
+    """Return why the kernel ended a process that ended before it was asked to."""
     # Half, because the kernel's limit counts more coarsely than what it reports.
     if number == signal.SIGXCPU or (number == signal.SIGKILL and cpu_s > 0.5 * limits.cpu_s):
         return f"it used more than {limits.cpu_s} seconds of computing time"

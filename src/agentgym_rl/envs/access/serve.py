@@ -35,7 +35,7 @@ class EnvServer(BoundServer):
     cannot be bound, an unknown environment or option; `run` raises EnvError when a worker process
     does not start.
 
-    SIGTERM lets open episodes go on for `limits.drain_s`, refusing new ones, before it stops; a
+    SIGTERM lets open episodes continue for `limits.drain_s`, refusing new ones, before it stops; a
     second one, or SIGINT, stops at once.
     """
 

@@ -67,7 +67,7 @@ def gymnasium_class(
 ) -> type[SeededEnvironment]:
     """Return the environment behind an id of Gymnasium.
 
-    `describe(env, observation)` tells an observation in words. `actions` names the actions of a
+    `describe(env, observation)` puts an observation into words. `actions` names the actions of a
     discrete space by number, or `parse(text, env)` returns the action that a text means, None for
     one that means nothing. `success` is a rule over each step's outcome; an episode ends with it.
     By default it is the environment's threshold on the total reward, where it has one, else an
@@ -202,7 +202,7 @@ class GymnasiumEnvironment(SeededEnvironment):
             return float(is_success)
         low, high = self.spec.reward_range
         if not math.isfinite(self._total):
-            raise EnvError(f"{self.spec.name} gave a reward that is no finite number")
+            raise EnvError(f"{self.spec.name} gave a reward that is not a finite number")
         before, self._paid = self._paid, min(max(self._total, low), high)
         return self._paid - before
 

@@ -25,7 +25,7 @@ def ended(outcome: Outcome) -> bool:
 
 
 def ended_well(outcome: Outcome) -> bool:
-    """Success as far as an environment tells it: its own word for it, or an end that pays.
+    """Success as far as an environment reports it: its own word for it, or an end that pays.
 
     Right for rewards at a goal; an environment that pays for surviving, or only ever takes away,
     needs another rule.

@@ -31,7 +31,7 @@ class Outline:
     instructions: str = ""
     example_action: str = ""
     max_rounds: int = 0
-    """Default: the limit of the environment itself, where it tells one."""
+    """Default: the limit of the environment itself, where it has one."""
     num_train: int = 1000
     num_test: int = 100
     shares_thread: bool = True

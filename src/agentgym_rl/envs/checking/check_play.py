@@ -92,7 +92,7 @@ class Mixture:
 
 
 class UnplayableError(Exception):
-    """The finding is noted, and the episode cannot go on."""
+    """The finding is noted, and the episode cannot continue."""
 
 
 class HungError(Exception):

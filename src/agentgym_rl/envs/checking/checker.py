@@ -2,7 +2,7 @@
 
 `check("babyai")` plays many tasks with a seeded mixture of expert, listed and garbage actions, some
 of them far beyond the usual length of an episode; plays the same actions again (same object, fresh
-object, interleaved with another task, in fresh processes); offers tasks that there are not; and
+object, interleaved with another task, in fresh processes); offers unknown tasks; and
 reports the laws (laws.py) that are broken, each with a remedy. It never raises for what an
 environment does, and every call has a deadline: one that hangs ends the check with a finding.
 """
@@ -182,7 +182,7 @@ class _Checker:
                     transcripts.append(transcript)
             with self._player.watching(f"a long episode of task {tasks[0].id}"):
                 self._check_long_episodes(tasks[0])
-            with self._player.watching(f"a task like {tasks[0].id} that there is not"):
+            with self._player.watching(f"an unknown task like {tasks[0].id}"):
                 self._check_unknown_tasks(tasks[0])
         with self._player.watching("tasks"):
             self._check_refusal("tasks", self._player.list_tasks, _NO_SPLIT)
@@ -222,7 +222,7 @@ class _Checker:
             seen[task.index] = split
 
     def _check_unknown_tasks(self, task: Task) -> None:
-        """Offer tasks that there are not, each of which must be refused."""
+        """Offer unknown tasks, each of which must be refused."""
         unknown = [
             replace(task, split=_NO_SPLIT),
             *(replace(task, index=index) for index in _NO_INDICES),
@@ -236,7 +236,7 @@ class _Checker:
                 self._check_refusal("reset", env.reset, stranger)
 
     def _check_refusal(self, name: str, call: Callable[[_T], object], unknown: _T) -> None:
-        """Check that a call raises ValueError for an argument that there is not."""
+        """Check that a call raises ValueError for an unknown split or task."""
         try:
             call(unknown)
         except ValueError:

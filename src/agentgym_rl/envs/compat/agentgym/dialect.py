@@ -7,7 +7,7 @@
     GET  /observation?id=0, /detail?id=0         -> the last answer
     POST /close     {"id": 0}                    -> true, false where the id is unknown
 
-and what the scenario adds (profiles.py). Who calls wrongly is told with status 200, `error` and the
+and what the scenario adds (profiles.py). A wrong call is answered with status 200, `error` and the
 fields of an answer (`Profile.refused`), a malformed request with 422. What fails on this side has
 a status of its own (`_STATUSES`), because a stock client would take anything with status 200 for a
 round that earned nothing. Reasons of failures are logged, not sent.
@@ -181,7 +181,7 @@ class _Dialect:
 
     async def _reset(self, numbered: NumberedEpisode, body: _Reset) -> JsonValue:
         # Without a task until it succeeds: a client that overlooks the error of a refused reset
-        # must not go on with the task before it.
+        # must not continue with the task before it.
         numbered.task = None
         task = await self._tasks.find(body.data_idx, numbered)
         await self._episodes.start(numbered, task)
@@ -207,7 +207,7 @@ class _Dialect:
     async def _observation(self, numbered: NumberedEpisode, body: _Id) -> JsonValue:
         self._refuse_if_shut(numbered)
         if numbered.task is not None:
-            # Only asked so that the lease goes on, and a lost episode is noticed.
+            # Only asked so that the lease is renewed, and a lost episode is noticed.
             await self._service.observation(numbered.episode)
         return self._profile.observed(numbered)
 

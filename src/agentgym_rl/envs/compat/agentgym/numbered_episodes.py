@@ -3,7 +3,7 @@
 Ids are random numbers, so that nobody can guess one, and an id from before a restart of the server
 cannot meet another client's episode. An id is dropped when its client closes it. When its episode
 is lost (reaped, failed, crowded out) only the number is kept for a while, so that a later
-call learns of the loss instead of being told that the id is unknown.
+call learns of the loss instead of hearing that the id is unknown.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ class Scenario:
     reset_fields: tuple[tuple[str, int], ...] = ()
     """What a reset sends beside the id and the task."""
     asks_observation: bool = False
-    """Whether the answer to a reset lacks the goal, which GET /observation then tells."""
+    """Whether the answer to a reset lacks the goal, which GET /observation then has."""
     done_key: str = "done"
     score_key: str | None = None
-    """Names what has been earned since the reset; None where only `reward` is told."""
+    """Names what has been earned since the reset; None where only `reward` is reported."""
     full_score: float = 1.0
     """What counts as 1 in our rewards."""
     pays_at_end: bool = False

@@ -174,7 +174,7 @@ class AgentGymEnvClient(EnvClient):
         return {self._scenario.id_key: self._id, **fields}
 
     def _refuse_reset_that_failed(self, answer: object) -> None:
-        """Raise where WebArena tells any failure of a reset as an observation."""
+        """Raise where WebArena reports any failure of a reset as an observation."""
         fields = self._object("reset", answer)
         if fields.get("observation") == "TimeoutError" and fields.get("object") == "Error":
             raise EnvTimeoutError(f"{self.where}: reset: the server could not start the task")
@@ -184,7 +184,7 @@ class AgentGymEnvClient(EnvClient):
             return without_surrogates(answer)
         fields = self._object("reset", answer)
         observation = self._text(fields, "reset", "observation")
-        if "task_description" in fields:  # SciWorld leaves it to the client to tell the task
+        if "task_description" in fields:  # SciWorld leaves it to the client to state the task
             observation = f"{self._text(fields, 'reset', 'task_description')}\n{observation}"
         return observation
 

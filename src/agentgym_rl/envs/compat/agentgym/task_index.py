@@ -22,7 +22,7 @@ class IndexRule(Enum):
     WRAPPED = auto()
     """A negative one counts from the end; one beyond the last task, either way, is refused."""
     ENDLESS = auto()
-    """A negative one is refused; beyond the last one the tasks go on, with repeating levels."""
+    """A negative one is refused; beyond the last one the tasks continue, with repeating levels."""
 
 
 class TaskIndex:

@@ -41,7 +41,7 @@ class OpenEnvOptions:
 
 
 class BadActionError(ValueError):
-    """The agent's text is no action of this server; the message tells the agent why."""
+    """The agent's text is not an action of this server; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class ServerProfile:
 
     @property
     def is_ours(self) -> bool:
-        """Whether the server tells all that our own protocol tells."""
+        """Whether the server reports all that our own protocol reports."""
         return self.selector is _Selector.TASK
 
     def reset_data(self, task: Task) -> Object:

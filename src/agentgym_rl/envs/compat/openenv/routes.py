@@ -95,7 +95,7 @@ class _Api:
         await socket.accept()
         session = OpenEnvSession(self._service, self._tasks, self._max_message_bytes)
         frames: asyncio.Queue[bytes] = asyncio.Queue(_MAX_WAITING)
-        # Reading goes on beside the playing, so that a lost peer ends a call that is running.
+        # Reading continues beside the playing, so that a lost peer ends a call that is running.
         reading = asyncio.create_task(_read(socket, frames))
         playing = asyncio.create_task(_play(socket, frames, session))
         try:

@@ -2,7 +2,7 @@
 
 Every frame gets an answer and no frame ends the session: what is wrong with it, or with the
 environment, is an error frame. After a failure of the environment a reset takes a new place. The
-socket itself is the affair of routes.py.
+socket itself belongs to routes.py.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class OpenEnvSession:
             return
         try:
             await self._service.close(await place)
-        except Exception as error:  # noqa: BLE001 - nobody is left who could be told
+        except Exception as error:  # noqa: BLE001 - nobody is left to report it to
             logger.warning("the place of a session could not be given back: %s", error)
 
 
@@ -171,7 +171,7 @@ def reset_outcome(observation: str, task: Task) -> _Fields:
 
 
 def _step_outcome(result: StepResult) -> _Fields:
-    # All that our own protocol tells beside the observation and the reward.
+    # All that our own protocol reports beside the observation and the reward.
     metadata = protocol.step_fields(result)
     del metadata["observation"], metadata["reward"]
     return _outcome(result.observation, metadata, reward=result.reward, is_done=result.is_last)
@@ -200,7 +200,7 @@ def _creation_code(error: Exception) -> ErrorCode:
 
 
 def failure_of(error: Exception) -> tuple[ErrorKind, str]:
-    """Return the kind of a failure and its message; a bug is logged and told in no detail."""
+    """Return the kind of a failure and its message; a bug is logged, without details here."""
     if isinstance(error, ProtocolError):
         return error.kind, str(error)
     for cause, kind in _KINDS.items():

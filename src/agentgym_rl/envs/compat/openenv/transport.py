@@ -155,7 +155,7 @@ class OpenEnvTransport:
         except ProtocolError as error:
             raise EnvError(f"{place}: unexpected answer: {error}") from error
         except EnvError as error:
-            if str(error).startswith(where):  # the environment's own failure, told in full
+            if str(error).startswith(where):  # the environment's own failure, reported in full
                 raise
             raise type(error)(f"{place}: {error}") from error
         except (aiohttp.ClientError, OSError) as error:
@@ -208,7 +208,7 @@ class OpenEnvTransport:
 
 
 async def _confirm(socket: OpenEnvSocket) -> None:
-    """Ask for the state, whose answer tells a session that was given from one that was refused."""
+    """Ask for the state, whose answer shows whether a session was given or refused."""
     try:
         await socket.exchange("state")
     except ErrorFrame as frame:

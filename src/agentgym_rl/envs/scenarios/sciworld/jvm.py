@@ -58,7 +58,7 @@ class Jvm:
             )
         )
         self.java = self.gateway.jvm
-        # The simulator prints several lines a step. This must come before its first class is
+        # The simulator prints several lines per step. This must come before its first class is
         # loaded, because Scala keeps the stream that it finds then.
         silence = self.java.java.io.PrintStream(self.java.java.io.OutputStream.nullOutputStream())
         self.java.java.lang.System.setOut(silence)
@@ -84,7 +84,9 @@ class Jvm:
 
         with self._lock:
             if not self.is_alive:
-                raise EnvError("the Java process of this sciworld episode is gone: reset to go on")
+                raise EnvError(
+                    "the Java process of this sciworld episode is gone: reset it to continue"
+                )
             try:
                 while self._garbage:
                     self.gateway.detach(self._garbage.popleft())

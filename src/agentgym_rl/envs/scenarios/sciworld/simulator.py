@@ -2,7 +2,7 @@
 
 The simulator has three pieces of state outside its objects: the counter behind the ids of objects,
 the random generator, and the simplifications in force. Loading a task sets all three to values that
-depend on the task alone. When the JVM passes from one episode to another, they are read and kept
+depend only on the task. When the JVM passes from one episode to another, they are read and kept
 for the one and put back for the other, so that every episode runs as it would in a JVM of its own.
 
 Steps go to the simulator's inner interface and not to the one made for Python, which spends a third
@@ -161,7 +161,7 @@ class Simulation:
             yield
 
     def keep_globals(self, values: _Globals) -> None:
-        """Remember the state to put back when this episode goes on."""
+        """Remember the state to put back when this episode continues."""
         self._globals = values
 
 
@@ -206,7 +206,7 @@ class _Simulator:
             joined = self.jvm.java.java.lang.String.join("\n", actions)
             for used in (actions, interface):
                 self.jvm.free(used)
-            # It has changed them, and nothing tells to what.
+            # It has changed them, and nothing says to what.
             self._simplifications = "?"
         return joined.split("\n") if joined else []
 

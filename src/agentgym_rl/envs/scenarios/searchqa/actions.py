@@ -40,7 +40,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class SearchMistake:
-    """The text is no action; `reply` tells the agent why."""
+    """The text is not an action; `reply` says why."""
 
     reply: str
 
@@ -61,7 +61,7 @@ def parse(text: str, tags: Sequence[str]) -> Action | SearchMistake:
 
 
 def _find_element(text: str, tags: Sequence[str]) -> Action | None:
-    """Return the first complete element that is no thought."""
+    """Return the first complete element that is not a thought."""
     names = "|".join((_THOUGHT, *tags))
     opened: re.Match[str] | None = None
     for mark in re.finditer(rf"<(/?)({names})[ \t]*>", text, _FLAGS):

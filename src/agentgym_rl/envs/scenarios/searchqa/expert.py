@@ -75,7 +75,7 @@ class SearchExpert:
         """Yield actions that may show the passage of a hop, the most natural first.
 
         They are a search for the hop's query, then for its weighty words, opening the passage by
-        its name, where the question or an earlier hop has told that, and a search for the query
+        its name, where the question or an earlier hop has named it, and a search for the query
         with the question.
         """
         hop = self._question.path[number]

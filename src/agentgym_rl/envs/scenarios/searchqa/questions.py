@@ -23,7 +23,7 @@ class Hop:
     """The passage that the search is for."""
 
     finding: str
-    """What that passage tells, as the later hops need it."""
+    """What the passage says, as the later hops need it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Question:
     """What kind of question it is, e.g. "bridge", or the data set it is from, e.g. "musique"."""
 
     hops: int
-    """How many passages one has to find; 0 where the data set does not tell."""
+    """How many passages one has to find; 0 where the data set does not say."""
 
     gold: tuple[str, ...]
     """Ids of the passages that hold the answer's reasons; empty where unknown."""

@@ -57,12 +57,12 @@ def information(shown: Sequence[Shown]) -> str:
 
 
 def plain_title(title: str) -> str:
-    """Return a title without what tells it from others of the name: "Brother (1997 film)"."""
+    """Return a title without what sets it apart from namesakes: "Brother (1997 film)"."""
     return _DISTINCTION.sub("", title)
 
 
 def cut(text: str, max_words: int) -> tuple[str, bool]:
-    """Return at most so many words in one line, and whether some are missing."""
+    """Return at most this many words in one line, and whether some are missing."""
     line = " ".join(text.split())
     end = 0
     for number, word in enumerate(_WORD.finditer(line)):

@@ -30,7 +30,7 @@ _opening = threading.Lock()
 def read_catalog(data: str) -> Catalog:
     """Return the questions of "embedded", or of the data sets that a folder has.
 
-    Raises ConfigError that tells where to get them where it has none.
+    Raises ConfigError that says where to get them where it has none.
     """
     if data == EMBEDDED:
         return number_on({split: embedded_questions(split) for split in _NUMBERED}, _NUMBERED)

@@ -11,7 +11,7 @@ CORRECT = "Correct."
 WRONG = "Wrong. The task is over."
 WRONG_RETRY = "Wrong. Search on, or answer again."
 
-# How an action is written is the format's affair: `EnvSpec.action_tags` lets it show tags or tools.
+# How an action is written belongs to the format: `EnvSpec.action_tags` lets it show tags or tools.
 _INTRODUCTION = """\
 You answer a question with the help of a search engine over a collection of short texts. Every \
 round you do one of these actions:

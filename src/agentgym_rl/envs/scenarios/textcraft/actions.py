@@ -71,7 +71,7 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True)
 class CraftingMistake:
-    """The text is no action; `reply` tells the agent why."""
+    """The text is not an action; `reply` says why."""
 
     reply: str
 

@@ -94,7 +94,7 @@ class CraftingEnvironment(Environment):
         return f"Crafting commands:\n{lines}\n\nGoal: craft {shown(goal)}."
 
     def step(self, action: str) -> StepResult:
-        """Do one action; whatever is wrong with it is told in the observation."""
+        """Do one action; the observation says what is wrong with it."""
         assert self._goal, "reset before the first step"
         result = self._do(action)
         if self._num_reported == len(self._made):  # what was reported last counts

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Draws:
-    """A stream of draws that the seed alone decides."""
+    """A stream of draws that only the seed decides."""
 
     def __init__(self, seed: str) -> None:
         self._random = random.Random(seed).random

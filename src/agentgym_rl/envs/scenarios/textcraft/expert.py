@@ -86,7 +86,7 @@ class Planner:
         known: dict[tuple[str, int], int] = {}
 
         def cost(kind: str, count: int) -> int:
-            """Count the actions for so many of a kind, at most: shared parts count twice."""
+            """Count the actions for this many of a kind, at most: shared parts count twice."""
             if kind in planned or held.get(kind, 0) >= count:
                 return 0
             if (kind, count) not in known:

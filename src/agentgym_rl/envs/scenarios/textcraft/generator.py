@@ -1,4 +1,4 @@
-"""Recipe books of invented items, made from a number alone.
+"""Recipe books of invented items, made from nothing but a number.
 
 A book has base items and, for every depth from 1 to 8, the same number of goals. Its number decides
 everything in it, on any machine. Names are an invented word and a noun ("volorn coil"); the
@@ -101,7 +101,7 @@ class _Draft:
     def _add_recipe(self, goal: str, taken: set[str]) -> None:
         """Draw a recipe for the goal, if its bounds leave room for one more.
 
-        The first slot takes kinds of the depth below alone, which makes the goal's depth exact.
+        The first slot takes only kinds of the depth below, which makes the goal's depth exact.
         `taken` are the kinds that slots of the goal name already; no two slots share one.
         """
         slots: list[Slot] = []

@@ -273,7 +273,7 @@ class _ServerCalls:
         if isinstance(error, _RefusedError):
             kind = _kind_of(error.answer)
             message = protocol.decode_error(error.answer.body)
-            if message.startswith(where):  # the environment's own failure, told in full
+            if message.startswith(where):  # the environment's own failure, reported in full
                 return kind(message)
             return kind(f"{place}: HTTP {error.answer.status}: {message}")
         if isinstance(error, ProtocolError):

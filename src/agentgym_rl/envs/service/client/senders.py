@@ -26,7 +26,7 @@ _MIN_BATCH_CALLS = 16
 _MAX_BATCH_CALLS = 512
 _MAX_BATCH_BYTES = 1024 * 1024
 _BATCH_DELAY_S = 0.01
-"""How long a call waits at most for one of so many requests to end."""
+"""How long a call waits at most for one of this many requests to end."""
 
 
 async def request(

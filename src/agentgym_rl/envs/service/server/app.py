@@ -82,7 +82,7 @@ class EnvApp:
         self._started = time.monotonic()
         self._metrics = ServerMetrics(self._spec.name)
         self.start_failure: EnvError | None = None
-        """Why the episodes could not be made ready, which ASGI would tell as text only."""
+        """Why the episodes could not be made ready, which ASGI would report only as text."""
         self._app: ASGIApp = ServiceGate(
             self._serve,
             token=token,

@@ -23,10 +23,10 @@ class ServerLimits:
     call_timeout_s: float = 60.0
     """Deadline of one call to an environment."""
     lease_s: float = 600.0
-    """An episode without a call for so long is closed."""
+    """An episode without a call for this long is closed."""
     max_body_bytes: int = 4 * 1024 * 1024
     drain_s: float = 20.0
-    """How long open episodes may go on after SIGTERM."""
+    """How long open episodes may continue after SIGTERM."""
 
     def __post_init__(self) -> None:
         for field in fields(self):

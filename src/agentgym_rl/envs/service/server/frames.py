@@ -20,7 +20,7 @@ STATS = 0
 """The submission that asks for (and answers with) the worker's counts, as JSON."""
 
 FAILURE = 2**64 - 1
-"""The submission that tells, in words, why the worker cannot start."""
+"""The submission that says, in words, why the worker cannot start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from agentgym_rl.serving import bodies
 logger = logging.getLogger(__name__)
 
 _MAX_SILENCE_S = 30.0
-"""A worker that does not answer for so long (its threads are stuck) is killed."""
+"""A worker that does not answer for this long (its threads are stuck) is killed."""
 _STATS_TIMEOUT_S = 1.0
 _MAX_RESTART_PAUSE_S = 30.0
 _NUM_REMEMBERED_KEYS = 1 << 16

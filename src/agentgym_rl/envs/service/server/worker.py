@@ -38,7 +38,7 @@ _CLOSING_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
-    """What a worker is told when it starts."""
+    """What a worker receives when it starts."""
 
     env: str
     options: Mapping[str, object]
@@ -46,7 +46,7 @@ class WorkerSettings:
     call_timeout_s: float
     lease_s: float
     max_stuck_s: float
-    """It ends when its event loop has not run for so long."""
+    """It ends when its event loop has not run for this long."""
     prefix: str
 
     def to_json(self) -> str:
@@ -63,7 +63,7 @@ def main() -> None:
     settings = WorkerSettings(**orjson.loads(sys.argv[2]))
     try:
         cls = registry.configured(registry.env_class(settings.env), settings.options)
-    except Exception as error:  # noqa: BLE001 - whatever a user's module raises is told
+    except Exception as error:  # noqa: BLE001 - whatever a user's module raises is reported
         reason = f"{type(error).__name__}: {error}".encode(errors="replace")
         connection.sendall(encode_frame(Frame(FAILURE, reason)))
         sys.exit(1)
@@ -115,7 +115,7 @@ async def _work(
 
 
 async def _feed_watchdog(max_stuck_s: float) -> None:
-    """Have the process end, and say where it is stuck, unless this goes on running.
+    """Have the process end, and say where it is stuck, unless this keeps running.
 
     The watchdog is a thread in C: it works also while Python code cannot run.
     """

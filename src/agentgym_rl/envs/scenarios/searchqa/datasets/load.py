@@ -36,7 +36,7 @@ _STAND_INS: dict[DatasetSplit, tuple[DatasetSplit, ...]] = {
 def load_dataset(data_dir: str | Path, name: str, split: DatasetSplit) -> tuple[Question, ...]:
     """Return the questions of one data set in the file's order, numbered from 0.
 
-    Raises ConfigError that tells where to get the files if there are none, and ValueError with
+    Raises ConfigError that says where to get the files if there are none, and ValueError with
     file and line for a row that cannot be read.
     """
     return _load(str(Path(data_dir).expanduser()), find_dataset(name).name, split)

@@ -1,6 +1,6 @@
 """One row of a data set, in any of the formats that are around, as a question.
 
-A row tells its format by its fields, so that no option has to:
+The fields of a row show its format, so that no option has to:
 
     FlashRAG            question, golden_answers
     Search-R1           question, reward_model.ground_truth.target
@@ -94,7 +94,7 @@ def _answers_of(row: Row) -> tuple[str, ...]:
 
 
 def _hops_of(row: Row, dataset: str) -> int:
-    """Return how many passages one needs, as far as the row or its set tells; else 0."""
+    """Return how many passages one needs, as far as the row or its set says; else 0."""
     kind = row.get("type") or _inside(row, "metadata", "type")
     if dataset == "2wikimultihopqa" and isinstance(kind, str):
         return _HOPS_OF_TYPE.get(kind, 0)
