@@ -73,7 +73,7 @@ def corpus_searches(corpus: Corpus, number: int) -> list[str]:
 
 
 def measure_build(corpus: Corpus, folder: Path, console: Console) -> None:
-    """Build the index anew and report it."""
+    """Build the index from nothing and report it."""
     started, cpu = time.perf_counter(), time.process_time()
     meta = build_index(corpus, folder)
     seconds, cpu = time.perf_counter() - started, time.process_time() - cpu

@@ -143,7 +143,7 @@ def candidates(text: str, found: Sequence[Passage]) -> list[str]:
 
 
 def _films(text: str, found: Sequence[Passage]) -> list[str]:
-    """Return the films that passages list, those of the year that is asked for if it is told."""
+    """Return the films that passages list, only of the year that is asked for, if there is one."""
     films = _dated_films(found)
     asked = set(_YEAR.findall(_NAMED_YEAR.sub(" ", text)))
     return [name for name, year in films if year in asked] or [name for name, _ in films]

@@ -13,7 +13,7 @@ def with_plain_forms(*forms: str) -> tuple[str, ...]:
 
 
 def film_answers(film: Film) -> tuple[str, ...]:
-    """Return the name alone and with the year, as titles and lists have it."""
+    """Return the bare name, and the name with the year, as titles and lists have it."""
     name = film.name
     return with_plain_forms(name, f"{name} ({film.year})", f"{name} ({film.year} film)")
 

@@ -105,7 +105,7 @@ def read_cities() -> list[City]:
     )
     names = {code: state["name"] for code, state in states.items()}
     cities = [_city(row, names) for row in sorted(raw.values(), key=lambda row: row["geonameid"])]
-    # A number in the name is that of a district, such as "Lyon 06".
+    # A number in the name means a district, such as "Lyon 06".
     cities = [city for city in cities if city.population > 0 and not re.search(r"\d", city.name)]
     cities = list(_with_ranks(cities))
     return [

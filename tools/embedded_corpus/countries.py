@@ -89,7 +89,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Country:
-    """One country or territory; `code` is the Factbook's, `iso` is that of GeoNames or empty."""
+    """One country or territory; `code` is the Factbook's, `iso` is GeoNames' code, or empty."""
 
     code: str
     iso: str

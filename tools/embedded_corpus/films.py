@@ -1,7 +1,7 @@
 """Films and the people who made them, from the package `bokeh-sampledata` (Wikidata, CC0).
 
 The names of people are all the data has: two people of one name are one entry here.
-`Person.is_one_person` tells whom the questions may trust.
+`Person.is_one_person` says whose credits the questions may trust.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def gather_people(films: Iterable[Film]) -> dict[str, Person]:
     return {
         name: Person(name, *map(tuple, credits[name]))
         for name in sorted(credits)
-        # Names that differ in accents alone are one person or two: nobody can tell.
+        # Names that differ only in accents may be one person or two.
         if sum(map(len, credits[name])) >= _MIN_CREDITS and ids[slug(name)] == 1
     }
 

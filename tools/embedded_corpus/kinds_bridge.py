@@ -132,9 +132,9 @@ def director_film_fact(pool: Pool) -> Iterator[Draft]:
 
 
 def _facts_of(pool: Pool, film: Film, known: Film) -> Iterator[tuple[str, Hop, tuple[str, ...]]]:
-    """Yield one question on the film of which only the year and another film's director is told.
+    """Yield questions on a film that is described by its year and the director of another film.
 
-    What the passage on that other film says too would be no reason to go on.
+    Facts that the passage on the other film has too are left out: they would end the search there.
     """
     described = f"the {film.year} film by the director of {film_named(known)}"
     options: list[tuple[str, Hop, tuple[str, ...]]] = []

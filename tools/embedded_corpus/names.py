@@ -29,7 +29,7 @@ def digest(text: str) -> str:
 
 
 def fraction(text: str) -> float:
-    """Return a number in [0, 1) that depends on the text alone."""
+    """Return a number in [0, 1) that depends only on the text."""
     return int(digest(text), 16) / 16**12
 
 
@@ -39,7 +39,7 @@ def pick(options: Sequence[Item], key: str) -> Item:
 
 
 def shuffled(items: Iterable[Item], salt: str, key: Callable[[Item], str]) -> list[Item]:
-    """Return the items in an order that looks random and depends on salt and keys alone."""
+    """Return the items in an order that looks random and depends only on salt and keys."""
     return sorted(items, key=lambda item: digest(f"{salt}\n{key(item)}"))
 
 

@@ -37,7 +37,7 @@ _COUNTRY_NAMES = {
 
 
 class Pool:
-    """A world seen through the rules on ambiguity. All orders depend on the facts alone."""
+    """A world seen through the rules on ambiguity. All orders depend only on the facts."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -46,7 +46,7 @@ class Pool:
 
     @cached_property
     def films(self) -> list[Film]:
-        """Films that name and year tell apart from all others, with a name of letters."""
+        """Films that name and year distinguish from all others, with a name of letters."""
         counts = Counter((fold(film.name), film.year) for film in self.world.films)
         return [
             film
@@ -70,7 +70,7 @@ class Pool:
         return shuffled(self.films, salt, lambda film: film.id)
 
     def people_in_order(self, salt: str) -> list[Person]:
-        """Return those of whom the credits are one person's, in an order that looks random."""
+        """Return the people whose credits are one person's, in an order that looks random."""
         people = [person for person in self.world.people.values() if person.is_one_person]
         return shuffled(people, salt, lambda person: person.id)
 
@@ -103,7 +103,7 @@ class Pool:
         return director if is_clear else None
 
     def clear_films(self, person: Person, role: Role) -> list[Film]:
-        """Return those of a person's films that their year names, even if it is off by one."""
+        """Return the films of a person that their year identifies, even if it is off by one."""
         if (person.name, role) not in self._clear:
             films = person.directed if role == "directed" else person.wrote
             self._clear[person.name, role] = [

@@ -30,7 +30,7 @@ _GENRES = {
 
 
 def film_passages(film: Film, title: str, leads: Sequence[str]) -> Iterator[Passage]:
-    """Yield the film's main passage and, where the cast is long, that of the rest of the cast."""
+    """Yield the film's main passage and, where the cast is long, one with the rest of the cast."""
     sentences = (
         _opening(film),
         _makers(film),

@@ -104,7 +104,7 @@ def country_passages(country: Country) -> Iterator[Passage]:
 
 
 def _groups(fields: Sequence[Field]) -> Iterator[list[Field]]:
-    """Yield runs of short fields of one section, and the other fields alone."""
+    """Yield runs of short fields of one section, and every other field by itself."""
     group: list[Field] = []
     for field in fields:
         is_full = sum(len(other.text) for other in group) + len(field.text) > _FULL

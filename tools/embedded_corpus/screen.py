@@ -8,7 +8,7 @@ screened out if a query of its path does not find its passage among the first th
 tried in the order in which they are chosen, so the list has all that a split would have had room
 for.
 
-The index is that of the corpus in the package: run `build` first where passages have changed, and
+The index is made of the corpus in the package: run `build` first where passages have changed, and
 again afterwards, which leaves the listed questions out.
 """
 
@@ -67,7 +67,7 @@ def screen(pool: Pool, retriever: Retriever) -> frozenset[str]:
 
 
 def main() -> None:
-    """Write the list anew."""
+    """Write the list again."""
     with open_retriever(RetrieverOptions(corpus=str(embedded_corpus_file()))) as retriever:
         save_screened_out(screen(Pool(load_world()), retriever))
 

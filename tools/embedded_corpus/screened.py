@@ -17,5 +17,5 @@ def load_screened_out() -> frozenset[str]:
 
 
 def save_screened_out(keys: frozenset[str]) -> None:
-    """Write the list anew."""
+    """Write the list."""
     SCREENED_OUT_FILE.write_text("".join(f"{key}\n" for key in sorted(keys)), encoding="ascii")

@@ -41,7 +41,7 @@ class Corpus(ABC):
 
 
 class JsonlCorpus(Corpus):
-    """One JSON object a line; blank lines do not count as rows. `.gz` and `.xz` are unpacked."""
+    """One JSON object per line; blank lines do not count as rows. `.gz` and `.xz` are unpacked."""
 
     def __init__(self, path: Path) -> None:
         self.name = path.name

@@ -67,7 +67,7 @@ class IndexFolder:
         return _read(self.root / "building.json")
 
     def check_for_building(self) -> None:
-        """Raise ValueError for a folder with files that are no index's."""
+        """Raise ValueError for a folder with files that do not belong to an index."""
         if not self.root.exists():
             return
         foreign = sorted({path.name for path in self.root.iterdir()} - _OWN_FILES)

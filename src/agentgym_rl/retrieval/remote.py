@@ -147,7 +147,7 @@ class RemoteRetriever(Retriever):
         while chunk := response.read1(_READ_BYTES):
             chunks.append(chunk)
             _set_timeout(connection, deadline)
-        if response.length:  # read1 does not tell that the rest is missing
+        if response.length:  # read1 does not report that the rest is missing
             raise http.client.IncompleteRead(b"".join(chunks), response.length)
         response.close()  # nor does it, and the connection would not be used again
         return response.status, b"".join(chunks)

@@ -1,6 +1,6 @@
 """The questions of a source as numbered tasks.
 
-The embedded questions are numbered on across the splits, those of the test split first; the data
+The embedded questions are numbered across the splits, beginning with the test split; the data
 sets have AgentGym's numbers.
 """
 

@@ -46,7 +46,7 @@ def show_all(passages: Sequence[Passage], max_words: int) -> tuple[Shown, ...]:
 
 
 def information(shown: Sequence[Shown]) -> str:
-    """Return the observation of a search, a line a passage."""
+    """Return the observation of a search, one line per passage."""
     if not shown:
         return NOTHING_FOUND
     lines = (
