@@ -8,7 +8,7 @@ FOR_TRAINING := $(VENV)/.for-training
 FOR_UI := $(VENV)/.for-ui
 FOR_TESTS := $(VENV)/.for-tests
 
-.PHONY: setup train ui test check format clean
+.PHONY: setup train ui quick test test-all check format clean
 
 setup: $(FOR_TESTS)
 
@@ -30,11 +30,22 @@ train: $(FOR_TRAINING)
 ui: $(FOR_UI)
 	$(BIN)/agentgym ui
 
-# Two processes of one thread each: tests wait for servers and runs as often as they compute. Files
-# in their order, because the longest ones come first. Bytecode is kept even where the environment
-# says otherwise, as in many containers: tests start many interpreters.
+# Two processes of one thread each: tests wait for servers and runs as often as they compute.
+# Bytecode is kept even where the environment says otherwise, as in many containers: tests start
+# many interpreters.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+# For daily work: unit tests that take no more than a moment each.
+quick: setup
+	$(PYTEST) -q -m "not slow and not long" tests/unit
+
+# What CI runs.
 test: check
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m "not long"
+
+# Everything, with the long versions: all algorithms learn, more chaos, more threads, more cases.
+test-all: check
+	$(PYTEST)
 
 # What a pull request must pass before the tests: format, lint, types.
 check: setup

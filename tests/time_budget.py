@@ -1,0 +1,87 @@
+"""Prints what the tests cost, by part, beside what each part may cost.
+
+Costs are processor seconds of a test and of the processes that it started and that have ended, so
+a busy machine does not change them much. On two cores a run takes at least half their sum.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+BUDGETS_S = {
+    "unit": 240,
+    "contract": 60,
+    "security": 60,
+    "e2e": 150,
+    "learning": 60,
+    "ui": 30,
+}
+"""Of `make test`, for what exists. Ten minutes on two cores are 1,200 processor seconds; the other
+half is for web navigation, shards, the cluster and the documentation."""
+
+MAX_TEST_S = 15.0
+"""A test that costs more is named, so that one that grows is seen."""
+
+_COST = "processor_s"
+_STARTED = pytest.StashKey[float]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--costs", type=Path, help="write what every test costs to this JSON file")
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    item.stash[_STARTED] = _processor_s()
+    yield
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """Add the cost to the last report of a test, with which it travels to the first process."""
+    if call.when == "teardown" and _STARTED in item.stash:
+        item.user_properties.append((_COST, _processor_s() - item.stash[_STARTED]))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # the process that prints
+        config.pluginmanager.register(_Costs(config.getoption("--costs")))
+
+
+class _Costs:
+    def __init__(self, file: Path | None) -> None:
+        self._file, self._costs = file, dict[str, float]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "teardown":
+            cost = dict(report.user_properties).get(_COST)
+            if isinstance(cost, float):
+                self._costs[report.nodeid] = cost
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._file is not None:
+            self._file.write_text(json.dumps(self._costs, indent=1), encoding="utf-8")
+        parts = dict[str, list[float]]()
+        for test, cost in self._costs.items():
+            parts.setdefault(test.split("/")[1] if "/" in test else "", []).append(cost)
+        terminalreporter.section("processor seconds, and the budget of `make test`")
+        for part, costs in sorted(parts.items()):
+            budget = BUDGETS_S.get(part, 0)
+            mark = "  OVER ITS BUDGET" if budget and sum(costs) > budget else ""
+            terminalreporter.line(
+                f"{part:10} {len(costs):5} tests {sum(costs):7.0f} s of {budget}{mark}"
+            )
+        for test, cost in sorted(self._costs.items(), key=lambda item: -item[1]):
+            if cost > MAX_TEST_S:
+                terminalreporter.line(f"{cost:7.1f} s  {test}")
+
+
+def _processor_s() -> float:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
