@@ -33,7 +33,7 @@ ui: $(FOR_UI)
 # Two processes of one thread each: tests wait for servers and runs as often as they compute.
 # Bytecode is kept even where the environment says otherwise, as in many containers: tests start
 # many interpreters.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # For daily work: unit tests that take no more than a moment each.
 quick: setup

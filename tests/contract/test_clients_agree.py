@@ -75,7 +75,13 @@ async def transcripts(
     return await asyncio.gather(*map(play, tasks, actions))
 
 
-@pytest.mark.parametrize("name", sorted(registry.BUILTIN))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long if name == "sciworld" else ())
+        for name in sorted(registry.BUILTIN)
+    ],
+)
 async def test_episodes_are_equal_on_every_way(name: str):
     local = LocalEnvSource(name)
     spec = await local.spec()

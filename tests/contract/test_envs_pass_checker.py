@@ -20,7 +20,8 @@ def test_the_contract_holds_over_a_hundred_tasks(name: str):
     assert report.expert_success_rate is not None and report.expert_success_rate >= 0.98
 
 
-@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", sorted(EXPENSIVE))
 def test_the_contract_holds_over_a_few_expensive_tasks(name: str):
     report = check(name, tasks_per_split=2)

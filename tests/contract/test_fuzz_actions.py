@@ -142,15 +142,25 @@ def _fuzz_once(
     run()
 
 
-def number_of_actions(name: str, config: pytest.Config) -> int:
+SCENARIOS = [
+    pytest.param(name, share, marks=pytest.mark.long if share == 1 or name == "sciworld" else ())
+    for name in sorted(registry.BUILTIN)
+    for share in (0.1, 1)
+]
+"""A tenth of the actions always, all of them in the long run."""
+
+
+def number_of_actions(name: str, share: float, config: pytest.Config) -> int:
     asked: int | None = config.getoption("--fuzz-actions")
-    return asked or DEFAULT_ACTIONS.get(name, FEW_ACTIONS)
+    return asked or int(share * DEFAULT_ACTIONS.get(name, FEW_ACTIONS))
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", sorted(registry.BUILTIN))
-def test_nothing_an_agent_says_breaks_an_environment(name: str, pytestconfig: pytest.Config):
-    num_actions = number_of_actions(name, pytestconfig)
+@pytest.mark.parametrize(("name", "share"), SCENARIOS)
+def test_nothing_an_agent_says_breaks_an_environment(
+    name: str, share: float, pytestconfig: pytest.Config
+):
+    num_actions = number_of_actions(name, share, pytestconfig)
     player = Player(name)
     try:
         fuzz(num_actions, player.play)
@@ -162,13 +172,13 @@ def test_nothing_an_agent_says_breaks_an_environment(name: str, pytestconfig: py
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", sorted(registry.BUILTIN))
+@pytest.mark.parametrize(("name", "share"), SCENARIOS)
 def test_over_http_the_same_is_answered_and_no_session_is_lost(
-    name: str, pytestconfig: pytest.Config
+    name: str, share: float, pytestconfig: pytest.Config
 ):
     local = LocalEnvSource(name)
     tasks = list(local.env_class.tasks("test"))
-    num_actions = number_of_actions(name, pytestconfig) // HTTP_SHARE
+    num_actions = number_of_actions(name, share, pytestconfig) // HTTP_SHARE
 
     async def compare(remote: HttpEnvSource, first_task: int, chosen: Sequence[Move]) -> None:
         task = tasks[first_task % len(tasks)]

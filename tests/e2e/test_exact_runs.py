@@ -60,7 +60,14 @@ def busy_cores() -> Iterator[None]:
             process.wait()
 
 
-@pytest.mark.parametrize("num_threads", [1, None] if os.cpu_count() == 2 else [1, 2, None])
+@pytest.mark.parametrize(
+    "num_threads",
+    [
+        pytest.param(1, marks=pytest.mark.long),
+        pytest.param(2, marks=pytest.mark.long),
+        None,
+    ],
+)
 def test_a_run_killed_and_resumed_beside_a_load_is_the_run_that_never_stopped(
     num_threads: int | None, tmp_path: Path
 ):

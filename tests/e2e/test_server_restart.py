@@ -123,7 +123,7 @@ async def play_all(source: HttpEnvSource, engine: HeldEngine) -> list[Episode]:
     ("env", "outage_s"),
     [
         ("textcraft_generated", 2.0),
-        pytest.param("babyai", 30.0, marks=pytest.mark.slow),
+        pytest.param("babyai", 30.0, marks=pytest.mark.long),
     ],
 )
 async def test_a_killed_server_that_comes_back_costs_no_episode(

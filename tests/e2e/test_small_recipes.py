@@ -35,21 +35,25 @@ def run(path: Path, recipe: str, *overrides: str) -> None:
     [
         ("small/babyai-grpo", ()),
         ("small/textcraft-grpo", ()),
-        ("small/textcraft-grpo", PPO),
-        ("small/textcraft-scaling-inter", ()),
+        pytest.param("small/textcraft-grpo", PPO, marks=pytest.mark.long),
+        pytest.param("small/textcraft-scaling-inter", (), marks=pytest.mark.long),
         ("small/searchqa-grpo", ()),
-        ("small/sciworld-grpo", ("algorithm.group_size=2",)),
+        pytest.param("small/sciworld-grpo", ("algorithm.group_size=2",), marks=pytest.mark.long),
     ],
 )
 def test_online_recipes_run(tmp_path: Path, recipe: str, overrides: tuple[str, ...]):
     run(tmp_path / "run", recipe, *ONLINE, *overrides)
 
 
-@pytest.mark.parametrize("recipe", ["small/textcraft-sft", "small/sciworld-sft"])
+@pytest.mark.parametrize(
+    "recipe",
+    ["small/textcraft-sft", pytest.param("small/sciworld-sft", marks=pytest.mark.long)],
+)
 def test_supervised_recipes_run(tmp_path: Path, recipe: str):
     run(tmp_path / "run", recipe, *SUPERVISED, "training.lr_schedule=constant")
 
 
+@pytest.mark.long
 def test_preferences_are_learned_from_what_agentevol_explored(tmp_path: Path):
     explored = tmp_path / "explored"
     # The whole warm start, so that some attempts succeed and others do not.

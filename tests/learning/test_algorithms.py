@@ -17,7 +17,7 @@ from agentgym_rl.evaluation.report import read_reports
 from agentgym_rl.experiment import supervised_config, train
 from agentgym_rl.runs.folder import RunFolder
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 ONLINE_GAIN = 0.3
 """What reinforcement learning must add in these few steps."""
