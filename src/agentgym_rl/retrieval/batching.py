@@ -19,7 +19,7 @@ _MAX_WAITING = 1024
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Request:
+class _PendingSearch:
     queries: Sequence[str]
     topk: int
     answer: asyncio.Future[list[list[Hit]]]
@@ -31,7 +31,7 @@ class Batcher:
     def __init__(self, retriever: Retriever) -> None:
         self._retriever = retriever
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="retriever")
-        self._waiting: list[_Request] = []
+        self._waiting: list[_PendingSearch] = []
         self._worker: asyncio.Task[None] | None = None
 
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
@@ -39,7 +39,7 @@ class Batcher:
         if len(self._waiting) >= _MAX_WAITING:
             raise EnvBusyError(f"{_MAX_WAITING} requests wait already")
         answer: asyncio.Future[list[list[Hit]]] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Request(queries, topk, answer))
+        self._waiting.append(_PendingSearch(queries, topk, answer))
         if self._worker is None:
             self._worker = asyncio.create_task(self._work())
         return await answer
@@ -67,10 +67,10 @@ class Batcher:
                     _settle(request, [next(results) for _ in request.queries])
         self._worker = None
 
-    def _take(self) -> list[_Request]:
+    def _take(self) -> list[_PendingSearch]:
         """Return the requests of the next call: those that want as many hits as the first."""
         topk, size = self._waiting[0].topk, 0
-        batch: list[_Request] = []
+        batch: list[_PendingSearch] = []
         for request in self._waiting:
             fits = not batch or size + len(request.queries) <= _MAX_BATCH_QUERIES
             if request.topk == topk and fits:
@@ -81,7 +81,7 @@ class Batcher:
         return batch
 
 
-def _settle(request: _Request, answer: list[list[Hit]] | Exception) -> None:
+def _settle(request: _PendingSearch, answer: list[list[Hit]] | Exception) -> None:
     if request.answer.done():  # who waited has gone
         return
     if isinstance(answer, Exception):

@@ -70,7 +70,7 @@ class Findings:
 
 
 @dataclass(frozen=True, slots=True)
-class Transcript:
+class EpisodeRecord:
     """One episode as it went."""
 
     task: Task
@@ -78,7 +78,7 @@ class Transcript:
     actions: tuple[str, ...]
     results: tuple[StepResult, ...]
 
-    def is_like(self, other: Transcript) -> bool:
+    def is_like(self, other: EpisodeRecord) -> bool:
         """Whether the other went the same way; a reward that is not a number equals itself."""
         return self == other or repr(self) == repr(other)
 
@@ -152,7 +152,7 @@ class Player:
 
     def play(
         self, env: GuardedEnvironment, task: Task, *, mixture: Mixture, max_rounds: int
-    ) -> Transcript:
+    ) -> EpisodeRecord:
         """Play drawn actions until the end or the limit on rounds; look at it before and after."""
         first = self.reset(env, task)
         self._look(env, task)
@@ -162,15 +162,15 @@ class Player:
             actions.append(self._choose(env, task, mixture))
             results.append(self.step(env, actions[-1], task, round_index=len(results)))
         self._look(env, task)
-        return Transcript(task, first, tuple(actions), tuple(results))
+        return EpisodeRecord(task, first, tuple(actions), tuple(results))
 
-    def replay(self, env: GuardedEnvironment, task: Task, actions: Sequence[str]) -> Transcript:
+    def replay(self, env: GuardedEnvironment, task: Task, actions: Sequence[str]) -> EpisodeRecord:
         """Play these actions without looking at anything else."""
         first = self.reset(env, task)
         results = [
             self.step(env, action, task, round_index=index) for index, action in enumerate(actions)
         ]
-        return Transcript(task, first, tuple(actions), tuple(results))
+        return EpisodeRecord(task, first, tuple(actions), tuple(results))
 
     def reset(self, env: GuardedEnvironment, task: Task) -> str:
         self.num_episodes += 1

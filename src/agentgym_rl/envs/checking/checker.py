@@ -20,10 +20,10 @@ from typing import TypeVar
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment, EnvSpec
 from agentgym_rl.envs.checking.check_play import (
+    EpisodeRecord,
     HungError,
     Mixture,
     Player,
-    Transcript,
     UnplayableError,
 )
 from agentgym_rl.envs.checking.check_process import (
@@ -136,7 +136,7 @@ class _Checker:
         self._random = random.Random(seed)
         self._player = Player(cls, options, self._random, caller)
         self._findings = self._player.findings
-        self._to_replay: list[Transcript] = []
+        self._to_replay: list[EpisodeRecord] = []
         """Episodes for the fresh processes."""
         self._num_tasks = 0
         self._num_expert_episodes = 0
@@ -173,7 +173,7 @@ class _Checker:
 
     def check_tasks(self, tasks_per_split: int) -> None:
         """Check the lists of tasks, and play tasks of each."""
-        transcripts: list[Transcript] = []
+        transcripts: list[EpisodeRecord] = []
         for tasks in self._sample_tasks(tasks_per_split):
             for task in tasks:
                 self._num_tasks += 1
@@ -249,7 +249,7 @@ class _Checker:
 
     # Episodes
 
-    def _check_task(self, task: Task) -> Transcript | None:
+    def _check_task(self, task: Task) -> EpisodeRecord | None:
         """Check everything that concerns one task; None when it could not be played."""
         player, transcript = self._player, None
         with player.watching(f"task {task.id}"), player.environment() as env:
@@ -280,7 +280,7 @@ class _Checker:
                 self._check_replay(env, transcript, "in a long episode on a second object")
             self._to_replay.append(transcript)
 
-    def _check_rewards(self, transcript: Transcript) -> None:
+    def _check_rewards(self, transcript: EpisodeRecord) -> None:
         """Add the rewards up; a limit on rounds may cut the episode after any of them."""
         low, high = self._class.spec.reward_range
         limit = max(self._class.spec.max_rounds, _SHORT_ROUNDS)
@@ -296,7 +296,7 @@ class _Checker:
                 )
                 return
 
-    def _check_replay(self, env: GuardedEnvironment, before: Transcript, how: str) -> None:
+    def _check_replay(self, env: GuardedEnvironment, before: EpisodeRecord, how: str) -> None:
         """Play the same actions again and compare."""
         again = self._player.replay(env, before.task, before.actions)
         if again.is_like(before):
@@ -304,16 +304,16 @@ class _Checker:
         where = f"task {before.task.id}, {_first_difference(before, again)}, {how}"
         self._findings.add(self._law_of_difference(before), where)
 
-    def _law_of_difference(self, before: Transcript) -> Law:
+    def _law_of_difference(self, before: EpisodeRecord) -> Law:
         """Return why an episode went differently: it was looked at the first time, or at random."""
-        replays: list[Transcript] = []
+        replays: list[EpisodeRecord] = []
         for _ in range(2):
             with self._player.environment() as env:
                 replays.append(self._player.replay(env, before.task, before.actions))
         is_steady = replays[0].is_like(replays[1]) and not replays[0].is_like(before)
         return Law.LOOKING_CHANGES_NOTHING if is_steady else Law.SAME_EVERY_TIME
 
-    def _check_listed_actions(self, env: GuardedEnvironment, transcript: Transcript) -> None:
+    def _check_listed_actions(self, env: GuardedEnvironment, transcript: EpisodeRecord) -> None:
         """Do listed actions from one state of the episode, each after a replay up to it."""
         rounds = [
             i
@@ -348,7 +348,7 @@ class _Checker:
                 break
         self._findings.add(Law.EXPERT_SOLVES, f"task {task.id}")
 
-    def _check_isolation(self, one: Transcript, other: Transcript) -> None:
+    def _check_isolation(self, one: EpisodeRecord, other: EpisodeRecord) -> None:
         """Play two tasks in turns on two objects; each must go as it went alone."""
         player = self._player
         results: tuple[list[StepResult], list[StepResult]] = ([], [])
@@ -370,7 +370,7 @@ class _Checker:
             where = f"tasks {one.task.id} and {other.task.id} in turns"
             self._findings.add(Law.OWN_STATE, where)
 
-    def _is_steady(self, transcript: Transcript) -> bool:
+    def _is_steady(self, transcript: EpisodeRecord) -> bool:
         """Whether an episode alone goes as it went; else another law is broken."""
         with self._player.environment() as env:
             again = self._player.replay(env, transcript.task, transcript.actions)
@@ -416,7 +416,7 @@ class _Checker:
                 yield Law.SAME_IN_EVERY_PROCESS, where
 
 
-def _first_difference(one: Transcript, other: Transcript) -> str:
+def _first_difference(one: EpisodeRecord, other: EpisodeRecord) -> str:
     """Return where two plays of the same actions part."""
     if one.first != other.first:
         return "first observation"
