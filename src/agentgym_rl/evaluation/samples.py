@@ -105,8 +105,9 @@ def score_task_samples(
 def load_sample_scores(data: dict[str, Any]) -> SampleScores:  # Any: JSON has no static type
     """Return the scores that a report in JSON holds."""
     majority, by_logprob = data["majority"], data["best_by_logprob"]
+    old = "attempts"  # the name in older reports
     return SampleScores(
-        samples_per_task=data.get("samples_per_task", data.get("attempts")),
+        samples_per_task=data[old] if old in data else data["samples_per_task"],
         mean=SuccessEstimate(**data["mean"]),
         pass_at={k: SuccessEstimate(**item) for k, item in data["pass_at"].items()},
         best_by_reward=SuccessEstimate(**data["best_by_reward"]),

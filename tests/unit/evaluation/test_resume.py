@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,18 @@ def test_parts_are_written_while_episodes_end(tmp_path: Path, monkeypatch: pytes
 def settings(*overrides: str, model: str = "m", samples_per_task: int = 1) -> EvalSettings:
     config = parse_config({}, overrides, source="test")
     return EvalSettings.of(model, config, samples_per_task=samples_per_task, horizons=(4, 8))
+
+
+def test_settings_of_before_still_load(tmp_path: Path):
+    now = settings("agent.reflection.tries=2", "rollout.max_restarts=1", samples_per_task=2)
+    now.save(tmp_path)
+    file = tmp_path / "evaluation.json"
+    data = json.loads(file.read_text())
+    data["attempts"] = data.pop("samples_per_task")
+    data["config"]["agent.reflection.attempts"] = data["config"].pop("agent.reflection.tries")
+    data["config"]["rollout.max_attempts"] = data["config"].pop("rollout.max_restarts") + 1
+    file.write_text(json.dumps(data))
+    assert load_settings(tmp_path) == now
 
 
 def test_settings_come_back(tmp_path: Path):

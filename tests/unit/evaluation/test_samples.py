@@ -236,6 +236,15 @@ def test_reports_of_before_still_load(tmp_path: Path):
     assert "Wilson" in report.to_markdown() and "samples per" not in report.to_markdown()
 
 
+def test_reports_that_say_attempts_still_load(tmp_path: Path):
+    report = make_report(make_groups((1, 0), (0, 0)))
+    data = dataclasses.asdict(report)
+    for table in (data, data["several"]):
+        table["attempts"] = table.pop("samples_per_task")
+    (tmp_path / "old.json").write_text(json.dumps(data))
+    assert load_report(tmp_path / "old.json") == report
+
+
 @pytest.mark.parametrize("samples_per_task", [1, 2])
 def test_several_horizons_share_a_table(tmp_path: Path, samples_per_task: int):
     rows = ((1, 0), (0, 0)) if samples_per_task == 2 else ((1,), (0,))
