@@ -41,8 +41,8 @@ from agentgym_rl.models.loading import DTYPES, Policy, load_pretrained
 from agentgym_rl.models.lora import add_lora
 from agentgym_rl.models.tiny import train_tokenizer
 from agentgym_rl.training.algorithms.base import TrainingSample
-from agentgym_rl.training.algorithms.make import make_algorithm
 from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.make import make_algorithm
 from agentgym_rl.types import Sample
 
 

@@ -26,14 +26,9 @@ PROMPT = [11, 12, 13, 14]
 def endless_policy() -> Policy:
     """A tiny model that nobody trains; its longest reply, LONG, takes a second or so."""
     tokenizer = train_tokenizer(["go to the red ball", "you see a wall"], vocab_size=300)
-    config = TinyModelConfig(
-        vocab_size=300,
-        hidden_size=32,
-        num_layers=2,
-        num_heads=4,
-        max_context=MAX_CONTEXT,
-    )
+    config = TinyModelConfig(vocab_size=300, hidden_size=32)
     model = build_tiny_model(config, tokenizer, seed=0).eval()
+    model.config.max_position_embeddings = MAX_CONTEXT
     with torch.no_grad():  # a stop token of logit 0 is never the most likely: greedy replies go on
         model.get_input_embeddings().weight[tokenizer.eos_token_id].zero_()
     return Policy(model, tokenizer, ChatRenderer(tokenizer))

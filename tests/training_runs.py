@@ -28,8 +28,7 @@ levels = ["GoToRedBallNoDists"]
 [model]
 path = "tiny"
 device = "cpu"
-tiny = { vocab_size = 320, hidden_size = 32, num_layers = 1, num_heads = 2, \
-max_context = 512 }
+tiny = { vocab_size = 320, hidden_size = 32, num_layers = 1 }
 
 [agent]
 format = "direct"

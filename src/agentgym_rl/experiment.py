@@ -22,7 +22,7 @@ from agentgym_rl.config import (
     RunConfig,
     SFTConfig,
     dump_config,
-    reset_idle,
+    reset_ignored,
 )
 from agentgym_rl.engines.base import EngineDiedError
 from agentgym_rl.engines.create import check_engine, create_engine
@@ -45,10 +45,9 @@ from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.rewards import EpisodeRewards
 from agentgym_rl.rollout.tasks import EpochSampler, evaluation_tasks, select_tasks
 from agentgym_rl.runs.folder import Metrics, RunFolder
-from agentgym_rl.training.algorithms.base import Algorithm
 from agentgym_rl.training.data.conversation_files import read_conversations
 from agentgym_rl.training.data.conversations import Conversation, from_demonstration, texts_of
-from agentgym_rl.training.make import Trainer, make_trainer, rl_trainer, sft_trainer
+from agentgym_rl.training.make import Trainer, make_algorithm, make_trainer, rl_trainer, sft_trainer
 from agentgym_rl.training.run_parts import Evaluate, Listeners, RunParts
 from agentgym_rl.types import Episode, Task
 
@@ -98,7 +97,7 @@ async def train(
 def supervised_config(config: RunConfig) -> RunConfig:
     """Return the recipe of the warm start that precedes an online run."""
     warm_start = config.warm_start
-    config = reset_idle(config, "sft")
+    config = reset_ignored(config, SFTConfig.ignores)
     return config.model_copy(
         update={
             "algorithm": SFTConfig(
@@ -110,7 +109,6 @@ def supervised_config(config: RunConfig) -> RunConfig:
                     "lr": warm_start.lr,
                     "warmup_steps": warm_start.steps // 10,
                     "lr_schedule": "constant",
-                    "min_lr_ratio": 0.0,
                 }
             ),
             "checkpoint": config.checkpoint.model_copy(
@@ -197,9 +195,9 @@ class _Experiment:
 
     def _trainer(self, parts: RunParts, demos: Sequence[Conversation]) -> Trainer:
         algorithm = self._objects.algorithm
-        if isinstance(algorithm, Algorithm):
-            return rl_trainer(parts, algorithm)
-        return make_trainer(parts, demos)
+        if isinstance(algorithm, type):
+            algorithm = make_algorithm(parts.config, algorithm)
+        return rl_trainer(parts, algorithm) if algorithm else make_trainer(parts, demos)
 
     def _evaluate_with(
         self, policy: Policy, participants: Participants, tasks: Sequence[Task]
@@ -296,9 +294,7 @@ class _Experiment:
         if checkpoint is not None:
             load_adapter(policy.model, checkpoint / "model" / ADAPTER)
         else:
-            add_lora(
-                policy.model, rank=lora.rank, alpha=lora.alpha, targets=lora.targets, seed=seed
-            )
+            add_lora(policy.model, rank=lora.rank, alpha=lora.alpha, seed=seed)
 
     async def _warm_up(
         self, warm_start: RunFolder, policy: Policy, demos: Sequence[Conversation]

@@ -12,21 +12,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from agentgym_rl.agents.agent import Agent, check_agent_class, make_agent
-from agentgym_rl.config import AgentConfig, EnvConfig, RunConfig
+from agentgym_rl.config import AgentConfig, EnvConfig, OnlineConfig, RunConfig
 from agentgym_rl.envs.access.sources import make_source
 from agentgym_rl.envs.base import Environment, EnvSpec
 from agentgym_rl.envs.client import EnvSource
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError
-from agentgym_rl.importing import importable_name
+from agentgym_rl.lookup import OBJECT_MARKER, importable_name
 from agentgym_rl.rewards import RewardFunction
 from agentgym_rl.rollout.rewards import EpisodeRewards
 
 if TYPE_CHECKING:
     from agentgym_rl.models.loading import Policy
     from agentgym_rl.training.algorithms.base import Algorithm
-
-MARKER = "<object>:"
 
 AgentLike: TypeAlias = type[Agent] | Agent
 AlgorithmLike: TypeAlias = "type[Algorithm] | Algorithm"
@@ -78,9 +76,20 @@ class Objects:
             found["agent.type"] = name_of(self.agent)
         if self.algorithm is not None:
             found["algorithm.type"] = name_of(self.algorithm)
+            config = getattr(self.algorithm, "config", None)  # of an object; a class has none
+            if isinstance(config, OnlineConfig):
+                values = config.model_dump(mode="json", exclude={"type"})
+                found |= {f"algorithm.{key}": value for key, value in values.items()}
         if self.reward is not None:
             found["reward.function"] = name_of(self.reward)
         return found
+
+    def classes(self) -> dict[str, type]:
+        """Return the classes whose settings a recipe holds, by the name that it has for each."""
+        if self.algorithm is None:
+            return {}
+        found = self.algorithm
+        return {name_of(found): found if isinstance(found, type) else type(found)}
 
     def refuse_missing(
         self, config: RunConfig, *, source: str, needed: Container[str] = _ARGUMENTS
@@ -90,7 +99,7 @@ class Objects:
             (argument, f"{key}={read(config)}")
             for argument, key, read in _NAMES
             if argument in needed
-            and read(config).startswith(MARKER)
+            and read(config).startswith(OBJECT_MARKER)
             and getattr(self, argument) is None  # a field of ours
         ]
         if missing:
@@ -112,7 +121,7 @@ class Objects:
             )
         if not config.workers:
             return LocalEnvSource(self.env, options=config.options, timeout_s=config.timeout_s)
-        if config.name.startswith(MARKER):
+        if config.name.startswith(OBJECT_MARKER):
             raise ConfigError(
                 f"env.workers={config.workers} are processes that import the environment, and "
                 f"{self.env.__name__} cannot be imported: define it in a module, or set "
@@ -144,7 +153,7 @@ def name_of(thing: object) -> str:
 def _marker(thing: object) -> str:
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     name = getattr(named, "__qualname__", "object")  # the user's own
-    return f"{MARKER}{named.__module__}.{name}"
+    return f"{OBJECT_MARKER}{named.__module__}.{name}"
 
 
 def _check_env(env: object) -> None:

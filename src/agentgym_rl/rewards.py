@@ -17,13 +17,13 @@ failure becomes is in rollout/rewards.py (runs) and runs/rescoring.py (stored ep
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
-from agentgym_rl.errors import ConfigError, did_you_mean
+from agentgym_rl.errors import ConfigError
 from agentgym_rl.frozen import NOTHING, named_numbers
+from agentgym_rl.lookup import load_object
 from agentgym_rl.types import Episode, Sample, SegmentKind
 
 Rewarding = float | Mapping[str, float] | Sequence[float]
@@ -37,24 +37,10 @@ def load_function(name: str, *, setting: str) -> RewardFunction:
     `setting` is where the name was given, for the message. Raises ConfigError.
     """
     given = f"{setting}={name!r}"
-    module_name, colon, attribute = name.partition(":")
-    if not colon or not module_name or not attribute:
-        raise ConfigError(f'{given} is not of the form "module:function"')
     try:
-        found: object = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"{given}: there is no module {error.name!r}; check the spelling, and that it is "
-            "installed or on PYTHONPATH"
-        ) from error
-    except Exception as error:  # whatever a module of the user's own raises
-        reason = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"{given}: importing {module_name!r} failed: {reason}") from error
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            hint = did_you_mean(part, [each for each in vars(found) if not each.startswith("_")])
-            raise ConfigError(f"{given}: {module_name!r} has no {attribute!r}{hint}")
-        found = getattr(found, part)  # the name is the user's
+        found = load_object(name, given=given, form="module:function")
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
     if not callable(found):
         raise ConfigError(f"{given} is not a function: it is {found!r}")
     return found

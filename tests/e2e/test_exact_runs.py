@@ -21,8 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # three runs, two bes
 
 # As wide as the quickstart's model: narrower ones are computed by one thread anyway.
 OVERRIDES = (
-    "model.tiny={ vocab_size = 320, hidden_size = 128, num_layers = 2, num_heads = 4, "
-    "max_context = 512 }",
+    "model.tiny={ vocab_size = 320, hidden_size = 128 }",
     "training.steps=2",
     "training.tasks_per_step=2",
     "checkpoint.every=1",

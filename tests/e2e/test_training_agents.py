@@ -21,8 +21,6 @@ TINY = {
     "vocab_size": 320,
     "hidden_size": 32,
     "num_layers": 1,
-    "num_heads": 2,
-    "max_context": 1024,
 }
 RUN: dict[str, object] = {
     "env": {"name": "fakes:CountingEnv", "split": "train", "eval_split": "train"},

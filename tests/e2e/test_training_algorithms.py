@@ -21,11 +21,10 @@ RUNS = {
         "credit.truncated=bootstrap",
         "training.epochs_per_step=2",
     ],
-    "ppo with a shared critic and a reference that is renewed": [
+    "ppo with a shared critic and a reference": [
         "algorithm.type=ppo",
         "algorithm.critic=shared",
         "kl.coef=0.01",
-        "kl.refresh_every=3",
     ],
     "rloo round by round with a divergence in the reward": [
         "algorithm.type=rloo",
@@ -38,7 +37,6 @@ RUNS = {
     "reinforce++ without groups": [
         "algorithm.type=reinforce_pp",
         "algorithm.group_size=1",
-        "rollout.min_group_size=1",
         "training.tasks_per_step=8",
     ],
     "gigpo with refills and an adaptive horizon": [
@@ -48,7 +46,7 @@ RUNS = {
         "rounds.rounds=[2,3,4]",
         "rounds.window=1",
     ],
-    "grpo with importance weights, masks and a linear horizon": [
+    "grpo with importance weights, masks and stages": [
         "policy_loss.importance_cap=2",
         "policy_loss.aggregation=constant",
         "policy_loss.entropy_coef=0.01",
@@ -56,9 +54,9 @@ RUNS = {
         "rollout.drop_without_spread=true",
         "rollout.rest_solved=2",
         "credit.truncated=mask",
-        "rounds.type=linear",
-        "rounds.rounds=[1,3]",
-        "rounds.steps=5",
+        "rounds.type=scaling_inter_stepwise",
+        "rounds.rounds=[1,2,3]",
+        "rounds.steps_per_stage=2",
     ],
 }
 

@@ -23,7 +23,7 @@ RUNS = {
         "eval.tasks=0",
     ],
     "bfloat16": ["model.dtype=bfloat16", "training.gradient_checkpointing=true"],
-    "lora in bfloat16": [*LORA, "model.dtype=bfloat16", "lora.targets=['q_proj', 'v_proj']"],
+    "lora in bfloat16": [*LORA, "model.dtype=bfloat16"],
 }
 
 

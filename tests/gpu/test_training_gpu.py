@@ -30,7 +30,7 @@ def recipe(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     "settings",
     [
-        ("kl.coef=0.01", "training.offload_reference=true"),
+        ("kl.coef=0.01",),
         ("training.compile=true", "training.gradient_checkpointing=true"),
         ("algorithm.type=ppo",),
         ("lora.rank=4", "kl.coef=0.01"),

@@ -178,9 +178,11 @@ ATTACKS: dict[str, Attack] = {
 STALLS = ("silence", "slow drip", "endless headers")
 
 
-def make_engine(endpoint: Endpoint, **settings: object) -> OpenAIEngine:
-    settings = {"timeout_s": DEADLINE_S, "max_retries": 1} | settings
-    return OpenAIEngine("model", OpenAIEngineConfig(url=endpoint.url, **settings))
+def make_engine(endpoint: Endpoint, max_retries: int = 1, **settings: object) -> OpenAIEngine:
+    settings = {"timeout_s": DEADLINE_S} | settings
+    engine = OpenAIEngine("model", OpenAIEngineConfig(url=endpoint.url, **settings))
+    engine.max_retries = max_retries
+    return engine
 
 
 async def ask(endpoint: Endpoint, **settings: object) -> TextCompletion:

@@ -9,7 +9,6 @@ from agentgym_rl.experiment import supervised_config
 
 ONLINE = [
     "kl.coef=0.1",
-    "kl.refresh_every=3",
     "credit.discount=0.9",
     "policy_loss.clip_high=0.28",
     "rollout.rest_solved=3",
@@ -17,9 +16,7 @@ ONLINE = [
     "rollout.max_refills=2",
     "training.updates_per_step=2",
     "training.epochs_per_step=3",
-    "training.offload_reference=true",
     "training.lr_schedule=cosine",
-    "training.min_lr_ratio=0.1",
     "warm_start.steps=7",
 ]
 

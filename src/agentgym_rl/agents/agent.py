@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import traceback
 from collections.abc import Iterator
@@ -26,6 +25,7 @@ from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.base import EnvSpec, ToolSchema
 from agentgym_rl.envs.demos import Demonstration
 from agentgym_rl.errors import AgentError, AgentGymError
+from agentgym_rl.lookup import check_call, is_own, load_object
 
 _PACKAGE = Path(__file__).parent.parent
 
@@ -135,12 +135,7 @@ def playing(agent: Agent) -> Iterator[None]:
 def make_agent(config: AgentConfig, spec: EnvSpec, cls: type[Agent] | None = None) -> Agent:
     """Return the agent that the recipe asks for, or one of the class `cls`."""
     found = cls or agent_class(config)
-    try:
-        inspect.signature(found).bind(config, spec)
-    except TypeError as error:
-        raise ValueError(
-            f"agent.type={config.type!r} is made with a configuration and a spec: {error}"
-        ) from error
+    check_call(found, config, spec, given=f"agent.type={config.type!r}")
     return found(config, spec)
 
 
@@ -148,19 +143,12 @@ def agent_class(config: AgentConfig) -> type[Agent]:
     """Return the class that `agent.type` names."""
     if config.type == "standard":
         return Agent
-    module, _, name = config.type.partition(":")
-    if not module or not name:
+    if not is_own(config.type):
         raise ValueError(
             f'agent.type={config.type!r} is neither "standard" nor of the form "module:Class"'
         )
-    try:
-        found: object = getattr(importlib.import_module(module), name)  # the name is the user's
-    except (ImportError, AttributeError) as error:
-        raise ValueError(
-            f"agent.type={config.type!r}: {error}; check the spelling, and that the module is "
-            "installed or on PYTHONPATH"
-        ) from error
-    return check_agent_class(found, given=f"agent.type={config.type!r}")
+    given = f"agent.type={config.type!r}"
+    return check_agent_class(load_object(config.type, given=given), given=given)
 
 
 def check_agent_class(found: object, *, given: str) -> type[Agent]:

@@ -17,8 +17,9 @@ from agentgym_rl.envs import registry
 from agentgym_rl.errors import ConfigError, RunError, boundary
 from agentgym_rl.evaluation.run import Wanted, folder_name
 from agentgym_rl.evaluation.settings import load_settings
+from agentgym_rl.lookup import OBJECT_MARKER
 from agentgym_rl.models.loading import TINY
-from agentgym_rl.objects import MARKER, Objects
+from agentgym_rl.objects import Objects
 from agentgym_rl.rollout.tasks import select_tasks
 from agentgym_rl.runs.folder import RunFolder
 
@@ -53,7 +54,8 @@ def eval_config(
     if trained_name != env:
         table.pop("env", None)  # levels, options and address belong to the environment of the run
     texts = [*override_texts(objects.settings()), *override_texts({"env.name": env})]
-    config = parse_config(table, [*texts, *override_texts(overrides)], source=model)
+    texts += override_texts(overrides)
+    config = parse_config(table, texts, source=model, is_data=True)
     objects.refuse_missing(config, source=f"the run of {model}", needed=("env", "agent", "reward"))
     return config
 
@@ -131,7 +133,7 @@ def _table_of_run(model: str) -> TomlTable:
     _drop_what_only_commands_say(table)
     left_out = table.pop("reward", None)
     name = str(left_out.get("function", "")) if isinstance(left_out, dict) else ""
-    if name and not name.startswith(MARKER):
+    if name and not name.startswith(OBJECT_MARKER):
         # A run folder is data: only a command names code of the user's own.
         logger.warning(
             "rewards are the environment's own; for those of the run add reward.function=%s", name

@@ -43,7 +43,6 @@ _MAY_CHANGE = (
     "training.tokens_per_batch",
     "training.compile",
     "training.gradient_checkpointing",
-    "training.offload_reference",
     "model.device",
     "rollout.max_concurrency",
     "engine.",
@@ -172,7 +171,7 @@ def _parsed(table: TomlTable, texts: Iterable[str], objects: Objects, source: st
         if left_out:
             logger.info("%s of %s are about another environment", ", ".join(left_out), source)
         table = {key: value for key, value in table.items() if key != "env"}
-    return parse_config(table, texts, source=source)
+    return parse_config(table, texts, source=source, classes=objects.classes())
 
 
 def _default_folder(source: str) -> Path:
@@ -200,7 +199,7 @@ def _resumed(
         )
         raise RunError(f"{run_dir} holds no run (no config.toml); {remedy}")
     source = str(run.config_file)
-    saved = parse_config(read_table(run.config_file), source=source)
+    saved = parse_config(read_table(run.config_file), source=source, classes=objects.classes())
     table, source = _base(recipe) if recipe is not None else (read_table(run.config_file), source)
     config = _parsed(table, texts, objects, source)
     differing = changed_keys(saved, config)

@@ -1,6 +1,6 @@
 """Frozen configuration: TOML recipes and dotted overrides, parsed once."""
 
-from agentgym_rl.config.agent import AgentConfig, KindWeightsConfig
+from agentgym_rl.config.agent import AgentConfig, TokenKind
 from agentgym_rl.config.algorithms import (
     AgentEvolConfig,
     CreditConfig,
@@ -15,7 +15,7 @@ from agentgym_rl.config.algorithms import (
     RLOOConfig,
     SFTConfig,
 )
-from agentgym_rl.config.idle import reset_idle
+from agentgym_rl.config.ignored import Ignored, reset_ignored
 from agentgym_rl.config.load import (
     dump_config,
     load_config,
@@ -26,11 +26,14 @@ from agentgym_rl.config.recipes import find_recipe, packaged_recipes, read_table
 from agentgym_rl.config.rounds import (
     AdaptiveRoundsConfig,
     FixedRoundsConfig,
-    LinearRoundsConfig,
+    RoundsBaseConfig,
+    RoundsConfig,
     StepRoundsConfig,
 )
-from agentgym_rl.config.run import EngineConfig, RoundsConfig, RunConfig
+from agentgym_rl.config.run import RunConfig
 from agentgym_rl.config.sections import (
+    EngineBaseConfig,
+    EngineConfig,
     EnvConfig,
     EvalConfig,
     LoraConfig,
@@ -50,15 +53,15 @@ __all__ = [
     "AgentEvolConfig",
     "CreditConfig",
     "DPOConfig",
+    "EngineBaseConfig",
     "EngineConfig",
     "EnvConfig",
     "EvalConfig",
     "FixedRoundsConfig",
     "GRPOConfig",
     "GiGPOConfig",
+    "Ignored",
     "KLConfig",
-    "KindWeightsConfig",
-    "LinearRoundsConfig",
     "LoraConfig",
     "ModelConfig",
     "NativeEngineConfig",
@@ -70,11 +73,13 @@ __all__ = [
     "ReinforcePPConfig",
     "RewardConfig",
     "RolloutConfig",
+    "RoundsBaseConfig",
     "RoundsConfig",
     "RunConfig",
     "SFTConfig",
     "StepRoundsConfig",
     "TinyModelConfig",
+    "TokenKind",
     "TrainingConfig",
     "VllmEngineConfig",
     "dump_config",
@@ -84,5 +89,5 @@ __all__ = [
     "parse_config",
     "parse_value",
     "read_table",
-    "reset_idle",
+    "reset_ignored",
 ]

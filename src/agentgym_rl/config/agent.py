@@ -5,11 +5,15 @@ Each part is off by default; they go together in any combination.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from agentgym_rl.config.base import BaseConfig
+from agentgym_rl.errors import did_you_mean
+from agentgym_rl.lookup import is_own
+
+_FORMATS = ("react", "direct", "tags", "function_call", "code")
 
 
 class PlanningConfig(BaseConfig):
@@ -59,23 +63,13 @@ class MemoryConfig(BaseConfig):
     stays."""
 
 
-class KindWeightsConfig(BaseConfig):
-    """Weight of each kind of token in the loss; 0 gives tokens of the kind no gradient."""
+TokenKind = Literal["thought", "action", "plan", "reflection", "summary"]
+"""A kind of token that a policy samples; replies in which a thought cannot be told apart are
+actions."""
 
-    thought: float = Field(default=1.0, ge=0, le=1000)
-    """What a reply says before its action."""
 
-    action: float = Field(default=1.0, ge=0, le=1000)
-    """Actions, and replies in which a thought cannot be told apart."""
-
-    plan: float = Field(default=1.0, ge=0, le=1000)
-    """Plans."""
-
-    reflection: float = Field(default=1.0, ge=0, le=1000)
-    """Reflections."""
-
-    summary: float = Field(default=1.0, ge=0, le=1000)
-    """Summaries."""
+def _without_ones(weights: dict[TokenKind, float]) -> dict[TokenKind, float]:
+    return {kind: weight for kind, weight in weights.items() if weight != 1.0}
 
 
 class AgentConfig(BaseConfig):
@@ -84,10 +78,10 @@ class AgentConfig(BaseConfig):
     type: str = "standard"
     """`standard`, or "module:Class" for an agent of your own (docs/agents.md)."""
 
-    format: Literal["react", "direct", "tags", "function_call", "code"] = "react"
+    format: str = "react"
     """`react`: a thought, then a line with an action; `direct`: the reply is the action; `tags`:
     `<think>`, then the environment's tags or `<action>`; `function_call`: a tool call in JSON;
-    `code`: a thought, then a fenced block."""
+    `code`: a thought, then a fenced block; or "module:Class" for a format of your own."""
 
     include_instructions: bool = True
     """Put the environment's instructions before the first observation. A model made from nothing
@@ -100,11 +94,26 @@ class AgentConfig(BaseConfig):
     planning: PlanningConfig = PlanningConfig()
     reflection: ReflectionConfig = ReflectionConfig()
     memory: MemoryConfig = MemoryConfig()
-    train: KindWeightsConfig = KindWeightsConfig()
+
+    train: Annotated[
+        dict[TokenKind, Annotated[float, Field(ge=0, le=1000)]], AfterValidator(_without_ones)
+    ] = Field(default_factory=dict)
+    """Weights of kinds of tokens in the loss, such as { thought = 0.5, plan = 0 }: thought, action,
+    plan, reflection and summary; 1 for others, and 0 gives tokens of the kind no gradient."""
+
+    @field_validator("format")
+    @classmethod
+    def _check_format(cls, name: str) -> str:
+        if name not in _FORMATS and not is_own(name):
+            raise ValueError(
+                f"{name!r} is not a format{did_you_mean(name, _FORMATS)}; there are: "
+                f'{", ".join(_FORMATS)}, and any class as "module:Class"'
+            )
+        return name
 
     @model_validator(mode="after")
     def _check_that_something_is_learned(self) -> AgentConfig:
-        has_kind = {
+        has_kind: dict[TokenKind, bool] = {
             "thought": True,
             "action": True,
             "plan": self.planning.enabled,
@@ -113,7 +122,9 @@ class AgentConfig(BaseConfig):
         }
         is_own = self.type != "standard"  # which may sample any kind
         learned = [
-            kind for kind, has in has_kind.items() if (has or is_own) and getattr(self.train, kind)
+            kind
+            for kind, has in has_kind.items()
+            if (has or is_own) and self.train.get(kind, 1.0) > 0
         ]
         if not learned:
             raise ValueError(

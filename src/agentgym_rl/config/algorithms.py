@@ -6,20 +6,72 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, SerializeAsAny, WrapValidator
 
-from agentgym_rl.config.base import BaseConfig
+from agentgym_rl.config.base import BaseConfig, or_own
+from agentgym_rl.config.ignored import Ignored
+
+_ADVANTAGES = Ignored(
+    ("credit", "policy_loss", "kl"), "acts on advantages, which only reinforcement learning has"
+)
+_SPREAD = Ignored(
+    ("rollout.drop_without_spread", "rollout.max_refills"),
+    "drops groups whose rewards are equal, from which only grpo, rloo and gigpo learn nothing",
+)
+_EPISODES = Ignored(
+    (
+        *_SPREAD.settings,
+        "rollout.rest_solved",
+        "rollout.max_staleness",
+        "training.updates_per_step",
+        "training.epochs_per_step",
+    ),
+    "is about episodes that a step collects, where one update of algorithm.batch_size is made",
+)
+_KINDS = Ignored(
+    ("agent.train",), "weighs kinds of tokens, which text to learn from does not tell apart"
+)
 
 
-class OnlineConfig(BaseConfig):
-    """What every algorithm that learns from its own episodes has."""
+class AlgorithmBaseConfig(BaseConfig):
+    """What every method of training has."""
+
+    ignores: ClassVar[tuple[Ignored, ...]] = ()
+    """Settings outside this section that the algorithm makes no use of."""
+    plans_updates: ClassVar[bool] = True
+    """Whether the recipe decides how many updates the run has; a falling learning rate needs it."""
+    has_critic: ClassVar[bool] = False
 
     type: str
 
+    def num_updates(self, steps: int, *, per_step: int) -> int:
+        """Return the updates of the policy in the first `steps` steps.
+
+        `per_step` are the updates of a step that learns from its own episodes.
+        """
+        return steps
+
+
+class OnlineConfig(AlgorithmBaseConfig):
+    """What every algorithm that learns from its own episodes has."""
+
+    implementation: ClassVar[str] = ""
+    """ "module:Class" of the algorithm; empty for one of the user's own, which `type` names."""
+
     group_size: int = Field(default=8, ge=1, le=2**16)
     """Episodes of each task."""
+
+    @property
+    def min_group_size(self) -> int:
+        """A group with fewer completed episodes is dropped: one alone compares with nothing."""
+        return min(2, self.group_size)
+
+    def num_updates(self, steps: int, *, per_step: int) -> int:
+        return steps * per_step
 
 
 class GroupRelativeConfig(OnlineConfig):
@@ -35,6 +87,8 @@ class GRPOConfig(GroupRelativeConfig):
     Dr.GRPO (arXiv:2503.20783): `normalize_std = false`, `policy_loss.aggregation = "constant"`.
     """
 
+    implementation: ClassVar[str] = "agentgym_rl.training.algorithms.grpo:GRPO"
+
     type: Literal["grpo"] = "grpo"
 
     normalize_std: bool = True
@@ -46,6 +100,8 @@ class GRPOConfig(GroupRelativeConfig):
 
 class RLOOConfig(GroupRelativeConfig):
     """REINFORCE with the mean of the others in the group as baseline (arXiv:2402.14740)."""
+
+    implementation: ClassVar[str] = "agentgym_rl.training.algorithms.rloo:RLOO"
 
     type: Literal["rloo"] = "rloo"
 
@@ -60,10 +116,10 @@ class ReinforcePPConfig(OnlineConfig):
     `kl.estimator = "k1"` and a `kl.coef` above 0.
     """
 
-    type: Literal["reinforce_pp"] = "reinforce_pp"
+    implementation: ClassVar[str] = "agentgym_rl.training.algorithms.reinforce_pp:ReinforcePP"
+    ignores: ClassVar[tuple[Ignored, ...]] = (_SPREAD,)
 
-    whiten: bool = True
-    """Give the advantages of a step mean 0 and deviation 1 over its action tokens."""
+    type: Literal["reinforce_pp"] = "reinforce_pp"
 
 
 class GiGPOConfig(GroupRelativeConfig):
@@ -72,28 +128,25 @@ class GiGPOConfig(GroupRelativeConfig):
     The paper sets `credit.discount = 0.95`.
     """
 
+    implementation: ClassVar[str] = "agentgym_rl.training.algorithms.gigpo:GiGPO"
+
     type: Literal["gigpo"] = "gigpo"
 
     normalize_std: bool = True
     """Divide by the standard deviation of the group, and of each set of equal states."""
 
-    step_weight: float = Field(default=1.0, ge=0)
-    """Weight of the comparison in equal states beside that of whole episodes."""
-
 
 class PPOConfig(OnlineConfig):
     """Proximal policy optimisation (arXiv:1707.06347) with a critic."""
 
+    implementation: ClassVar[str] = "agentgym_rl.training.algorithms.ppo:PPO"
+    ignores: ClassVar[tuple[Ignored, ...]] = (_SPREAD,)
+    has_critic: ClassVar[bool] = True
+
     type: Literal["ppo"] = "ppo"
 
-    whiten: bool = True
-    """Give the advantages of a step mean 0 and deviation 1 over its action tokens."""
-
     gae_lambda: float = Field(default=1.0, ge=0, le=1)
-    """1 trusts returns alone (no bias), 0 the critic alone (arXiv:1506.02438)."""
-
-    lambda_per: Literal["token", "round"] = "token"
-    """Whether lambda acts from token to token or only from round to round."""
+    """1 trusts only returns (no bias), 0 only the critic (arXiv:1506.02438)."""
 
     critic: Literal["own", "shared"] = "own"
     """A copy of the policy's layers with a value head, or a head on the policy's own layers."""
@@ -102,14 +155,26 @@ class PPOConfig(OnlineConfig):
     """Learning rate of the critic; with a shared trunk, of its head."""
 
     value_clip: float = Field(default=0.2, ge=0)
-    """A value may move so far from the one before the step; 0 for no limit."""
+    """A value may move this far from the one before the step; 0 for no limit."""
 
     critic_warmup_steps: int = Field(default=0, ge=0)
-    """Steps at the beginning in which the critic alone learns."""
+    """Steps at the beginning in which only the critic learns."""
+
+    def num_updates(self, steps: int, *, per_step: int) -> int:
+        return max(0, steps - self.critic_warmup_steps) * per_step
 
 
-class SFTConfig(BaseConfig):
+class SFTConfig(AlgorithmBaseConfig):
     """Supervised learning on demonstrations."""
+
+    ignores: ClassVar[tuple[Ignored, ...]] = (
+        _ADVANTAGES,
+        _EPISODES,
+        _KINDS,
+        Ignored(
+            ("warm_start",), "is about supervised learning before another kind, not in its place"
+        ),
+    )
 
     type: Literal["sft"] = "sft"
 
@@ -124,7 +189,7 @@ class SFTConfig(BaseConfig):
     """Demonstrations in one update."""
 
 
-class DPOConfig(BaseConfig):
+class DPOConfig(AlgorithmBaseConfig):
     """Direct preference optimisation (arXiv:2305.18290) on pairs of whole episodes.
 
     The defaults are not those of its paper. Of two episodes of an agent the failed one is mostly
@@ -132,13 +197,12 @@ class DPOConfig(BaseConfig):
     make both less likely until the policy can do neither (docs/training.md has a measurement).
     """
 
+    ignores: ClassVar[tuple[Ignored, ...]] = (_ADVANTAGES, _EPISODES, _KINDS)
+
     type: Literal["dpo"] = "dpo"
 
     data: str = Field(min_length=1)
     """A run folder, whose training episodes are paired, or a file of pairs in JSON lines."""
-
-    objective: Literal["dpo", "ipo"] = "dpo"
-    """The logistic loss of DPO, or the squared one of IPO (arXiv:2310.12036)."""
 
     beta: float = Field(default=2.0, gt=0)
     """How strongly the policy is held near the reference. It goes with `length_normalized`: 2 to 5
@@ -166,18 +230,31 @@ class AgentEvolConfig(OnlineConfig):
     """AgentEvol (arXiv:2406.04151): explore, keep what succeeded, learn from it, repeat.
 
     A step is one such iteration: `training.tasks_per_step` tasks are explored, and
-    `training.epochs_per_step` is how often what was kept is gone through.
+    `training.epochs_per_step` is how often the kept episodes are gone through.
     """
+
+    ignores: ClassVar[tuple[Ignored, ...]] = (
+        _ADVANTAGES,
+        _SPREAD,
+        Ignored(
+            ("rollout.max_staleness",),
+            "lets episodes continue with newer weights, where an iteration explores with one "
+            "policy",
+        ),
+        Ignored(
+            ("training.updates_per_step",),
+            "counts for nothing: algorithm.batch_size and training.epochs_per_step decide how many "
+            "updates a step has",
+        ),
+    )
+    plans_updates: ClassVar[bool] = False
 
     type: Literal["agentevol"] = "agentevol"
 
     restart: Literal["previous", "base"] = "previous"
     """Where each iteration's learning begins: at the weights of the iteration before, or, as
-    published, at those that the first one began with, with a fresh optimiser. `base` learns
-    everything kept anew every time, and so needs `accumulate`."""
-
-    accumulate: bool = True
-    """Learn from the successes of earlier iterations as well."""
+    published, at those that the first one began with, with a fresh optimiser. Either way it learns
+    from the successes of all iterations so far."""
 
     max_per_task: int = Field(default=2, ge=0)
     """Most successes of one task to learn from, the newest, so that easy tasks do not drown hard
@@ -194,6 +271,28 @@ class AgentEvolConfig(OnlineConfig):
     """Conversations in one update."""
 
 
+_Builtin = (
+    GRPOConfig
+    | PPOConfig
+    | RLOOConfig
+    | ReinforcePPConfig
+    | GiGPOConfig
+    | SFTConfig
+    | DPOConfig
+    | AgentEvolConfig
+)
+"""Every built-in method of training: the one table that a new one is added to."""
+AlgorithmConfig = Annotated[
+    _Builtin,
+    Field(discriminator="type"),
+    WrapValidator(or_own(OnlineConfig)),
+    SerializeAsAny(),
+]
+BUILTIN_ALGORITHMS: Mapping[str, type[AlgorithmBaseConfig]] = MappingProxyType(
+    {member.model_fields["type"].default: member for member in get_args(_Builtin)}
+)
+
+
 class CreditConfig(BaseConfig):
     """What rewards count for, in every online algorithm."""
 
@@ -205,31 +304,21 @@ class CreditConfig(BaseConfig):
     evaluation has the limits too; `mask` learns nothing from them, but compares others with them;
     `bootstrap` (PPO) adds the critic's value of where they were cut."""
 
-    normalize_per_env: bool = False
-    """Give the advantages of every environment mean 0 and deviation 1 over its action tokens, so
-    that none drowns the others (arXiv:2510.04206)."""
-
 
 class PolicyLossConfig(BaseConfig):
     """What is made of advantages, in every online algorithm."""
 
-    objective: Literal["clip", "cispo"] = "clip"
-    """PPO's clipped surrogate, or clipped weights on the log-probabilities, which leave every token
-    its gradient (CISPO, arXiv:2506.13585)."""
-
-    ratio: Literal["token", "sequence"] = "token"
-    """The probability ratio of each token, or the geometric mean over a sequence (GSPO,
-    arXiv:2507.18071; it needs far smaller clip ranges, such as 3e-4 and 4e-4)."""
+    objective: Literal["clip", "cispo", "gspo"] = "clip"
+    """PPO's clipped surrogate; clipped weights on the log-probabilities, which leave every token
+    its gradient (CISPO, arXiv:2506.13585); or the surrogate with one ratio per sequence, the
+    geometric mean over its tokens (GSPO, arXiv:2507.18071; it needs far smaller clip ranges, such
+    as 3e-4 and 4e-4)."""
 
     clip_low: float = Field(default=0.2, gt=0, le=1)
     """The probability ratio is clipped below 1 - clip_low."""
 
     clip_high: float = Field(default=0.2, gt=0)
     """The probability ratio is clipped above 1 + clip_high (DAPO, arXiv:2503.14476, takes 0.28)."""
-
-    dual_clip: float = Field(default=0.0, ge=0)
-    """A bad token's loss is at most so many times its advantage (arXiv:1912.09729); 0 for no
-    limit, otherwise above 1."""
 
     importance_cap: float = Field(default=0.0, ge=0)
     """Above 0 the learner computes the log-probabilities before the update itself, and weighs each
@@ -259,6 +348,3 @@ class KLConfig(BaseConfig):
     estimator: Literal["k1", "k2", "k3"] = "k3"
     """Of one token: log-ratio; half its square; or the one that is unbiased and never negative
     (J. Schulman, "Approximating KL divergence", 2020)."""
-
-    refresh_every: int = Field(default=0, ge=0)
-    """Steps after which the present weights become the reference; 0 keeps the first."""

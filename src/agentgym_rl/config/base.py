@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from collections.abc import Callable
+
+from pydantic import BaseModel, ConfigDict, ValidatorFunctionWrapHandler
 
 
 class BaseConfig(BaseModel):
@@ -15,3 +17,15 @@ class BaseConfig(BaseModel):
         allow_inf_nan=False,
         protected_namespaces=(),
     )
+
+
+def or_own(base: type[BaseModel]) -> Callable[[object, ValidatorFunctionWrapHandler], object]:
+    """Return a validator of a union on `type` that also lets the settings of own classes pass.
+
+    They are validated before (own_sections.py); `base` is what all of them are made of.
+    """
+
+    def validate(value: object, handler: ValidatorFunctionWrapHandler) -> object:
+        return value if isinstance(value, base) else handler(value)
+
+    return validate

@@ -1,34 +1,46 @@
 """Recipes and overrides become one `RunConfig`; a mistake gets an error that names the remedy.
 
-Overrides are dotted `key=value`; the value is read as TOML and, where it is no TOML, taken as a
-string. Where recipes are found and how one extends another is in `recipes.py`.
+Overrides are dotted `key=value`; the value is read as TOML and, where it is not TOML, taken as a
+string. Where recipes are found and how one extends another is in `recipes.py`, what older names of
+settings mean in `renamed.py` and `removed.py`.
 """
 
 from __future__ import annotations
 
 import logging
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import get_args
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
 
+from agentgym_rl.config.algorithms import AlgorithmBaseConfig
 from agentgym_rl.config.overrides import Overrides, override_texts
-from agentgym_rl.config.recipes import TomlTable, find_recipe, read_table, without_idle
+from agentgym_rl.config.own_sections import OWN_BASES, OwnClasses
+from agentgym_rl.config.recipes import TomlTable, find_recipe, read_table, without_ignored
+from agentgym_rl.config.removed import without_removed
 from agentgym_rl.config.renamed import present_setting, use_present_names
-from agentgym_rl.config.run import AlgorithmConfig, EngineConfig, RoundsConfig, RunConfig
+from agentgym_rl.config.run import RunConfig
 from agentgym_rl.errors import ConfigError, did_you_mean
+from agentgym_rl.lookup import is_own
 
 logger = logging.getLogger(__name__)
 
-# Sections whose legal keys depend on their `type`.
-_UNIONS: Mapping[str, object] = {
-    "algorithm": AlgorithmConfig,
-    "engine": EngineConfig,
-    "rounds": RoundsConfig,
-}
+_MEMBERS: Mapping[str, Mapping[str, type[BaseModel]]] = MappingProxyType(
+    {
+        section: {
+            member.model_fields["type"].default: member
+            for member in get_args(RunConfig.model_fields[section].annotation)
+        }
+        for section in OWN_BASES
+    }
+)
+"""Sections whose legal keys depend on their `type` -> type -> settings."""
 
 
 def load_config(recipe: str | Path, overrides: Overrides = ()) -> RunConfig:
@@ -41,20 +53,48 @@ def load_config(recipe: str | Path, overrides: Overrides = ()) -> RunConfig:
     return parse_config(read_table(find_recipe(name)), overrides, source=name)
 
 
-def parse_config(table: TomlTable, overrides: Overrides = (), *, source: str) -> RunConfig:
-    """Return the configuration that a TOML table and overrides describe; `source` is for errors."""
-    use_present_names(table)
+def parse_config(
+    table: Mapping[str, object],
+    overrides: Overrides = (),
+    *,
+    source: str,
+    classes: Mapping[str, type] | None = None,
+    is_data: bool = False,
+) -> RunConfig:
+    """Return the configuration that a TOML table and overrides describe; `source` is for errors.
+
+    `classes` are those that a program handed over, by name, which are not imported again. With
+    `is_data` the table is somebody's run folder: no class that it names is imported, and its
+    settings stay unchecked. Overrides come from the user, whose classes are imported.
+    """
+    new, texts = deepcopy(dict(table)), override_texts(overrides)
+    use_present_names(new)
+    given = {text.partition("=")[0].strip() for text in texts}
+    own = OwnClasses(classes or {})
+    if is_data:
+        new = without_removed(new, source=source, is_data=True)
+        unread = (section for section in OWN_BASES if f"{section}.type" not in given)
+        own = replace(own, unread=frozenset(unread))
+        _refuse_own_agent(new, given)
     # Types first: a change of type drops what the recipe set for the old one, never an override.
-    for override in sorted(override_texts(overrides), key=lambda text: not _sets_type(text)):
-        table = _apply_override(table, override)
-    for section in _UNIONS:
-        inner = table.get(section)
-        if isinstance(inner, dict):
-            inner.setdefault("type", _union_members(section)[0].model_fields["type"].default)
+    for text in sorted(texts, key=lambda text: not _sets_type(text)):
+        new = _apply_override(new, text, own)
+    new = without_removed(new, source=source)
+    models = dict[str, type[BaseModel]]()
     try:
-        return RunConfig.model_validate(table)
+        for section, members in _MEMBERS.items():
+            inner = new.get(section)
+            if isinstance(inner, dict):
+                name = inner.setdefault("type", next(iter(members)))
+                if is_own(name):
+                    models[section] = own.settings(section, str(name))
+                    new[section] = models[section].model_validate(inner)
+        return RunConfig.model_validate(new)
     except ValidationError as error:
-        raise ConfigError(f"{source}: " + "\n".join(_explain(error))) from None
+        sentences = _explain(error, models)
+        raise ConfigError(f"{source}: " + "\n".join(sentences)) from None
+    except ValueError as error:  # of a class of the user's own
+        raise ConfigError(f"{source}: {error}") from error
 
 
 def dump_config(config: RunConfig) -> str:
@@ -62,8 +102,8 @@ def dump_config(config: RunConfig) -> str:
     return tomli_w.dumps(config.model_dump(mode="json"))
 
 
-def _apply_override(table: TomlTable, override: str) -> TomlTable:
-    """Set a key of the table; return it without what a change of type leaves idle."""
+def _apply_override(table: TomlTable, override: str, own: OwnClasses) -> TomlTable:
+    """Set a key of the table; return it without what the new type ignores."""
     key, equals, text = override.partition("=")
     key, value = present_setting(key.strip(), parse_value(text.strip()))
     parts = key.split(".")
@@ -77,20 +117,47 @@ def _apply_override(table: TomlTable, override: str) -> TomlTable:
         if not isinstance(inner, dict):
             raise ConfigError(f"override {override!r}: {part!r} is a value, not a section")
         target = inner
-    changes_type = parts[-1] == "type" and target.get("type") != value
-    if changes_type:
-        _keep_shared_keys(parts[0], target, value)
-    target[parts[-1]] = value
-    if not changes_type or parts[0] != "algorithm":
+    model = _model_of(parts[0], value, own) if parts[1:] == ["type"] else None
+    if model is None or target.get("type") == value:
+        target[parts[-1]] = value
         return table
-    table, dropped = without_idle(table, value)
+    for key in [key for key in target if key not in model.model_fields]:
+        message = "%s.%s of the recipe is not a setting of type %s: left out"
+        logger.warning(message, parts[0], key, value)
+        del target[key]
+    target["type"] = value
+    if not issubclass(model, AlgorithmBaseConfig):
+        return table
+    table, dropped = without_ignored(table, model.ignores)
     for name in dropped:
-        logger.warning("%s of the recipe is nothing to algorithm.type=%s: left out", name, value)
+        logger.warning("%s of the recipe is ignored by algorithm.type=%s: left out", name, value)
     return table
 
 
+def _model_of(section: str, name: object, own: OwnClasses) -> type[BaseModel] | None:
+    """Return the settings of a type of a section; None where it has none of that name."""
+    if section in OWN_BASES and is_own(name):
+        try:
+            return own.settings(section, str(name))
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+    return _MEMBERS.get(section, {}).get(str(name))
+
+
+def _refuse_own_agent(table: TomlTable, given: Collection[str]) -> None:
+    """Refuse a run's own agent or format that the command does not name: results depend on it."""
+    agent = table.get("agent")
+    for key in ("type", "format"):
+        value = agent.get(key) if isinstance(agent, dict) else None
+        if is_own(value) and f"agent.{key}" not in given:
+            raise ConfigError(
+                f"agent.{key}={value!r} of the run is not imported, because a run folder is data: "
+                f"add agent.{key}={value} if you trust it"
+            )
+
+
 def parse_value(text: str) -> object:
-    """Return the TOML value that `text` writes; what is no TOML is a string."""
+    """Return the TOML value that `text` writes; what is not TOML is a string."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -101,33 +168,23 @@ def _sets_type(override: str) -> bool:
     return override.partition("=")[0].strip().endswith(".type")
 
 
-def _keep_shared_keys(section: str, target: TomlTable, new_type: object) -> None:
-    """Drop what the recipe set for another type and the new type does not know."""
-    for member in _union_members(section):
-        if member.model_fields["type"].default == new_type:
-            for key in [key for key in target if key not in member.model_fields]:
-                logger.warning(
-                    "%s.%s of the recipe is no setting of type %s: left out", section, key, new_type
-                )
-                del target[key]
+def _explain(error: ValidationError, models: Mapping[str, type[BaseModel]]) -> list[str]:
+    """Return one sentence per mistake: the key as the user writes it, what is wrong, the remedy.
 
-
-def _union_members(section: str) -> tuple[type[BaseModel], ...]:
-    annotated = _UNIONS.get(section)
-    return get_args(get_args(annotated)[0]) if annotated is not None else ()
-
-
-def _explain(error: ValidationError) -> list[str]:
-    """Return one sentence a mistake: the key as the user writes it, what is wrong, the remedy."""
+    `models` are the settings of own classes, by section; only the last was being validated.
+    """
     sentences = []
+    own = next((key for key, model in models.items() if model.__name__ == error.title), None)
     for item in error.errors():
         location = [str(part) for part in item["loc"]]
-        union = location and location[0] in _UNIONS
+        if own is not None:
+            location = [own, "", *location]  # as errors of a union's member have it
+        union = location and location[0] in OWN_BASES
         parts = [location[0], *location[2:]] if union and len(location) > 1 else location
         key = ".".join(parts) or "the recipe"
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
-            message = f"unknown key{_suggest(location)}"
+            message = f"unknown key{_suggest(location, models)}"
         elif item["type"] == "missing":
             message = f"{message}; set {key}=..."
         elif item["type"] == "tuple_type":
@@ -149,25 +206,21 @@ def flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     return flat
 
 
-def _suggest(location: Sequence[str]) -> str:
-    fields = _fields_at(location[:-1])
+def _suggest(location: Sequence[str], models: Mapping[str, type[BaseModel]]) -> str:
+    fields = _fields_at(location[:-1], models)
     return (
         f"{did_you_mean(location[-1], fields)}; legal here: {', '.join(fields)}" if fields else ""
     )
 
 
-def _fields_at(location: Sequence[str]) -> list[str]:
+def _fields_at(location: Sequence[str], models: Mapping[str, type[BaseModel]]) -> list[str]:
     """Return the legal keys of the section at a pydantic error location."""
     model: type[BaseModel] = RunConfig
     for depth, part in enumerate(location):
-        if depth == 1 and location[0] in _UNIONS:
-            members = {
-                member.model_fields["type"].default: member
-                for member in _union_members(location[0])
-            }
-            model = members[part]
+        if depth == 1 and location[0] in OWN_BASES:
+            model = _MEMBERS[location[0]].get(part) or models[location[0]]
             continue
-        if part in _UNIONS:
+        if part in OWN_BASES:
             continue
         inner = model.model_fields[part].annotation if part in model.model_fields else None
         if not (isinstance(inner, type) and issubclass(inner, BaseModel)):

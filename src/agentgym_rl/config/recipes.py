@@ -11,7 +11,7 @@ differs:
 
 Values replace those of the other recipe key by key; a section that names another `type` replaces
 the whole section, because settings of one type mean nothing to another. For the same reason
-nothing is taken over that the recipe's own algorithm makes no use of.
+nothing is taken over that the recipe's own algorithm ignores.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from agentgym_rl.config.idle import idle_settings
+from agentgym_rl.config.algorithms import BUILTIN_ALGORITHMS
+from agentgym_rl.config.ignored import Ignored
+from agentgym_rl.config.renamed import use_present_names
 from agentgym_rl.errors import ConfigError, did_you_mean
 
 TomlTable: TypeAlias = dict[str, object]
@@ -54,10 +56,10 @@ def read_table(path: Path) -> TomlTable:
     return _read(path, ())
 
 
-def without_idle(table: TomlTable, algorithm: object) -> tuple[TomlTable, list[str]]:
-    """Return the table without what an algorithm of this type makes no use of, and its keys."""
+def without_ignored(table: TomlTable, ignores: Sequence[Ignored]) -> tuple[TomlTable, list[str]]:
+    """Return the table without what an algorithm ignores, and the keys that were left out."""
     kept, dropped = dict(table), list[str]()
-    for section, key in idle_settings(algorithm):
+    for section, key in (place for ignored in ignores for place in ignored.places()):
         inner = kept.get(section)
         if not key and kept.pop(section, None):
             dropped.append(section)
@@ -72,6 +74,7 @@ def _read(path: Path, extending: Sequence[Path]) -> TomlTable:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Windows puts a mark first
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
+    use_present_names(table)
     base = table.pop("extends", None)
     if base is None:
         return table
@@ -83,7 +86,8 @@ def _read(path: Path, extending: Sequence[Path]) -> TomlTable:
         raise ConfigError(f"{path}: extends {base!r}, which extends this recipe in turn")
     extended, algorithm = _read(base_path, chain), table.get("algorithm")
     if isinstance(algorithm, dict) and "type" in algorithm:
-        extended, _ = without_idle(extended, algorithm["type"])
+        model = BUILTIN_ALGORITHMS.get(str(algorithm["type"]))  # an own class is not imported here
+        extended, _ = without_ignored(extended, model.ignores if model else ())
     return _merged(extended, table)
 
 

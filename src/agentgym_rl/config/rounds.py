@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, SerializeAsAny, WrapValidator
 
-from agentgym_rl.config.base import BaseConfig
+from agentgym_rl.config.base import BaseConfig, or_own
 
 
 def _must_grow(rounds: tuple[int, ...]) -> tuple[int, ...]:
@@ -23,7 +23,21 @@ def _must_grow(rounds: tuple[int, ...]) -> tuple[int, ...]:
 GrowingRounds = Annotated[tuple[int, ...], AfterValidator(_must_grow)]
 
 
-class FixedRoundsConfig(BaseConfig):
+class RoundsBaseConfig(BaseConfig):
+    """What every schedule of the limit on rounds has."""
+
+    type: str
+
+    rounds: int | tuple[int, ...] = 20
+    """The limit, or the limits in order."""
+
+    @property
+    def longest(self) -> int:
+        """The largest limit that the schedule reaches."""
+        return self.rounds if isinstance(self.rounds, int) else max(self.rounds)
+
+
+class FixedRoundsConfig(RoundsBaseConfig):
     """The same limit on rounds throughout."""
 
     type: Literal["fixed"] = "fixed"
@@ -32,7 +46,7 @@ class FixedRoundsConfig(BaseConfig):
     """Limit on rounds of an episode."""
 
 
-class StepRoundsConfig(BaseConfig):
+class StepRoundsConfig(RoundsBaseConfig):
     """Raise the limit on rounds in stages (ScalingInter-RL, arXiv:2509.08755)."""
 
     type: Literal["scaling_inter_stepwise"] = "scaling_inter_stepwise"
@@ -44,19 +58,7 @@ class StepRoundsConfig(BaseConfig):
     """Training steps before the next stage begins. The last stage never ends."""
 
 
-class LinearRoundsConfig(BaseConfig):
-    """Raise the limit on rounds evenly."""
-
-    type: Literal["linear"] = "linear"
-
-    rounds: GrowingRounds = Field(min_length=2, max_length=2)
-    """The first and the last limit."""
-
-    steps: int = Field(gt=0)
-    """Training steps over which the limit grows from the first to the last."""
-
-
-class AdaptiveRoundsConfig(BaseConfig):
+class AdaptiveRoundsConfig(RoundsBaseConfig):
     """Raise the limit on rounds when the present one has no more to teach."""
 
     type: Literal["adaptive"] = "adaptive"
@@ -67,5 +69,10 @@ class AdaptiveRoundsConfig(BaseConfig):
     window: int = Field(default=10, ge=1)
     """Steps over which success and truncation are averaged; a stage lasts at least as long."""
 
-    min_gain: float = Field(default=0.01, ge=0, le=1)
-    """Success is saturated when a window gains less than this on the window before."""
+
+RoundsConfig = Annotated[
+    FixedRoundsConfig | StepRoundsConfig | AdaptiveRoundsConfig,
+    Field(discriminator="type"),
+    WrapValidator(or_own(RoundsBaseConfig)),
+    SerializeAsAny(),
+]

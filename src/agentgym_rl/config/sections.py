@@ -8,11 +8,11 @@ because TOML has no null.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializeAsAny, WrapValidator, field_validator, model_validator
 
-from agentgym_rl.config.base import BaseConfig
+from agentgym_rl.config.base import BaseConfig, or_own
 
 
 class EnvConfig(BaseConfig):
@@ -77,21 +77,6 @@ class TinyModelConfig(BaseConfig):
     num_layers: int = Field(default=2, ge=1)
     """Transformer blocks."""
 
-    num_heads: int = Field(default=4, ge=1)
-    """Attention heads; they share the width, and two of them keys and values."""
-
-    max_context: int = Field(default=2048, ge=64)
-    """Longest sequence the model accepts."""
-
-    @model_validator(mode="after")
-    def _check_heads(self) -> TinyModelConfig:
-        if self.hidden_size % (2 * self.num_heads):
-            raise ValueError(
-                f"hidden_size={self.hidden_size} must be a multiple of 2 * num_heads, which is "
-                f"{2 * self.num_heads}"
-            )
-        return self
-
 
 class ModelConfig(BaseConfig):
     """The policy."""
@@ -111,7 +96,8 @@ class ModelConfig(BaseConfig):
 
 
 class LoraConfig(BaseConfig):
-    """Train small matrices beside frozen weights (arXiv:2106.09685); a warm start trains all."""
+    """Train small matrices beside frozen weights (arXiv:2106.09685), in all linear layers but the
+    head; a warm start trains all weights."""
 
     rank: int = Field(default=0, ge=0)
     """Width of the small matrices; 0 trains all weights instead."""
@@ -119,25 +105,24 @@ class LoraConfig(BaseConfig):
     alpha: int = Field(default=32, ge=1)
     """What the matrices add is scaled by alpha / rank."""
 
-    targets: Literal["all-linear"] | tuple[str, ...] = Field(default="all-linear", min_length=1)
-    """Names of the layers that get them, such as ["q_proj", "v_proj"], or all linear ones but the
-    head."""
+
+class EngineBaseConfig(BaseConfig):
+    """What every engine has."""
+
+    type: str
+
+    timeout_s: float = Field(default=300.0, gt=0)
+    """Deadline of one reply."""
 
 
-class NativeEngineConfig(BaseConfig):
+class NativeEngineConfig(EngineBaseConfig):
     """Generation in this process, with the learner's own weights."""
 
     type: Literal["native"] = "native"
 
-    keep_cache: bool = True
-    """Keep keys and values of an episode between rounds, so that only new tokens are computed."""
-
     max_batch_tokens: int = Field(default=4096, ge=64, le=2**18)
     """Most tokens computed in one pass; longer prompts wait for the next. A GPU is busy with
     thousands, and memory is set aside for as many as there may be."""
-
-    timeout_s: float = Field(default=300.0, gt=0)
-    """Deadline of one reply."""
 
     cache_fraction: float = Field(default=0.5, gt=0, lt=1)
     """On a GPU, the share of its free memory that keys and values take."""
@@ -146,7 +131,7 @@ class NativeEngineConfig(BaseConfig):
     """On a GPU, compile the decoder's layers for generation: slower to start, then faster."""
 
 
-class VllmEngineConfig(BaseConfig):
+class VllmEngineConfig(EngineBaseConfig):
     """Generation by a vLLM server: a process of its own, or one that runs already."""
 
     type: Literal["vllm"] = "vllm"
@@ -163,12 +148,6 @@ class VllmEngineConfig(BaseConfig):
     memory_fraction: float = Field(default=0.5, gt=0, lt=1)
     """Share of a GPU's memory that the server takes; it gives most of it back while the learner
     works."""
-
-    timeout_s: float = Field(default=300.0, gt=0)
-    """Deadline of one reply."""
-
-    start_timeout_s: float = Field(default=600.0, gt=0)
-    """Deadline of a start, and of an update of weights."""
 
     args: tuple[str, ...] = ()
     """Further words of the server's command line, such as ["--max-model-len", "8192"]."""
@@ -199,7 +178,7 @@ class VllmEngineConfig(BaseConfig):
         return self
 
 
-class OpenAIEngineConfig(BaseConfig):
+class OpenAIEngineConfig(EngineBaseConfig):
     """An OpenAI-compatible endpoint as the model: for evaluation alone, as it tells no tokens."""
 
     type: Literal["openai"] = "openai"
@@ -208,13 +187,13 @@ class OpenAIEngineConfig(BaseConfig):
     """Address up to and including "/v1"; empty for that in the environment variable
     OPENAI_BASE_URL. A key is taken from OPENAI_API_KEY, so that it never enters a folder."""
 
-    timeout_s: float = Field(default=300.0, gt=0)
-    """Deadline of one request."""
 
-    max_retries: int = Field(default=5, ge=0)
-    """How often a request is repeated that was refused for now (429), failed (5xx), was lost,
-    passed its deadline or got an answer without a reply; pauses double from half a second, or are
-    what the endpoint asks for."""
+EngineConfig = Annotated[
+    NativeEngineConfig | VllmEngineConfig | OpenAIEngineConfig,
+    Field(discriminator="type"),
+    WrapValidator(or_own(EngineBaseConfig)),
+    SerializeAsAny(),
+]
 
 
 class RolloutConfig(BaseConfig):
@@ -242,9 +221,6 @@ class RolloutConfig(BaseConfig):
     max_restarts: int = Field(default=2, ge=0)
     """How often an episode is started again after an infrastructure failure, within
     `max_seconds`."""
-
-    min_group_size: int = Field(default=2, ge=1)
-    """A group with fewer completed episodes than this is dropped whole."""
 
     rest_solved: int = Field(default=0, ge=0)
     """Epochs (rounds through all tasks) that a task is left out for when all episodes of its group
@@ -284,10 +260,7 @@ class TrainingConfig(BaseConfig):
     """Updates over which the learning rate rises linearly to `lr`."""
 
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """Whether the rate stays after the warm-up, or falls over the rest of the run."""
-
-    min_lr_ratio: float = Field(default=0.0, ge=0, le=1)
-    """What a falling rate ends at, as a part of `lr`."""
+    """Whether the rate stays after the warm-up, or falls to 0 over the rest of the run."""
 
     weight_decay: float = Field(default=0.01, ge=0)
     """Weight decay of AdamW, on matrices only."""
@@ -310,10 +283,6 @@ class TrainingConfig(BaseConfig):
     compile: bool = False
     """Compile the decoder's layers and the loss for the learner (torch.compile): faster on a GPU
     after a minute at the start; needs a C compiler."""
-
-    offload_reference: bool = False
-    """Keep the reference, where an algorithm has one and LoRA does not make it free, in the CPU's
-    memory, and on the GPU only while it scores."""
 
 
 class WarmStartConfig(BaseConfig):

@@ -3,15 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
-from agentgym_rl.config import EngineConfig, OpenAIEngineConfig, VllmEngineConfig
+from agentgym_rl.config import (
+    EngineBaseConfig,
+    EngineConfig,
+    NativeEngineConfig,
+    OpenAIEngineConfig,
+    VllmEngineConfig,
+)
 from agentgym_rl.engines.base import Engine
 from agentgym_rl.engines.native.engine import NativeEngine
 from agentgym_rl.engines.paged.engine import PagedEngine
 from agentgym_rl.engines.vllm.engine import VllmEngine
 from agentgym_rl.engines.vllm.server import check_server
 from agentgym_rl.errors import ConfigError
+from agentgym_rl.lookup import load_class
 from agentgym_rl.models.loading import Policy
+
+
+class OwnEngine(Engine):
+    """An engine of the user's own, named by `engine.type = "module:Class"`.
+
+    A subclass names its settings (`config_class`, a subclass of EngineBaseConfig).
+    """
+
+    config_class: ClassVar[type[EngineBaseConfig]] = EngineBaseConfig
+
+    def __init__(
+        self, policy: Policy, config: EngineBaseConfig, *, folder: Path | None = None
+    ) -> None:
+        """`policy` has the weights to sample with, now and after each `publish`."""
 
 
 def create_engine(policy: Policy, config: EngineConfig, *, folder: Path | None = None) -> Engine:
@@ -24,6 +46,10 @@ def create_engine(policy: Policy, config: EngineConfig, *, folder: Path | None =
         return VllmEngine(policy, config, folder=folder)
     if isinstance(config, OpenAIEngineConfig):
         raise not_trainable(config)
+    if not isinstance(config, NativeEngineConfig):
+        return load_class(config.type, OwnEngine, setting="engine.type")(
+            policy, config, folder=folder
+        )
     if policy.model.device.type == "cuda":
         return PagedEngine(policy, config)
     return NativeEngine(policy, config, folder=folder)
@@ -38,8 +64,8 @@ async def check_engine(config: EngineConfig) -> None:
 
 
 def not_trainable(config: OpenAIEngineConfig) -> ConfigError:
-    """Return the error of an engine that tells no tokens where tokens are needed."""
+    """Return the error of an engine that returns no tokens where tokens are needed."""
     return ConfigError(
-        f"engine.type={config.type} is for `agentgym eval` alone: an endpoint tells no tokens to "
-        "learn from; set engine.type to native or vllm"
+        f"engine.type={config.type} is only for `agentgym eval`: an endpoint returns no tokens "
+        "to learn from; set engine.type to native or vllm"
     )

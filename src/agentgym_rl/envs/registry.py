@@ -10,7 +10,6 @@ A class is imported when it is first asked for, so a missing extra matters only 
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Mapping
 from functools import cache
@@ -19,6 +18,7 @@ from types import MappingProxyType
 
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.errors import EnvError, did_you_mean
+from agentgym_rl.lookup import ImportFailedError, load_object
 
 ENTRY_POINT_GROUP = "agentgym_rl.envs"
 
@@ -154,27 +154,12 @@ def _target(name: str) -> str:
 
 
 def _import_class(target: str, name: str) -> object:
-    module_name, _, class_name = target.partition(":")
     try:
-        loaded: object = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        missing = error.name or ""
-        if module_name != missing and not module_name.startswith(f"{missing}."):
-            raise _missing_package(name, error) from error
-        raise ValueError(
-            f"environment {name!r}: there is no module {missing!r}; check the spelling, and that "
-            "it is installed or on PYTHONPATH"
-        ) from error
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise EnvError(
-            f"environment {name!r}: importing {module_name!r} failed: {reason}"
-        ) from error
-    for part in class_name.split("."):
-        if not hasattr(loaded, part):
-            raise ValueError(f"environment {name!r}: module {module_name!r} has no {class_name!r}")
-        loaded = getattr(loaded, part)  # the name is the user's
-    return loaded
+        return load_object(target, given=f"environment {name!r}")
+    except ImportFailedError as error:
+        if isinstance(error.__cause__, ModuleNotFoundError):
+            raise _missing_package(name, error.__cause__) from error
+        raise EnvError(str(error)) from error
 
 
 def _missing_package(name: str, error: ModuleNotFoundError) -> EnvError:

@@ -26,7 +26,6 @@ _FREE = (
     "rollout.max_concurrency",
     "rollout.max_restarts",
     "engine.timeout_s",
-    "engine.max_retries",
     "env.workers",
 )
 """May change between two calls: they decide how an evaluation gets on, not its result."""

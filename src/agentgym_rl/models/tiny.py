@@ -20,6 +20,9 @@ from agentgym_rl.models.attention import ATTENTION
 
 _TURN_START, _TURN_END, _PAD = "<|im_start|>", "<|im_end|>", "<|endoftext|>"
 
+MAX_CONTEXT = 2048
+"""The longest sequence that the model accepts."""
+
 _ROLES = ("user\n", "assistant\n")
 """The words of the chat template, which belong to the text that the model reads."""
 # ChatML without a default system message.
@@ -52,15 +55,17 @@ def build_tiny_model(
     config: TinyModelConfig, tokenizer: PreTrainedTokenizerFast, *, seed: int
 ) -> PreTrainedModel:
     """Return a decoder with random weights that depend on `seed` alone."""
+    is_wide = config.hidden_size >= 64 and config.hidden_size % 32 == 0
+    num_heads = config.hidden_size // 32 if is_wide else 2
     hf_config = Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=config.hidden_size,
         intermediate_size=3 * config.hidden_size,
         num_hidden_layers=config.num_layers,
-        num_attention_heads=config.num_heads,
-        num_key_value_heads=config.num_heads // math.gcd(config.num_heads, 2),
-        head_dim=config.hidden_size // config.num_heads,
-        max_position_embeddings=config.max_context,
+        num_attention_heads=num_heads,
+        num_key_value_heads=num_heads // math.gcd(num_heads, 2),
+        head_dim=config.hidden_size // num_heads,
+        max_position_embeddings=MAX_CONTEXT,
         tie_word_embeddings=True,
         # The usual 0.02 suits wide models; a narrow one learns far faster from 1/sqrt(width).
         initializer_range=config.hidden_size**-0.5,

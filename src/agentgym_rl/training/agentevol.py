@@ -137,8 +137,7 @@ class AgentEvolTrainer(OnlineTrainer):
     def _keep(self, episodes: Sequence[Episode]) -> int:
         """Take the successes of an iteration in; return how many there were."""
         fresh = [episode for episode in episodes if episode.success]
-        earlier = self._kept if self._evol.accumulate else []
-        self._kept = newest_per_task([*earlier, *fresh], self._evol.max_per_task)
+        self._kept = newest_per_task([*self._kept, *fresh], self._evol.max_per_task)
         return len(fresh)
 
     def _batches(

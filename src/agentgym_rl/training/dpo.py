@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -34,17 +33,12 @@ from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.types import Sample
 
 
-def preference_loss(
-    differences_P: Tensor, *, beta: float, objective: Literal["dpo", "ipo"]
-) -> Tensor:
+def preference_loss(differences_P: Tensor, *, beta: float) -> Tensor:
     """Return the loss of each pair from how much more the policy prefers it than the reference.
 
     A difference is log(policy / reference) of the chosen episode minus that of the rejected. DPO
-    (arXiv:2305.18290): -log sigmoid(beta * difference). IPO (arXiv:2310.12036):
-    (difference - 1 / (2 beta))^2, which is least at a finite preference.
+    (arXiv:2305.18290): -log sigmoid(beta * difference).
     """
-    if objective == "ipo":
-        return (differences_P - 1.0 / (2.0 * beta)).square()
     return -logsigmoid(beta * differences_P)
 
 
@@ -86,7 +80,7 @@ class DPOTrainer(OfflineTrainer[ComparedPair]):
         ratios = torch.tensor(self._log_ratios(attempts), dtype=torch.float64)
         chosen_P, rejected_P = ratios[0::2], ratios[1::2]
         differences_P = (chosen_P - rejected_P).requires_grad_()
-        loss_P = preference_loss(differences_P, beta=self._dpo.beta, objective=self._dpo.objective)
+        loss_P = preference_loss(differences_P, beta=self._dpo.beta)
         (slopes_P,) = torch.autograd.grad(loss_P.sum(), differences_P)
         slopes = [float(slope) for slope in slopes_P for _ in ("chosen", "rejected")]
         items = [

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agentgym_rl.config import AgentEvolConfig, DPOConfig, SFTConfig
+from agentgym_rl.config import AgentEvolConfig, DPOConfig, OnlineConfig, RunConfig, SFTConfig
+from agentgym_rl.lookup import check_call, is_own, load_class
 from agentgym_rl.training.agentevol import AgentEvolTrainer
 from agentgym_rl.training.algorithms.aggregation import Aggregation
-from agentgym_rl.training.algorithms.base import Algorithm, Needs
-from agentgym_rl.training.algorithms.make import make_algorithm
+from agentgym_rl.training.algorithms.base import Algorithm, Needs, SharedSettings
 from agentgym_rl.training.collect.carrying import CarryingCollector
 from agentgym_rl.training.collect.collection import Collector, StepCollector
 from agentgym_rl.training.data.conversations import Conversation
@@ -41,6 +41,24 @@ def make_trainer(parts: RunParts, demos: Sequence[Conversation] = ()) -> Trainer
             return agentevol_trainer(parts, demos)
         case _:
             return rl_trainer(parts)
+
+
+def make_algorithm(config: RunConfig, cls: type[Algorithm] | None = None) -> Algorithm:
+    """Return the online algorithm that `algorithm.type` names, or one of the class `cls`.
+
+    A class of the user's own is made as the built-in ones are: with its section of the recipe and
+    the sections that all online algorithms share.
+    """
+    settings = config.algorithm
+    if not isinstance(settings, OnlineConfig):
+        raise ValueError(f"algorithm.type={settings.type} is not an online algorithm")
+    name = settings.type if is_own(settings.type) else settings.implementation
+    shared = SharedSettings(
+        config.credit, config.policy_loss, config.kl, max_tokens=config.rollout.max_tokens
+    )
+    found = cls or load_class(name, Algorithm, setting="algorithm.type")
+    check_call(found, settings, shared, given=f"algorithm.type={settings.type!r}")
+    return found(settings, shared)
 
 
 def rl_trainer(parts: RunParts, algorithm: Algorithm | None = None) -> RLTrainer:

@@ -7,24 +7,39 @@ saved schedule.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
+from types import MappingProxyType
+from typing import ClassVar
 
 from agentgym_rl.config import (
     AdaptiveRoundsConfig,
     FixedRoundsConfig,
-    LinearRoundsConfig,
-    RoundsConfig,
+    RoundsBaseConfig,
     StepRoundsConfig,
 )
+from agentgym_rl.lookup import load_class
 from agentgym_rl.runs.folder import Metrics
 
 _MAX_TRUNCATED = 0.8
 """The horizon is too short when it ends more than this share of a window's episodes."""
 
 
+_MIN_GAIN = 0.01
+"""Success is saturated when a window gains less than this on the window before."""
+
+
 class RoundScheduler(ABC):
-    """Tells how many rounds an episode may have."""
+    """Decides how many rounds an episode may have.
+
+    A subclass of the user's own is named by `rounds.type = "module:Class"`.
+    """
+
+    config_class: ClassVar[type[RoundsBaseConfig]] = RoundsBaseConfig
+    """The settings of the class: what `[rounds]` of a recipe may say."""
+
+    def __init__(self, config: RoundsBaseConfig) -> None:  # noqa: B027 - some have no settings
+        """`config` is of the class's own `config_class`."""
 
     @abstractmethod
     def max_rounds(self, step: int, history: Sequence[Metrics] = ()) -> int:
@@ -37,7 +52,10 @@ class RoundScheduler(ABC):
 class FixedRoundsScheduler(RoundScheduler):
     """The same limit throughout."""
 
+    config_class = FixedRoundsConfig
+
     def __init__(self, config: FixedRoundsConfig) -> None:
+        super().__init__(config)
         self._config = config
 
     def max_rounds(self, step: int, history: Sequence[Metrics] = ()) -> int:
@@ -47,25 +65,15 @@ class FixedRoundsScheduler(RoundScheduler):
 class StepRoundsScheduler(RoundScheduler):
     """A limit that grows in stages of equal length; the last stage never ends."""
 
+    config_class = StepRoundsConfig
+
     def __init__(self, config: StepRoundsConfig) -> None:
+        super().__init__(config)
         self._config = config
 
     def max_rounds(self, step: int, history: Sequence[Metrics] = ()) -> int:
         stage = min((step - 1) // self._config.steps_per_stage, len(self._config.rounds) - 1)
         return self._config.rounds[stage]
-
-
-class LinearRoundsScheduler(RoundScheduler):
-    """A limit that grows evenly: the first at step 1, the last from step `steps` on."""
-
-    def __init__(self, config: LinearRoundsConfig) -> None:
-        self._config = config
-
-    def max_rounds(self, step: int, history: Sequence[Metrics] = ()) -> int:
-        first, last = self._config.rounds
-        if step >= self._config.steps:
-            return last
-        return first + (last - first) * (step - 1) // (self._config.steps - 1)
 
 
 class AdaptiveRoundsScheduler(RoundScheduler):
@@ -76,7 +84,10 @@ class AdaptiveRoundsScheduler(RoundScheduler):
     context or invalid actions end do not count: more rounds would not help them.
     """
 
+    config_class = AdaptiveRoundsConfig
+
     def __init__(self, config: AdaptiveRoundsConfig) -> None:
+        super().__init__(config)
         self._config = config
         self._stage, self._begin, self._num_read = 0, 0, 0
         """Where the first `_num_read` lines of the history lead: read once, since a run asks at
@@ -102,7 +113,7 @@ class AdaptiveRoundsScheduler(RoundScheduler):
         if length < 2 * window:
             return False
         success = [line["rollout/success_rate"] for line in history[end - 2 * window : end]]
-        return fmean(success[window:]) - fmean(success[:window]) < self._config.min_gain
+        return fmean(success[window:]) - fmean(success[:window]) < _MIN_GAIN
 
 
 def _horizon_rate(line: Metrics) -> float:
@@ -110,14 +121,19 @@ def _horizon_rate(line: Metrics) -> float:
     return line["rollout/truncated_rate"] - line["rollout/max_tokens_rate"]
 
 
-def make_scheduler(config: RoundsConfig) -> RoundScheduler:
-    """Return the scheduler that the recipe's `[rounds]` describes."""
-    match config:
-        case StepRoundsConfig():
-            return StepRoundsScheduler(config)
-        case LinearRoundsConfig():
-            return LinearRoundsScheduler(config)
-        case AdaptiveRoundsConfig():
-            return AdaptiveRoundsScheduler(config)
-        case _:
-            return FixedRoundsScheduler(config)
+_SCHEDULERS: Mapping[str, type[RoundScheduler]] = MappingProxyType(
+    {
+        "fixed": FixedRoundsScheduler,
+        "scaling_inter_stepwise": StepRoundsScheduler,
+        "adaptive": AdaptiveRoundsScheduler,
+    }
+)
+"""`rounds.type` -> class."""
+
+
+def make_scheduler(config: RoundsBaseConfig) -> RoundScheduler:
+    """Return the scheduler that the recipe's `[rounds]` describes, built-in or the user's own."""
+    found = _SCHEDULERS.get(config.type) or load_class(
+        config.type, RoundScheduler, setting="rounds.type"
+    )
+    return found(config)

@@ -193,12 +193,8 @@ class RLTrainer(OnlineTrainer):
         self._algorithm = algorithm
 
     def learn(self, step: int, collected: Collected) -> Metrics:
-        """Make the step's updates, then renew the reference if that is due."""
-        metrics = self._update(step, collected) if collected.kept else dict(NOTHING_LEARNED)
-        refresh_every = self._config.kl.refresh_every
-        if refresh_every and step % refresh_every == 0:
-            self._learner.refresh_reference()
-        return metrics
+        """Make the step's updates."""
+        return self._update(step, collected) if collected.kept else dict(NOTHING_LEARNED)
 
     def _update(self, step: int, collected: Collected) -> Metrics:
         """Make the step's updates; return the means of their metrics."""

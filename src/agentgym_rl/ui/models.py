@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from agentgym_rl.errors import AgentGymError, ConfigError
+from agentgym_rl.lookup import is_own
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.catalog import RunCatalog
 from agentgym_rl.ui.played_episodes import PlayedEpisode
@@ -69,6 +70,8 @@ class Models:
         table = {str(key): value for key, value in agent.items()} if isinstance(agent, dict) else {}
         # Plans and memory are of whole episodes; a round by itself has neither.
         kept = {key: table[key] for key in ("format", "include_instructions") if key in table}
+        if is_own(kept.get("format")):  # a run folder is data: nothing that it names is imported
+            raise ConfigError(f"agent.format={kept['format']} is a class of somebody's own")
         player = ModelPlayer(self._model_folder(name), kept)
         self._loaded = (name, player)
         return player

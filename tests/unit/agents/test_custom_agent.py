@@ -19,8 +19,7 @@ RUN = {
     "env": {"name": "fakes:CountingEnv", "split": "train", "eval_split": "train"},
     "model": {
         "device": "cpu",
-        "tiny": {"vocab_size": 320, "hidden_size": 32, "num_layers": 1, "num_heads": 2,
-                 "max_context": 512},
+        "tiny": {"vocab_size": 320, "hidden_size": 32, "num_layers": 1},
     },
     "agent": {"type": TYPE, "format": "direct", "include_instructions": False},
     "rollout": {"max_tokens_per_round": 8, "max_tokens": 256},

@@ -286,11 +286,11 @@ def test_agents_that_do_not_exist_are_refused_with_the_remedy():
     for name, complaint in (
         ("fancy", "neither"),
         ("no_such_module:Agent", "PYTHONPATH"),
-        ("fakes:Nothing", "check the spelling"),
+        ("fakes:Nothing", "module 'fakes' has no 'Nothing'"),
         ("fakes:TroubleEnv", "not a subclass of Agent"),
-        (":", "neither"),
-        ("fakes:", "neither"),
-        (f"{__name__}:OtherMaker", "made with a configuration and a spec: missing"),
+        (":", "not of the form"),
+        ("fakes:", "not of the form"),
+        (f"{__name__}:OtherMaker", "made with AgentConfig and EnvSpec: missing"),
         (f"{__name__}:NoCoroutine", "must be an `async def`"),
     ):
         with pytest.raises(ValueError, match=complaint):

@@ -145,14 +145,6 @@ async def test_idle_sessions_lose_their_pages_and_are_computed_again(
     assert sum(counts) > fresh
 
 
-async def test_computing_everything_anew_each_round_gives_the_same_replies(
-    policy: Policy, expected: dict[int, Sample]
-):
-    with running(policy, keep_cache=False) as engine:
-        assert_same(await play_all(engine, KEYS, concurrency=12), expected)
-        assert not engine._holders
-
-
 async def test_between_rounds_only_new_tokens_are_computed(policy: Policy):
     with running(policy) as engine:
         counts = count_prompt_tokens(engine)

@@ -20,8 +20,8 @@ from engine_plays import PROMPT, endless_policy
 PARAMS = SamplingParams(temperature=1.0, max_tokens=7)
 
 
-def make_engine(kind: str, policy: Policy, *, keep_cache: bool) -> HostEngine:
-    config = NativeEngineConfig(keep_cache=keep_cache)
+def make_engine(kind: str, policy: Policy) -> HostEngine:
+    config = NativeEngineConfig()
     if kind == "native":
         return NativeEngine(policy, config)
     return PagedEngine(policy, config, num_pages=200, max_rows=8)
@@ -43,13 +43,10 @@ def last_reply_logprobs(policy: Policy, handler: RolloutHandler) -> list[float]:
     return logprobs_A[last.start - last.end :].tolist()
 
 
-@pytest.mark.parametrize("keep_cache", [True, False])
 @pytest.mark.parametrize("kind", ["native", "paged"])
-async def test_replies_after_a_publication_are_of_the_new_weights_alone(
-    kind: str, keep_cache: bool
-):
+async def test_replies_after_a_publication_are_of_the_new_weights_alone(kind: str):
     policy = endless_policy()
-    engine = make_engine(kind, policy, keep_cache=keep_cache)
+    engine = make_engine(kind, policy)
     handlers, sessions = [RolloutHandler() for _ in range(3)], [engine.session(k) for k in range(3)]
     try:
         for version in range(4):

@@ -50,7 +50,7 @@ def served(stand_in: StandIn, port: int = 0) -> Iterator[str]:
 
 @contextlib.contextmanager
 def asking(url: str, folder: Path) -> Iterator[VllmEngine]:
-    config = VllmEngineConfig(url=url, start_timeout_s=20, timeout_s=10)
+    config = VllmEngineConfig(url=url, timeout_s=10)
     engine = VllmEngine(endless_policy(), config, folder=folder)
     try:
         yield engine

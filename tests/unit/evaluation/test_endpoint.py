@@ -118,16 +118,18 @@ def _earlier_replies(server: StandIn) -> list[dict[str, str]]:
 
 
 def test_what_passes_is_asked_again_and_what_stays_is_an_engine_error(
-    server: StandIn, tmp_path: Path
+    server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     server.behave(errors=[[429, "slow down"], [503, "overloaded"], [500, "oops"]])
     assert ask(server.url).text.endswith("add 3")
     assert len(server.calls()) == 4
     server.behave(errors=[[500, "down for good"]] * 3)
+    monkeypatch.setattr(OpenAIEngine, "max_retries", 2)
     with pytest.raises(EngineError, match=r"500: down for good, 3 times"):
-        ask(server.url, max_retries=2)
+        ask(server.url)
     server.behave(errors=[[500, "still down"]] * 1000)
-    config = make_config(server.url, "engine.max_retries=0", "eval.tasks=2")
+    monkeypatch.setattr(OpenAIEngine, "max_retries", 0)
+    config = make_config(server.url, "eval.tasks=2")
     (report,) = run(config, tmp_path / "out")
     assert (report.overall.episodes, report.overall.failed) == (0, 2)
     assert report.stop_reasons == {"engine_error": 2}
@@ -142,10 +144,11 @@ def test_stop_texts_are_sent_where_there_are_any(server: StandIn):
     assert stopping["stop"] == ["Observation:"]
 
 
-def test_a_deadline_passes(server: StandIn):
+def test_a_deadline_passes(server: StandIn, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(OpenAIEngine, "max_retries", 1)
     server.behave(delay_s=5.0)
     with pytest.raises(EngineError, match=r"no answer within 0\.05 s, 2 times"):
-        ask(server.url, timeout_s=0.05, max_retries=1)
+        ask(server.url, timeout_s=0.05)
 
 
 def test_a_full_context_ends_the_episode_and_is_no_failure(server: StandIn, tmp_path: Path):
@@ -221,9 +224,12 @@ class _KillAfter(Progress):
             self._server.kill()
 
 
-def test_a_server_killed_in_the_middle_costs_no_episode(tmp_path: Path):
+def test_a_server_killed_in_the_middle_costs_no_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(OpenAIEngine, "max_retries", 1)
     server = StandIn.start(tmp_path / "server")
-    settings = ("engine.max_retries=1", "rollout.max_concurrency=1", "rollout.max_restarts=0")
+    settings = ("rollout.max_concurrency=1", "rollout.max_restarts=0")
     config, out = make_config(server.url, *settings), tmp_path / "out"
     (report,) = run(config, out, _KillAfter(server, 4))
     assert (report.overall.episodes, report.overall.failed) == (4, 6)
@@ -271,11 +277,12 @@ def test_several_environments_make_one_report(server: StandIn, tmp_path: Path):
 
 
 def test_an_evaluation_with_failed_episodes_is_an_error_beside_its_report(
-    server: StandIn, tmp_path: Path
+    server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(OpenAIEngine, "max_retries", 0)
     out = tmp_path / "out"
     options = EvalOptions(["fakes:CountingEnv"], limit=3, engine="openai", out=out)
-    settings = [f"engine.url={server.url}", "engine.max_retries=0", "rollout.max_restarts=0"]
+    settings = [f"engine.url={server.url}", "rollout.max_restarts=0"]
     server.behave(errors=[[500, "down"]])
     with pytest.raises(RunError, match=rf"1 episodes failed.*500: down.*--out {out}"):
         run_evaluation(MODEL, options, settings)

@@ -295,7 +295,7 @@ def test_mistakes_are_told(tmp_path: Path):
 
 @pytest.mark.parametrize("path", ["tiny", "saved"])
 def test_bfloat16_weights_keep_exact_positions(path: str, tmp_path: Path):
-    shape = TinyModelConfig(vocab_size=300, hidden_size=32, num_heads=2)
+    shape = TinyModelConfig(vocab_size=300, hidden_size=32)
     config = ModelConfig(path="tiny", tiny=shape)
     texts = ["go to the red ball", "you see a wall"]
     exact = load_policy(config, seed=0, texts=lambda: texts)

@@ -10,7 +10,7 @@ TEXTS = ["go to the red ball", "you see a wall"]
 
 def test_tokens_that_no_text_has_get_no_embedding_and_the_others_keep_theirs():
     tokenizer = train_tokenizer(TEXTS, vocab_size=320)
-    config = TinyModelConfig(vocab_size=320, hidden_size=32, num_layers=1, num_heads=2)
+    config = TinyModelConfig(vocab_size=320, hidden_size=32, num_layers=1)
     model = build_tiny_model(config, tokenizer, seed=0)
     before = model.get_input_embeddings().weight.detach().clone()
     quiet_unseen_tokens(model, tokenizer, TEXTS)

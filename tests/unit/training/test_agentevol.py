@@ -207,13 +207,10 @@ async def test_an_iteration_without_success_learns_nothing_and_says_so(tmp_path:
     assert (run.iteration_path(2) / "conversations.jsonl").read_text() == ""
 
 
-@pytest.mark.parametrize(("accumulate", "kept"), [(True, [1, 3]), (False, [3])])
-def test_earlier_successes_are_kept_where_the_recipe_says_so(
-    accumulate: bool, kept: list[int], tmp_path: Path
-):
+def test_earlier_successes_are_kept():
     trainer = AgentEvolTrainer.__new__(AgentEvolTrainer)
-    trainer._evol, trainer._kept = AgentEvolConfig(accumulate=accumulate), []
+    trainer._evol, trainer._kept = AgentEvolConfig(), []
     failed = replace(make_episode(2, 0), success=False)
     assert trainer._keep([make_episode(1, 0), failed]) == 1
     assert trainer._keep([make_episode(3, 0)]) == 1
-    assert [episode.task.index for episode in trainer._kept] == kept
+    assert [episode.task.index for episode in trainer._kept] == [1, 3]

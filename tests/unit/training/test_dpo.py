@@ -87,21 +87,13 @@ def write_run(folder: Path, *episodes: Episode, phase: str = "train") -> Path:
 
 def test_dpo_loss_by_hand():
     # beta * difference = 0, 1 and -2; -log(1 / (1 + e^-x)) = log(1 + e^-x)
-    loss = preference_loss(torch.tensor([0.0, 2.0, -4.0]), beta=0.5, objective="dpo")
+    loss = preference_loss(torch.tensor([0.0, 2.0, -4.0]), beta=0.5)
     assert loss.tolist() == pytest.approx([math.log(2), 0.3132617, 2.1269280])
 
 
-def test_ipo_loss_by_hand():
-    # 1 / (2 * 0.25) = 2: (0 - 2)^2, (2 - 2)^2, (5 - 2)^2
-    loss = preference_loss(torch.tensor([0.0, 2.0, 5.0]), beta=0.25, objective="ipo")
-    assert loss.tolist() == [4.0, 0.0, 9.0]
-
-
-@pytest.mark.parametrize("objective", ["dpo", "ipo"])
 @pytest.mark.parametrize("length_normalized", [False, True])
 @pytest.mark.parametrize(("tokens_per_batch", "sft_weight"), [(64, 0.0), (4096, 0.0), (64, 0.7)])
 def test_an_update_has_the_gradient_of_the_pairs_loss_however_it_is_split(
-    objective: str,
     length_normalized: bool,
     tokens_per_batch: int,
     sft_weight: float,
@@ -109,9 +101,7 @@ def test_an_update_has_the_gradient_of_the_pairs_loss_however_it_is_split(
 ):
     policy = small_policy("qwen3")
     pairs = make_pairs(policy.renderer)
-    config = make_config(
-        objective=objective, length_normalized=length_normalized, beta=0.3, sft_weight=sft_weight
-    )
+    config = make_config(length_normalized=length_normalized, beta=0.3, sft_weight=sft_weight)
     training = config.training.model_copy(update={"tokens_per_batch": tokens_per_batch})
     config = config.model_copy(update={"training": training})
     trainer = dpo_trainer(RunParts(config, policy, RunFolder(tmp_path)), PairSet(pairs, 0))
@@ -130,7 +120,7 @@ def test_an_update_has_the_gradient_of_the_pairs_loss_however_it_is_split(
             ratios.append((now - before).mean() if length_normalized else (now - before).sum())
         differences.append(ratios[0] - ratios[1])
     differences_P = torch.stack(differences)
-    loss = preference_loss(differences_P, beta=0.3, objective=objective).mean()
+    loss = preference_loss(differences_P, beta=0.3).mean()
     imitation = [
         -action_logprobs(policy.model, [pair.chosen], temperature=1.0).logprobs_A.mean()
         for pair in pairs

@@ -14,6 +14,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 import torch
@@ -224,22 +225,27 @@ def test_comparing_round_by_round_is_unbiased_although_the_policy_ends_episodes(
     assert_same(mean_gradient(grpo, 2) * CONSTANT, expected / 2)
 
 
+Unwhitened = TypeVar("Unwhitened", ReinforcePP, PPO)
+
+
+def unwhitened(algorithm: Unwhitened) -> Unwhitened:
+    """Return the algorithm with advantages as it estimates them."""
+    algorithm.whitens = False
+    return algorithm
+
+
 @pytest.mark.parametrize("ends_with_observation", [False, True])
 @pytest.mark.parametrize("discount", [1.0, 0.7])
 def test_reinforce_pp_without_whitening_is_unbiased(discount: float, ends_with_observation: bool):
-    algorithm = ReinforcePP(ReinforcePPConfig(whiten=False), shared(discount))
+    algorithm = unwhitened(ReinforcePP(ReinforcePPConfig(), shared(discount)))
     found = mean_gradient(algorithm, 1, ends_with_observation=ends_with_observation)
     assert_same(found * CONSTANT, MDP.policy_gradient(discount=discount))
 
 
-@pytest.mark.parametrize("lambda_per", ["token", "round"])
 @pytest.mark.parametrize("lambda_", [0.0, 0.6, 1.0])
 @pytest.mark.parametrize("discount", [1.0, 0.7])
-def test_ppo_with_an_exact_critic_is_unbiased_for_every_lambda(
-    discount: float, lambda_: float, lambda_per: str
-):
-    config = PPOConfig(whiten=False, gae_lambda=lambda_, lambda_per=lambda_per)
-    algorithm = PPO(config, shared(discount))
+def test_ppo_with_an_exact_critic_is_unbiased_for_every_lambda(discount: float, lambda_: float):
+    algorithm = unwhitened(PPO(PPOConfig(gae_lambda=lambda_), shared(discount)))
     for ends_with_observation in (False, True):
         found = mean_gradient(
             algorithm, 1, critic=exact(discount), ends_with_observation=ends_with_observation
@@ -249,16 +255,15 @@ def test_ppo_with_an_exact_critic_is_unbiased_for_every_lambda(
 
 @pytest.mark.parametrize("discount", [1.0, 0.7])
 def test_ppo_with_lambda_1_is_unbiased_whatever_the_critic_says(discount: float):
-    algorithm = PPO(PPOConfig(whiten=False), shared(discount))
+    algorithm = unwhitened(PPO(PPOConfig(), shared(discount)))
     found = mean_gradient(algorithm, 1, critic=wrong)
     assert_same(found * CONSTANT, MDP.policy_gradient(discount=discount))
 
 
-@pytest.mark.parametrize("lambda_per", ["token", "round"])
-def test_ppo_with_a_wrong_critic_has_the_bias_of_its_formula(lambda_per: str):
+def test_ppo_with_a_wrong_critic_has_the_bias_of_its_formula():
     discount, lambda_ = 0.7, 0.6
-    config = PPOConfig(whiten=False, gae_lambda=lambda_, lambda_per=lambda_per)
-    found = mean_gradient(PPO(config, shared(discount)), 1, critic=wrong)
+    algorithm = unwhitened(PPO(PPOConfig(gae_lambda=lambda_), shared(discount)))
+    found = mean_gradient(algorithm, 1, critic=wrong)
 
     def weights(batch: Sequence[Trajectory]) -> list[list[float]]:
         """The double sum of the paper: later deltas, decayed by every token between."""
@@ -276,7 +281,7 @@ def test_ppo_with_a_wrong_critic_has_the_bias_of_its_formula(lambda_per: str):
             later = wrong(made[place + 1].state) if place + 1 < len(made) else 0.0
             gamma = discount if is_end else 1.0
             deltas.append(reward + gamma * later - wrong(decision.state))
-            decays.append(gamma * (lambda_ if is_end or lambda_per == "token" else 1.0))
+            decays.append(gamma * lambda_)
         return [
             [
                 sum(
@@ -296,13 +301,11 @@ def test_an_exact_value_at_the_cut_gives_the_gradient_of_the_whole_horizon():
     cut = TinyMDP(horizon=1)
     for row, state in enumerate(cut.states):
         cut.logits.data[row] = MDP.logits.data[MDP.row(state)]
-    config, settings = PPOConfig(whiten=False, gae_lambda=0.6), shared(0.7)
-    found = mean_gradient(
-        PPO(config, settings), 1, mdp=cut, critic=exact(0.7), bootstrap=exact(0.7)
-    )
+    algorithm = unwhitened(PPO(PPOConfig(gae_lambda=0.6), shared(0.7)))
+    found = mean_gradient(algorithm, 1, mdp=cut, critic=exact(0.7), bootstrap=exact(0.7))
     rows = [MDP.row(state) for state in cut.states]
     assert_same(found * CONSTANT, MDP.policy_gradient(discount=0.7)[rows])
-    without = mean_gradient(PPO(config, settings), 1, mdp=cut, critic=exact(0.7))
+    without = mean_gradient(algorithm, 1, mdp=cut, critic=exact(0.7))
     assert float((without - found).abs().max()) > 1e-3
 
 
@@ -367,11 +370,8 @@ def test_whitened_ppo_has_the_gradient_of_its_formula():
 
 @pytest.mark.parametrize("std", [True, False])
 def test_gigpo_has_the_gradient_of_its_formula(std: bool):
-    discount, weight = 0.7, 0.5
-    algorithm = GiGPO(
-        GiGPOConfig(normalize_std=std, step_weight=weight),
-        shared(discount, aggregation="token_mean"),
-    )
+    discount = 0.7
+    algorithm = GiGPO(GiGPOConfig(normalize_std=std), shared(discount, aggregation="token_mean"))
 
     def weights(batch: Sequence[Trajectory]) -> list[list[float]]:
         num_tokens = sum(len(trajectory.decisions) for trajectory in batch)
@@ -387,7 +387,7 @@ def test_gigpo_has_the_gradient_of_its_formula(std: bool):
             step |= dict(zip(places, [0.0] if alone else relative(returns, std=std), strict=True))
         return [
             [
-                (whole[number] + weight * step[number, d.round_index]) / num_tokens
+                (whole[number] + step[number, d.round_index]) / num_tokens
                 for d in trajectory.decisions
             ]
             for number, trajectory in enumerate(batch)
@@ -415,7 +415,7 @@ def test_k1_in_the_reward_has_the_gradient_of_return_minus_divergence(
     if algorithm is RLOO:
         found = mean_gradient(RLOO(RLOOConfig(), settings), 2)
     else:
-        found = mean_gradient(ReinforcePP(ReinforcePPConfig(whiten=False), settings), 1)
+        found = mean_gradient(unwhitened(ReinforcePP(ReinforcePPConfig(), settings)), 1)
     table, other = MDP.log_table(), OTHER.log_table().detach()
     total = torch.zeros((), dtype=torch.float64)
     for trajectory in MDP.trajectories:

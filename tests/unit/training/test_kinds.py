@@ -11,7 +11,6 @@ from torch import Tensor
 from agentgym_rl.config import (
     CreditConfig,
     GRPOConfig,
-    KindWeightsConfig,
     ReinforcePPConfig,
     TrainingConfig,
 )
@@ -88,13 +87,20 @@ TWO = make_episode(
 plan repeated, a thought of two tokens and an action that earns 1."""
 
 
+def _unwhitened(shared: SharedSettings) -> ReinforcePP:
+    """Return the algorithm with advantages as it estimates them."""
+    algorithm = ReinforcePP(ReinforcePPConfig(), shared)
+    algorithm.whitens = False
+    return algorithm
+
+
 def test_returns_to_go_run_over_samples_in_the_order_of_time():
     tokens = episode_tokens(scored(TWO))
     assert tokens.rewards_A.tolist() == [0.0, 0.0, 0.5, 0.0, 0.0, 1.0]
     assert tokens.rounds_A.tolist() == [0, 0, 0, 1, 1, 1]
     assert tokens.states == ((0, None), (0, "seen 0"))
     shared = SharedSettings(credit=CreditConfig(discount=0.5))
-    batch = ReinforcePP(ReinforcePPConfig(whiten=False), shared).advantages([[scored(TWO)]])
+    batch = _unwhitened(shared).advantages([[scored(TWO)]])
     # Round 1 is worth 1; round 0 earns 0.5 itself and half of what follows.
     assert [item.advantages for item in batch.groups[0]] == [(1.0, 1.0, 1.0), (1.0, 1.0, 1.0)]
 
@@ -122,9 +128,7 @@ def test_what_follows_a_reflection_is_the_improvement():
     episode = make_episode(1.0, first, second, tries=(0, 1))
     tokens = episode_tokens(scored(episode))
     assert tokens.states == ((0, None), (1, None)), "tries are not compared with one another"
-    batch = ReinforcePP(ReinforcePPConfig(whiten=False), SharedSettings()).advantages(
-        [[scored(episode)]]
-    )
+    batch = _unwhitened(SharedSettings()).advantages([[scored(episode)]])
     # The first try led to 1 in the end; the reflection to 1 - 0.25; the second try to 1.
     assert [item.advantages for item in batch.groups[0]] == [(1.0, 0.75, 0.75), (1.0, 1.0)]
 
@@ -138,7 +142,7 @@ def gradient(
         policy,
         TrainingConfig(lr=1e-4, max_grad_norm=1e9, tokens_per_batch=tokens_per_batch),
         temperature=1.0,
-        kind_weights=kind_weights(KindWeightsConfig(**weights)),
+        kind_weights=kind_weights(weights),
     )
     metrics = learner.update(items, LOSS)
     state = learner._optimizer.state

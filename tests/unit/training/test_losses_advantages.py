@@ -232,17 +232,6 @@ def test_whitened_values_by_hand():
     assert whiten(tensor([])).tolist() == []
 
 
-def test_dual_clip_bounds_the_loss_of_bad_tokens_by_hand():
-    # Ratio 5, advantage -2: 10 in full, at most 3 * 2 = 6. Ratio 2: 4 is below. Good tokens keep
-    # their own clip.
-    ratios_A, advantages_A = tensor([5.0, 2.0, 5.0]), tensor([-2.0, -2.0, 2.0])
-    inputs = (ratios_A.log(), advantages_A)
-    assert clipped_policy_loss(*inputs, **CLIP).tolist() == pytest.approx([10.0, 4.0, -2.6])
-    loss_A = clipped_policy_loss(*inputs, **CLIP, dual_clip=3.0)
-    assert loss_A.tolist() == pytest.approx([6.0, 4.0, -2.6])
-    assert clip_fraction(*inputs, **CLIP, dual_clip=3.0).tolist() == [1.0, 0.0, 1.0]
-
-
 def test_sequence_ratios_are_geometric_means_by_hand():
     # First sample: mean of 0.2 and 0.4; second: of -0.3, 0 and 0.6.
     log_ratios_A = tensor([0.2, 0.4, -0.3, 0.0, 0.6]).requires_grad_()
@@ -353,19 +342,6 @@ def test_masked_episodes_are_compared_with_but_not_learned_from():
     assert algorithm.advantages([group]).metrics["train/episodes_masked"] == 1.0
 
 
-def test_normalising_per_environment_gives_each_its_own_scale():
-    other = Task("other", "train", 0)
-    first = [make_episode(1.0, 1), make_episode(0.0, 1)]
-    second = [make_episode(300.0, 1, task=other), make_episode(-100.0, 1, task=other)]
-    shared = SharedSettings(credit=CreditConfig(normalize_per_env=True))
-    # Two tokens that differ: deviation |d| / sqrt(2) around their mean.
-    half = round(1 / math.sqrt(2), 6)
-    assert advantages_of(GRPO(GRPOConfig(normalize_std=False), shared), first, second) == [
-        [[half], [-half]],
-        [[half], [-half]],
-    ]
-
-
 def test_the_divergence_in_the_reward_is_taken_from_every_token_by_hand():
     # k1 with engine log-probs -1: -1 - (-1.5) = 0.5 for each token, times 0.1.
     # Returns 1 - 2 * 0.05 = 0.9 and 0 - 0.05; mean 0.425.
@@ -463,7 +439,7 @@ def test_the_policy_loss_weighs_tokens_by_learner_over_engine():
 
 def test_the_policy_loss_takes_the_ratio_of_whole_sequences():
     samples_A = torch.tensor([0, 0, 0, 0, 1, 1])
-    result = policy_loss(ratio="sequence")(ratio_batch(samples_A=samples_A))
+    result = policy_loss(objective="gspo")(ratio_batch(samples_A=samples_A))
     # Geometric means sqrt(1.5 * 0.5) of the first four, sqrt(1.1 * 0.9) of the rest: in range.
     first, second = math.sqrt(0.75), math.sqrt(0.99)
     assert result.loss_A.tolist() == pytest.approx(
@@ -471,10 +447,10 @@ def test_the_policy_loss_takes_the_ratio_of_whole_sequences():
     )
 
 
-@pytest.mark.parametrize("ratio", ["token", "sequence"])
+@pytest.mark.parametrize("objective", ["clip", "gspo"])
 @pytest.mark.parametrize("log_ratio", [-500.0, 500.0])
 def test_a_token_whose_probability_changed_beyond_measure_does_no_harm(
-    log_ratio: float, ratio: str
+    log_ratio: float, objective: str
 ):
     logprobs_A = tensor([log_ratio, -1.0]).requires_grad_()
     samples_A = torch.tensor([0, 1])
@@ -485,7 +461,7 @@ def test_a_token_whose_probability_changed_beyond_measure_does_no_harm(
         torch.zeros(2),
         samples_A=samples_A,
     )
-    policy_loss(ratio=ratio, dual_clip=3.0)(batch).loss_A.sum().backward()
+    policy_loss(objective=objective)(batch).loss_A.sum().backward()
     # Clipped, on whichever side; the token beside it is untouched.
     assert logprobs_A.grad.tolist() == [0.0, 1.0]
     assert drift(logprobs_A, batch.old_logprobs_A).isfinite().all()

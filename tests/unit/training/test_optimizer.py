@@ -29,18 +29,18 @@ def test_a_constant_rate_warms_up_and_stays():
     assert rates("constant", 2) == [8.0, 8.0]
 
 
-def test_a_linear_rate_falls_to_its_floor_at_the_last_update_and_stays():
-    # From 8 at update 2 to 0.25 * 8 = 2 at update 6, by (8 - 2) / 4 each.
-    found = rates("linear", 8, num_warmup=2, num_updates=6, floor=0.25)
-    assert found == pytest.approx([4.0, 8.0, 6.5, 5.0, 3.5, 2.0, 2.0, 2.0])
+def test_a_linear_rate_falls_to_zero_at_the_last_update_and_stays():
+    # From 8 at update 2 to 0 at update 6, by 8 / 4 each.
+    found = rates("linear", 8, num_warmup=2, num_updates=6)
+    assert found == pytest.approx([4.0, 8.0, 6.0, 4.0, 2.0, 0.0, 0.0, 0.0])
     assert rates("linear", 4, num_updates=4) == pytest.approx([6.0, 4.0, 2.0, 0.0])
 
 
 def test_a_cosine_rate_falls_slowly_fast_and_slowly():
-    # Half a cosine from 8 to 2: 2 + 6 * (1 + cos(pi * k / 4)) / 2.
-    found = rates("cosine", 6, num_warmup=1, num_updates=5, floor=0.25)
-    tilt = 3 * math.sqrt(0.5)
-    assert found == pytest.approx([8.0, 5 + tilt, 5.0, 5 - tilt, 2.0, 2.0])
+    # Half a cosine from 8 to 0: 8 * (1 + cos(pi * k / 4)) / 2.
+    found = rates("cosine", 6, num_warmup=1, num_updates=5)
+    tilt = 4 * math.sqrt(0.5)
+    assert found == pytest.approx([8.0, 4 + tilt, 4.0, 4 - tilt, 0.0, 0.0])
 
 
 @pytest.mark.parametrize("schedule", ["linear", "cosine"])
@@ -49,11 +49,9 @@ def test_a_schedule_without_room_for_it_is_refused(schedule: Schedule):
         learning_rate(4, peak=1.0, schedule=schedule, num_warmup=3, num_updates=3)
 
 
-def test_impossible_updates_and_floors_are_refused():
+def test_impossible_updates_are_refused():
     with pytest.raises(ValueError, match="counted from 1, got 0"):
         learning_rate(0, peak=1.0)
-    with pytest.raises(ValueError, match=r"from 0 to 1, got 1\.5"):
-        learning_rate(1, peak=1.0, floor=1.5)
 
 
 def set_gradients(weights: list[nn.Parameter], *, seed: int) -> None:

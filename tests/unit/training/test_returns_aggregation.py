@@ -67,10 +67,6 @@ def test_generalised_advantages_by_hand():
     # -1 + 0.5 * 1 = -0.5.
     by_token_A = generalized_advantages(*inputs, discount=0.5, lambda_=0.5)
     assert by_token_A.tolist() == [-0.5, 1.0, -2.0, 2.0, 2.0]
-    # Lambda at borders only: 2; 1 + 2 = 3; -2.5 + 0.25 * 3 = -1.75; 1.5 - 0.25 * 1.75 = 1.0625;
-    # -1 + 1.0625.
-    by_round_A = generalized_advantages(*inputs, discount=0.5, lambda_=0.5, lambda_per="round")
-    assert by_round_A.tolist() == [0.0625, 1.0625, -1.75, 3.0, 2.0]
 
 
 def test_a_bootstrapped_end_counts_one_round_later():
@@ -88,16 +84,10 @@ def test_with_lambda_1_values_and_advantages_add_up_to_returns(
     values: list[float], discount: float
 ):
     returns_A = token_returns(tensor(REWARDS), ROUNDS_A, discount=discount)
-    for lambda_per in ("token", "round"):
-        advantages_A = generalized_advantages(
-            tensor(REWARDS),
-            tensor(values),
-            ROUNDS_A,
-            discount=discount,
-            lambda_=1.0,
-            lambda_per=lambda_per,
-        )
-        assert (advantages_A + tensor(values)).tolist() == pytest.approx(returns_A.tolist())
+    advantages_A = generalized_advantages(
+        tensor(REWARDS), tensor(values), ROUNDS_A, discount=discount, lambda_=1.0
+    )
+    assert (advantages_A + tensor(values)).tolist() == pytest.approx(returns_A.tolist())
 
 
 def test_rounds_come_from_segments_and_else_from_runs_of_actions():

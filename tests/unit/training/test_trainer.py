@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_rl.config import KLConfig, RunConfig, TrainingConfig
+from agentgym_rl.config import RunConfig, TrainingConfig
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.training.algorithms.base import Batch
@@ -15,7 +15,6 @@ from agentgym_rl.training.collect.collection import Collected
 from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.make import rl_trainer
 from agentgym_rl.training.run_parts import RunParts
-from agentgym_rl.training.trainer import NOTHING_LEARNED
 from agentgym_rl.types import Group
 from engine_plays import endless_policy
 from fake_engines import ScriptedEngine, make_participants
@@ -40,19 +39,3 @@ async def test_the_learning_rate_falls_with_the_plan_though_groups_are_dropped(
         trainer.learn(step, Collected([], [Group(tasks[0], ())]))
     assert planned == [0, 12, 18]
     assert config.num_updates == 24
-
-
-async def test_the_reference_is_renewed_when_due_though_nothing_was_learned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    config = RunConfig(kl=KLConfig(coef=0.1, refresh_every=2))
-    participants = await make_participants(LocalEnvSource(CountingEnv), ScriptedEngine([]))
-    tasks = CountingEnv.tasks("train")
-    trainer = rl_trainer(
-        RunParts(config, endless_policy(), RunFolder(tmp_path), participants, tasks)
-    )
-    step, renewed = 0, list[int]()
-    monkeypatch.setattr(Learner, "refresh_reference", lambda _: renewed.append(step))
-    for step in range(1, 6):
-        assert trainer.learn(step, Collected([], [])) == NOTHING_LEARNED
-    assert renewed == [2, 4]

@@ -49,7 +49,7 @@ def forged_episode() -> Episode:
 
 
 def tiny_policy() -> Policy:
-    shape = {"vocab_size": 320, "hidden_size": 32, "num_layers": 1, "num_heads": 2}
+    shape = {"vocab_size": 320, "hidden_size": 32, "num_layers": 1}
     config = ModelConfig.model_validate({"path": "tiny", "device": "cpu", "tiny": shape})
     return load_policy(config, seed=0, texts=lambda: ["turn left", "go to the red ball"] * 20)
 

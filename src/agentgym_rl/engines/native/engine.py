@@ -178,5 +178,3 @@ class NativeEngine(HostEngine[NativeSession]):
         session.context.append(token)
         request.token_ids.append(token)
         request.logprobs.append(logprob)
-        if not self._config.keep_cache and self._is_finished(request):
-            session.num_cached = 0

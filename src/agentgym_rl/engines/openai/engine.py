@@ -47,6 +47,11 @@ them changes what is measured."""
 class OpenAIEngine(TextEngine):
     """Asks an endpoint. Belongs to one event loop."""
 
+    max_retries = 5
+    """How often a request is repeated that was refused for now (429), failed (5xx), was lost,
+    passed its deadline or got an answer without a reply; pauses double, or are what the endpoint
+    asks for."""
+
     def __init__(self, model: str, config: OpenAIEngineConfig) -> None:
         url = config.url or os.environ.get(_URL, "")
         if not url.startswith(("http://", "https://")):
@@ -74,13 +79,13 @@ class OpenAIEngine(TextEngine):
         }
         if params.stop:
             body["stop"] = list(params.stop)
-        for trial in range(self._config.max_retries + 1):
+        for trial in range(self.max_retries + 1):
             try:
                 return read_answer(await self._ask(body))
             except PassingError as error:
                 if isinstance(error, WithheldError):  # the same draw would be withheld again
                     body["seed"] = (seed + trial + 1) % 2**31
-                if trial == self._config.max_retries:
+                if trial == self.max_retries:
                     raise EngineError(f"{error}, {trial + 1} times") from error
                 pause_s = error.pause_s or _FIRST_PAUSE_S * 2**trial * random.uniform(1.0, 1.5)
                 logger.info("%s; asking again in %.1f s", error, pause_s)

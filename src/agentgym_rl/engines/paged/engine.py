@@ -369,7 +369,7 @@ class PagedEngine(HostEngine[PagedSession]):
         session = reply.request.session
         session.reply = None
         self._free_rows.append(reply.row)
-        if not self._config.keep_cache or not reply.request.token_ids:
+        if not reply.request.token_ids:
             self._drop_pages(session)
             return
         # The newest token has no keys and values yet: they come with the next round.

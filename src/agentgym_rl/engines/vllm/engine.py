@@ -28,7 +28,13 @@ from agentgym_rl.engines.host import context_is_full
 from agentgym_rl.engines.sampling import session_key, signed
 from agentgym_rl.engines.vllm.client import AnswerError, ServerLostError
 from agentgym_rl.engines.vllm.protocol import COMPLETIONS, Question, read_answer
-from agentgym_rl.engines.vllm.server import OwnServer, Server, ServerOptions, UserServer
+from agentgym_rl.engines.vllm.server import (
+    START_TIMEOUT_S,
+    OwnServer,
+    Server,
+    ServerOptions,
+    UserServer,
+)
 from agentgym_rl.engines.vllm.weights import (
     WeightStore,
     drop_adapter,
@@ -326,7 +332,7 @@ class VllmEngine(Engine):
             await self._post("/resume")
 
     async def _update_model(self) -> None:
-        client, timeout_s = self._server.client, self._config.start_timeout_s
+        client, timeout_s = self._server.client, START_TIMEOUT_S
         if self._can_transfer:
             try:
                 await transfer(client, self._policy.model, timeout_s=timeout_s)

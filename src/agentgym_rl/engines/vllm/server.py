@@ -25,6 +25,9 @@ from agentgym_rl.errors import ConfigError, EngineError
 logger = logging.getLogger(__name__)
 
 _MODULE = "vllm.entrypoints.openai.api_server"
+START_TIMEOUT_S = 1800.0
+"""Deadline of a start, and of an update of weights: long enough for any model. A process that ends
+is noticed at once."""
 _POLL_S = 0.2
 _QUICK_S = 60.0
 """Deadline of calls that compute next to nothing."""
@@ -107,7 +110,7 @@ class OwnServer(Server):
         return self._process.pid
 
     async def open(self) -> None:
-        started, limit = time.monotonic(), self._config.start_timeout_s
+        started, limit = time.monotonic(), START_TIMEOUT_S
         command = server_command(
             self._config, self._options, model=self._save(), socket=self._socket
         )
@@ -117,7 +120,7 @@ class OwnServer(Server):
             if self._process.exit_code is not None:
                 reason = f"ended with code {self._process.exit_code}"
             elif time.monotonic() - started > limit:
-                reason = f"is not ready within engine.start_timeout_s={limit:g}"
+                reason = f"is not ready within {limit:g} s"
             else:
                 await asyncio.sleep(_POLL_S)
                 continue
@@ -163,7 +166,7 @@ class UserServer(Server):
         await self._check_logprobs()
 
     async def come_back(self) -> None:
-        deadline = time.monotonic() + self._config.start_timeout_s
+        deadline = time.monotonic() + START_TIMEOUT_S
         while not await self.client.is_healthy():
             if time.monotonic() > deadline:
                 raise EngineError(f"the vLLM server at {self._config.url} did not come back")

@@ -35,7 +35,7 @@ from agentgym_rl.envs.checking.check_process import (
 )
 from agentgym_rl.envs.checking.laws import Law, spec_problems, task_problems
 from agentgym_rl.envs.execution.guarded import CALL_TIMEOUT_S, BlockingCaller, GuardedEnvironment
-from agentgym_rl.importing import importable_name
+from agentgym_rl.lookup import importable_name
 from agentgym_rl.types import StepResult, Task
 
 _T = TypeVar("_T")

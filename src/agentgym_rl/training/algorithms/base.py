@@ -12,10 +12,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from agentgym_rl.config import CreditConfig, KLConfig, OnlineConfig, PolicyLossConfig
 from agentgym_rl.training.algorithms.aggregation import Aggregation
 from agentgym_rl.types import Episode, Sample
 
@@ -140,12 +141,30 @@ class TokenLoss:
     of all tokens, since estimates of the others rest on them."""
 
 
+@dataclass(frozen=True, slots=True)
+class SharedSettings:
+    """The sections of a recipe that all online algorithms share."""
+
+    credit: CreditConfig = field(default_factory=CreditConfig)
+    policy_loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)
+    kl: KLConfig = field(default_factory=KLConfig)
+    max_tokens: int = 4096
+    """Limit on an episode: the constant of `policy_loss.aggregation = "constant"`."""
+
+
 class Algorithm(ABC):
-    """An online algorithm."""
+    """An online algorithm; `algorithm.type = "module:Class"` names one of the user's own."""
+
+    config_class: ClassVar[type[OnlineConfig]] = OnlineConfig
+    """The settings of the class: what `[algorithm]` of a recipe may say."""
 
     aggregation: Aggregation
     """How the losses of tokens become the loss of an update."""
     needs: Needs
+    """What the learner has to compute before `advantages`."""
+
+    def __init__(self, config: OnlineConfig, shared: SharedSettings) -> None:  # noqa: B027
+        """`config` is of the class's own `config_class`; a subclass keeps what it needs."""
 
     def prepare(self, history: Sequence[Mapping[str, float]]) -> None:  # noqa: B027 - most need none
         """Adapt a step to the metrics of those before it, in order."""

@@ -14,19 +14,17 @@ from agentgym_rl.training.algorithms.group_returns import (
     returns_by_episode,
     without_penalties,
 )
-from agentgym_rl.training.algorithms.online import Estimate, OnlineAlgorithm, SharedSettings
+from agentgym_rl.training.algorithms.online import Estimate, OnlineAlgorithm
 
 
-class GiGPO(OnlineAlgorithm):
+class GiGPO(OnlineAlgorithm[GiGPOConfig]):
     """The advantage of an episode over its group, plus that of each action over the actions that
     the group took in the same state, where a state is the text that the agent saw last."""
 
-    def __init__(self, config: GiGPOConfig, shared: SharedSettings) -> None:
-        super().__init__(shared)
-        self._config = config
+    config_class = GiGPOConfig
 
     def estimate(self, group: Sequence[EpisodeTokens]) -> list[Estimate]:
-        normalize_std = self._config.normalize_std
+        normalize_std = self.config.normalize_std
         # As published, whole episodes are compared without discount and steps with it.
         plain = without_penalties(group)
         whole_G = group_relative(
@@ -44,6 +42,6 @@ class GiGPO(OnlineAlgorithm):
         )
         steps = step_N.split([len(part) for part in returns])
         return [
-            Estimate((whole + self._config.step_weight * step_K)[item.rounds_A])
+            Estimate((whole + step_K)[item.rounds_A])
             for whole, step_K, item in zip(whole_G, steps, group, strict=True)
         ]

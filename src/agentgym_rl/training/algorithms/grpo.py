@@ -13,22 +13,20 @@ from agentgym_rl.training.algorithms.group_returns import (
     spread_over_tokens,
     without_penalties,
 )
-from agentgym_rl.training.algorithms.online import Estimate, OnlineAlgorithm, SharedSettings
+from agentgym_rl.training.algorithms.online import Estimate, OnlineAlgorithm
 
 
-class GRPO(OnlineAlgorithm):
+class GRPO(OnlineAlgorithm[GRPOConfig]):
     """What an episode (or a round and the later ones) earned, relative to its group."""
 
-    def __init__(self, config: GRPOConfig, shared: SharedSettings) -> None:
-        super().__init__(shared)
-        self._config = config
+    config_class = GRPOConfig
 
     def estimate(self, group: Sequence[EpisodeTokens]) -> list[Estimate]:
-        discount, normalize_std = self._credit.discount, self._config.normalize_std
+        discount, normalize_std = self._credit.discount, self.config.normalize_std
         returns_GK = round_returns(group, discount=discount)
         plain = without_penalties(group)
         earned_GK = round_returns(plain, discount=discount) if plain else None
-        if self._config.level == "round":
+        if self.config.level == "round":
             relative_GK = rounds_group_relative(
                 returns_GK, normalize_std=normalize_std, earned_GK=earned_GK
             )

@@ -22,20 +22,11 @@ def clipped_policy_loss(
     *,
     clip_low: float,
     clip_high: float,
-    dual_clip: float = 0.0,
 ) -> Tensor:
-    """Return the clipped surrogate of PPO for each token (arXiv:1707.06347), to be minimised.
-
-    With `dual_clip` above 0 the loss of a token with a negative advantage is at most so many times
-    the advantage, however likely the token has become (arXiv:1912.09729).
-    """
+    """Return the clipped surrogate of PPO for each token (arXiv:1707.06347), to be minimised."""
     ratios_A = log_ratios_A.exp()
     clipped_A = ratios_A.clamp(1 - clip_low, 1 + clip_high)
-    loss_A = -torch.minimum(ratios_A * advantages_A, clipped_A * advantages_A)
-    if dual_clip:
-        bounded_A = torch.minimum(loss_A, -dual_clip * advantages_A)
-        loss_A = torch.where(advantages_A < 0, bounded_A, loss_A)
-    return loss_A
+    return -torch.minimum(ratios_A * advantages_A, clipped_A * advantages_A)
 
 
 def clip_fraction(
@@ -44,16 +35,12 @@ def clip_fraction(
     *,
     clip_low: float,
     clip_high: float,
-    dual_clip: float = 0.0,
 ) -> Tensor:
     """Return 1 for each token whose gradient the clipped surrogate removes."""
     ratios_A = log_ratios_A.exp()
     too_high_A = (ratios_A > 1 + clip_high) & (advantages_A > 0)
     too_low_A = (ratios_A < 1 - clip_low) & (advantages_A < 0)
-    clipped_A = too_high_A | too_low_A
-    if dual_clip:
-        clipped_A = clipped_A | ((ratios_A > dual_clip) & (advantages_A < 0))
-    return clipped_A.float()
+    return (too_high_A | too_low_A).float()
 
 
 def weighted_logprob_loss(

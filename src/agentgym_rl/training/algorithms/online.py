@@ -6,13 +6,14 @@ Shape legend: A action tokens of an episode, N those of a whole step.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
-from agentgym_rl.config import CreditConfig, KLConfig, PolicyLossConfig
+from agentgym_rl.config import OnlineConfig
 from agentgym_rl.training.algorithms.advantages import whiten
 from agentgym_rl.training.algorithms.aggregation import Aggregation
 from agentgym_rl.training.algorithms.base import (
@@ -20,6 +21,7 @@ from agentgym_rl.training.algorithms.base import (
     Batch,
     Needs,
     ScoredEpisode,
+    SharedSettings,
     TokenBatch,
     TokenLoss,
     TrainingSample,
@@ -31,16 +33,7 @@ from agentgym_rl.training.algorithms.episode_tokens import (
 )
 from agentgym_rl.training.algorithms.policy_loss import PolicyLoss
 
-
-@dataclass(frozen=True, slots=True)
-class SharedSettings:
-    """The sections of a recipe that all online algorithms share."""
-
-    credit: CreditConfig = field(default_factory=CreditConfig)
-    policy_loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)
-    kl: KLConfig = field(default_factory=KLConfig)
-    max_tokens: int = 4096
-    """Limit on an episode: the constant of `policy_loss.aggregation = "constant"`."""
+_Config = TypeVar("_Config", bound=OnlineConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +45,14 @@ class Estimate:
     """What the critic should say, where there is one."""
 
 
-class OnlineAlgorithm(Algorithm):
+class OnlineAlgorithm(Algorithm, Generic[_Config]):
     """Estimates advantages group by group; an algorithm is its estimator."""
 
     whitens = False
     """Whether advantages get mean 0 and deviation 1 over the step."""
 
-    def __init__(self, shared: SharedSettings) -> None:
+    def __init__(self, config: _Config, shared: SharedSettings) -> None:
+        self.config = config
         self._credit, self._kl = shared.credit, shared.kl
         self._policy_loss = PolicyLoss(shared.policy_loss, shared.kl)
         self.aggregation = Aggregation(shared.policy_loss.aggregation, shared.max_tokens)
@@ -83,9 +77,7 @@ class OnlineAlgorithm(Algorithm):
         flat = [estimate for group in estimates for estimate in group]
         metrics = self.report([item for group in tokens for item in group], flat)
         if self.whitens:
-            flat = _normalized(flat, [0] * len(flat))
-        if self._credit.normalize_per_env:
-            flat = _normalized(flat, [item.episode.task.env for group in groups for item in group])
+            flat = _whitened(flat)
         finished, num_masked = iter(flat), 0
         samples: list[list[TrainingSample]] = []
         for group in groups:
@@ -111,16 +103,14 @@ class OnlineAlgorithm(Algorithm):
         return self._policy_loss(batch)
 
 
-def _normalized(estimates: Sequence[Estimate], sets: Sequence[Hashable]) -> list[Estimate]:
-    """Return the estimates with advantages whitened over the tokens of each set of episodes."""
-    result = list(estimates)
-    for name in dict.fromkeys(sets):
-        places = [place for place, own in enumerate(sets) if own == name]
-        parts = [estimates[place].advantages_A for place in places]
-        whitened = whiten(torch.cat(parts)).split([len(part) for part in parts])
-        for place, advantages_A in zip(places, whitened, strict=True):
-            result[place] = replace(estimates[place], advantages_A=advantages_A)
-    return result
+def _whitened(estimates: Sequence[Estimate]) -> list[Estimate]:
+    """Return the estimates with advantages of mean 0 and deviation 1 over all of their tokens."""
+    parts = [estimate.advantages_A for estimate in estimates]
+    whitened = whiten(torch.cat(parts)).split([len(part) for part in parts])
+    return [
+        replace(estimate, advantages_A=advantages_A)
+        for estimate, advantages_A in zip(estimates, whitened, strict=True)
+    ]
 
 
 def _training_samples(scored: ScoredEpisode, estimate: Estimate) -> list[TrainingSample]:

@@ -55,7 +55,7 @@ class PolicyLoss:
         """Return the loss of each token and whether its ratio was clipped."""
         config = self._config
         log_ratios_A = batch.logprobs_A - batch.old_logprobs_A
-        if config.ratio == "sequence":
+        if config.objective == "gspo":
             assert batch.samples_A is not None, "the learner gives them"
             log_ratios_A = sequence_log_ratios(log_ratios_A, batch.samples_A)
         # An infinite ratio would make the gradient of a clipped token 0 * inf.
@@ -67,7 +67,6 @@ class PolicyLoss:
             )
             ratios_A = log_ratios_A.detach().exp()
             return loss_A, ((ratios_A < 1 - low) | (ratios_A > 1 + high)).float()
-        dual = config.dual_clip
         inputs = (log_ratios_A, batch.advantages_A)
-        loss_A = clipped_policy_loss(*inputs, clip_low=low, clip_high=high, dual_clip=dual)
-        return loss_A, clip_fraction(*inputs, clip_low=low, clip_high=high, dual_clip=dual)
+        loss_A = clipped_policy_loss(*inputs, clip_low=low, clip_high=high)
+        return loss_A, clip_fraction(*inputs, clip_low=low, clip_high=high)

@@ -8,29 +8,30 @@ from dataclasses import replace
 import torch
 
 from agentgym_rl.config import PPOConfig
-from agentgym_rl.training.algorithms.base import CriticNeeds, TokenBatch, TokenLoss
+from agentgym_rl.training.algorithms.base import CriticNeeds, SharedSettings, TokenBatch, TokenLoss
 from agentgym_rl.training.algorithms.episode_tokens import EpisodeTokens
 from agentgym_rl.training.algorithms.losses import value_loss
-from agentgym_rl.training.algorithms.online import Estimate, OnlineAlgorithm, SharedSettings
+from agentgym_rl.training.algorithms.online import Estimate, OnlineAlgorithm
 from agentgym_rl.training.algorithms.returns import generalized_advantages
 
 _VALUE_WEIGHT = 0.5
 """Of the critic's loss beside the policy's; it matters where they share layers."""
 
 
-class PPO(OnlineAlgorithm):
+class PPO(OnlineAlgorithm[PPOConfig]):
     """What a token led to, relative to what the critic expected before it."""
 
+    config_class = PPOConfig
+    whitens = True
+
     def __init__(self, config: PPOConfig, shared: SharedSettings) -> None:
-        super().__init__(shared)
-        self._config = config
-        self.whitens = config.whiten
+        super().__init__(config, shared)
         bootstraps = shared.credit.truncated == "bootstrap"
         critic = CriticNeeds(config.critic, lr=config.critic_lr, bootstraps=bootstraps)
         self.needs = replace(self.needs, critic=critic)
 
     def updates_policy(self, step: int) -> bool:
-        return step > self._config.critic_warmup_steps
+        return step > self.config.critic_warmup_steps
 
     def estimate(self, group: Sequence[EpisodeTokens]) -> list[Estimate]:
         return [self._estimate(item) for item in group]
@@ -42,8 +43,7 @@ class PPO(OnlineAlgorithm):
             item.values_A,
             item.rounds_A,
             discount=self._credit.discount,
-            lambda_=self._config.gae_lambda,
-            lambda_per=self._config.lambda_per,
+            lambda_=self.config.gae_lambda,
             final_value=item.final_value,
         )
         return Estimate(advantages_A, returns_A=advantages_A + item.values_A)
@@ -64,7 +64,7 @@ class PPO(OnlineAlgorithm):
         policy = super().loss(batch)
         values_A, old_A, returns_A = batch.values_A, batch.old_values_A, batch.returns_A
         assert values_A is not None and old_A is not None and returns_A is not None, "a critic"
-        critic_A = value_loss(values_A, old_A, returns_A, clip=self._config.value_clip)
+        critic_A = value_loss(values_A, old_A, returns_A, clip=self.config.value_clip)
         return replace(
             policy,
             metrics=policy.metrics | {"train/value_loss": critic_A},

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 
 from agentgym_rl.config import ReinforcePPConfig
 from agentgym_rl.training.algorithms.episode_tokens import EpisodeTokens
-from agentgym_rl.training.algorithms.online import Estimate, OnlineAlgorithm, SharedSettings
+from agentgym_rl.training.algorithms.online import Estimate, OnlineAlgorithm
 from agentgym_rl.training.algorithms.returns import token_returns
 
 
-class ReinforcePP(OnlineAlgorithm):
+class ReinforcePP(OnlineAlgorithm[ReinforcePPConfig]):
     """What each token and the later ones earned; groups play no part."""
 
-    def __init__(self, config: ReinforcePPConfig, shared: SharedSettings) -> None:
-        super().__init__(shared)
-        self.whitens = config.whiten
+    config_class = ReinforcePPConfig
+    whitens = True
 
     def estimate(self, group: Sequence[EpisodeTokens]) -> list[Estimate]:
         return [

@@ -38,14 +38,13 @@ def generalized_advantages(
     *,
     discount: float,
     lambda_: float,
-    lambda_per: str = "token",
     final_value: float = 0.0,
 ) -> Tensor:
     """Return generalised advantage estimates (GAE, arXiv:1506.02438) of one episode.
 
     `values_A` are of the states before each token; the next state of the last token of a round is
     that before the first token of the next round. `final_value` is of the state after the last
-    round: 0 unless a limit cut the episode there. Lambda acts per "token" or per "round".
+    round: 0 unless a limit cut the episode there. Lambda acts from token to token.
     """
     factors = _border_factors(rounds_A, discount)
     values = values_A.tolist()
@@ -56,11 +55,7 @@ def generalized_advantages(
             rewards_A.tolist(), factors, next_values, values, strict=True
         )
     ]
-    lambdas = (
-        _border_factors(rounds_A, lambda_) if lambda_per == "round" else [lambda_] * len(values)
-    )
-    decays = [factor * own for factor, own in zip(factors, lambdas, strict=True)]
-    return _sum_backwards(rewards_A.new_tensor(deltas), decays)
+    return _sum_backwards(rewards_A.new_tensor(deltas), [factor * lambda_ for factor in factors])
 
 
 def _border_factors(rounds_A: Tensor, factor: float) -> list[float]:

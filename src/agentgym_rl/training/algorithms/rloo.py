@@ -13,19 +13,17 @@ from agentgym_rl.training.algorithms.group_returns import (
     spread_over_rounds,
     spread_over_tokens,
 )
-from agentgym_rl.training.algorithms.online import Estimate, OnlineAlgorithm, SharedSettings
+from agentgym_rl.training.algorithms.online import Estimate, OnlineAlgorithm
 
 
-class RLOO(OnlineAlgorithm):
+class RLOO(OnlineAlgorithm[RLOOConfig]):
     """What an episode (or a round and the later ones) earned beyond the mean of the others."""
 
-    def __init__(self, config: RLOOConfig, shared: SharedSettings) -> None:
-        super().__init__(shared)
-        self._config = config
+    config_class = RLOOConfig
 
     def estimate(self, group: Sequence[EpisodeTokens]) -> list[Estimate]:
         discount = self._credit.discount
-        if self._config.level == "round":
+        if self.config.level == "round":
             returns_GK = round_returns(group, discount=discount)
             return spread_over_rounds(leave_one_out(returns_GK), group)
         return spread_over_tokens(leave_one_out(episode_returns(group, discount=discount)), group)

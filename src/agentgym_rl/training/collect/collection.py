@@ -65,6 +65,7 @@ class Collector(ABC):
         assert isinstance(config.algorithm, OnlineConfig), "an online algorithm"
         self._config, self._policy, self._actors = config, policy, participants
         self._group_size = config.algorithm.group_size
+        self._min_group_size = config.algorithm.min_group_size
         self._num_groups = config.training.tasks_per_step
         self._tasks = EpochSampler(tasks, seed=config.seed)
         self._on_episode = on_episode
@@ -93,7 +94,7 @@ class Collector(ABC):
         )
 
     def _keep(self, groups: Sequence[Group]) -> list[Group]:
-        return keep_groups(groups, min_size=self._config.rollout.min_group_size)
+        return keep_groups(groups, min_size=self._min_group_size)
 
     def _to_learn_from(self, kept: Sequence[Group]) -> list[Group]:
         """Return the groups that an update should have, of those with enough episodes."""

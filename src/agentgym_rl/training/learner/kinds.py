@@ -6,12 +6,12 @@ Shape legend: A action tokens of a pass.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, get_args
 
 from torch import Tensor
 
-from agentgym_rl.config import KindWeightsConfig
+from agentgym_rl.config import TokenKind
 from agentgym_rl.models.device import on_device
 from agentgym_rl.types import Sample, SegmentKind
 
@@ -25,10 +25,11 @@ class HasSample(Protocol):
     def sample(self) -> Sample: ...
 
 
-def kind_weights(config: KindWeightsConfig) -> KindWeights:
-    """Return the weight of each kind; empty where all weigh 1."""
-    weights = {SegmentKind(name): weight for name, weight in config.model_dump().items()}
-    return {} if all(weight == 1.0 for weight in weights.values()) else weights
+def kind_weights(weights: Mapping[TokenKind, float]) -> KindWeights:
+    """Return the weight of each kind (`agent.train`); empty where all weigh 1."""
+    if not weights:
+        return {}
+    return {SegmentKind(kind): weights.get(kind, 1.0) for kind in get_args(TokenKind)}
 
 
 def kinds_of_actions(sample: Sample) -> Iterator[SegmentKind]:

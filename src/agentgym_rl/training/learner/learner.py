@@ -80,9 +80,7 @@ class Learner:
         self._optimizer = self._new_optimizer()
         self._reference, self._critic, self._critic_optimizer = None, None, None
         if self._needs.reference:
-            self._reference = Reference(
-                self._model, temperature=temperature, offload=config.offload_reference
-            )
+            self._reference = Reference(self._model, temperature=temperature)
         self._speed = Speed(self._model)
         if self._needs.critic is not None:
             self._critic = Critic(self._model, trunk=self._needs.critic.trunk)
@@ -152,11 +150,6 @@ class Learner:
     def take_rates(self) -> dict[str, float]:
         """Return how fast the updates since the last call were (training/learner/speed.py)."""
         return self._speed.take()
-
-    def refresh_reference(self) -> None:
-        """Make the present weights the reference."""
-        assert self._reference is not None, "only an algorithm with a reference refreshes it"
-        self._reference.refresh()
 
     def restart(self) -> None:
         """Begin anew at the present weights: no momentum, no updates made. Not with a critic."""
@@ -268,7 +261,6 @@ class Learner:
                 schedule=config.lr_schedule,
                 num_warmup=config.warmup_steps,
                 num_updates=self._num_updates_in_all,
-                floor=config.min_lr_ratio,
             )
             result = self._optimizer.step(lr=lr, max_grad_norm=config.max_grad_norm)
             norm = result.grad_norm if result.is_applied else 0.0

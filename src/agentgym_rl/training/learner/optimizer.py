@@ -29,18 +29,15 @@ def learning_rate(
     schedule: Schedule = "constant",
     num_warmup: int = 0,
     num_updates: int = 0,
-    floor: float = 0.0,
 ) -> float:
     """Return the rate of an update (the first is 1), a pure function that needs no saved state.
 
     It rises linearly to `peak` at update `num_warmup`, then stays or falls, in a line or in half
-    a cosine, to `floor * peak` at update `num_updates`, where it stays. The first update is never
+    a cosine, to 0 at update `num_updates`, where it stays. The first update is never
     wasted on a rate of 0.
     """
     if update < 1:
         raise ValueError(f"updates are counted from 1, got {update}")
-    if not 0.0 <= floor <= 1.0:
-        raise ValueError(f"the floor is a part of the peak, from 0 to 1, got {floor}")
     if update <= num_warmup or schedule == "constant":
         return peak * min(1.0, update / max(1, num_warmup))
     if num_updates <= num_warmup:
@@ -50,7 +47,7 @@ def learning_rate(
         )
     progress = min(1.0, (update - num_warmup) / (num_updates - num_warmup))
     left = 1.0 - progress if schedule == "linear" else 0.5 * (1.0 + math.cos(math.pi * progress))
-    return peak * (floor + (1.0 - floor) * left)
+    return peak * left
 
 
 @dataclass(frozen=True, slots=True)

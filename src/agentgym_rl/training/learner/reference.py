@@ -15,23 +15,20 @@ from agentgym_rl.types import Sample
 
 
 class Reference:
-    """The policy as it was when the run began, or when `refresh` was last called.
+    """The policy as it was when the run began.
 
     A copy of the weights; none is needed while the policy without its LoRA adapter is the same.
-    With `offload` the copy is in the CPU's memory, and on a GPU only from when it is asked for
-    log-probabilities until `park`.
+    The copy is in the CPU's memory, and on a GPU only from when it is asked for log-probabilities
+    until `park`: to copy it takes little of a step, and the memory is the learner's.
     """
 
-    def __init__(
-        self, policy: PreTrainedModel, *, temperature: float, offload: bool = False
-    ) -> None:
+    def __init__(self, policy: PreTrainedModel, *, temperature: float) -> None:
         self._policy, self._temperature = policy, temperature
-        self._is_offloaded = offload and policy.device.type != "cpu"
         self._copy: PreTrainedModel | None = None
         self._parked: list[Tensor] = []
         """The copy's parameters in the CPU's memory; the frozen weights never have to go back."""
         if not _has_fresh_lora(policy):
-            self.refresh()
+            self._copy_policy()
 
     @torch.no_grad()
     def logprobs(self, samples: Sequence[Sample]) -> Tensor:
@@ -43,23 +40,10 @@ class Reference:
             return self._logprobs(model, samples)
 
     def park(self) -> None:
-        """Give back the GPU's memory, where the copy is offloaded."""
+        """Give back the GPU's memory."""
         if self._copy is not None and self._parked:
             for weight, parked in zip(self._copy.parameters(), self._parked, strict=True):
                 weight.data = parked
-
-    def refresh(self) -> None:
-        """Take the policy's present weights."""
-        if self._copy is None:
-            self._copy = copy.deepcopy(self._policy).requires_grad_(False)
-            if self._is_offloaded:
-                self._parked = [
-                    weight.data.cpu().pin_memory() for weight in self._copy.parameters()
-                ]
-        else:
-            self.park()
-            self._copy.load_state_dict(self._policy.state_dict())
-        self.park()
 
     def state(self) -> dict[str, Tensor]:
         """Return the weights for a checkpoint; none where no copy is kept."""
@@ -71,10 +55,17 @@ class Reference:
             self._copy, self._parked = None, list[Tensor]()
             return
         if self._copy is None:
-            self.refresh()
-        assert self._copy is not None, "`refresh` makes one"
+            self._copy_policy()
+        assert self._copy is not None, "`_copy_policy` makes one"
         self.park()
         self._copy.load_state_dict(state)
+
+    def _copy_policy(self) -> None:
+        """Take the policy's present weights."""
+        self._copy = copy.deepcopy(self._policy).requires_grad_(False)
+        if self._policy.device.type != "cpu":
+            self._parked = [weight.data.cpu().pin_memory() for weight in self._copy.parameters()]
+        self.park()
 
     def _fetch(self) -> None:
         """Bring parked weights to where the policy is."""
