@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         TokenLoss,
         TrainingSample,
     )
+    from agentgym_rl.training.algorithms.grpo import GRPO
     from agentgym_rl.types import Episode, Group, StepResult, Task
 
 __version__ = "0.1.0"
@@ -60,6 +61,7 @@ _MODULES = {
         "TokenLoss",
         "TrainingSample",
     ),
+    "agentgym_rl.training.algorithms.grpo": ("GRPO",),
     "agentgym_rl.types": ("Episode", "Group", "StepResult", "Task"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
@@ -74,6 +76,7 @@ __all__ = [  # noqa: RUF022 - in the order of use
     "Agent",
     "Interaction",
     "Algorithm",
+    "GRPO",
     "ScoredEpisode",
     "TrainingSample",
     "Batch",

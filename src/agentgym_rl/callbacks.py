@@ -37,7 +37,7 @@ class Callback:
         """A training step ended; `metrics` is its line of metrics.jsonl."""
 
     def on_evaluation(self, report: EvalReport) -> None:
-        """An evaluation ended; the first one precedes the first step."""
+        """An evaluation ended: one before the first step, others before `on_step` of theirs."""
 
     def on_run_end(self, run: Run) -> None:
         """The last step is done, and the model is saved."""

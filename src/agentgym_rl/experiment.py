@@ -184,14 +184,14 @@ class _Experiment:
             done = trainer.restore()
             self._run.forget_after(done)
             engine.publish(done)
-            self._audience.callbacks.on_run_start(Run(self._run.path))
+            self._audience.callbacks.on_run_start(Run(self._run.path, config))
             if evaluate is not None and not (self._run.eval / "step-000000.json").exists():
                 await evaluate(0)
             self._progress.begin("train", config.training.steps, done=done)
             await trainer.train(after=done)
         finally:
             engine.close()
-        self._audience.callbacks.on_run_end(Run(self._run.path))
+        self._audience.callbacks.on_run_end(Run(self._run.path, config))
 
     def _trainer(self, parts: RunParts, demos: Sequence[Conversation]) -> Trainer:
         algorithm = self._objects.algorithm

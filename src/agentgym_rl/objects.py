@@ -53,6 +53,7 @@ class Objects:
     def __post_init__(self) -> None:
         _check_env(self.env)
         _check_agent(self.agent)
+        _check_algorithm(self.algorithm)
         if self.reward is not None and not callable(self.reward):
             raise ValueError(
                 f"reward={self.reward!r} is not a function; give one that takes an Episode and "
@@ -177,3 +178,16 @@ def _check_env(env: object) -> None:
 def _check_agent(agent: object) -> None:
     if agent is not None and not isinstance(agent, Agent):
         check_agent_class(agent, given=f"agent={agent!r}")
+
+
+def _check_algorithm(algorithm: object) -> None:
+    if algorithm is None:
+        return
+    from agentgym_rl.training.algorithms.base import Algorithm  # start-up time: torch
+
+    cls = algorithm if isinstance(algorithm, type) else type(algorithm)
+    if not issubclass(cls, Algorithm):
+        raise ValueError(
+            f"algorithm={algorithm!r} is not an algorithm; pass a name, or a subclass of "
+            "agentgym_rl.Algorithm or agentgym_rl.GRPO, or an object of one"
+        )

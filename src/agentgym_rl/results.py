@@ -35,6 +35,9 @@ class SavedModel(os.PathLike[str]):
     def __fspath__(self) -> str:
         return str(self.path)
 
+    def __str__(self) -> str:
+        return str(self.path)  # which transformers takes for the name of a model
+
     def __repr__(self) -> str:
         return f"SavedModel({str(self.path)!r})"
 
@@ -52,8 +55,9 @@ class SavedModel(os.PathLike[str]):
 class Run:
     """A run in its folder."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
+    def __init__(self, folder: str | os.PathLike[str], config: RunConfig | None = None) -> None:
+        """`config` is given where it is known."""
+        self.folder, self._config = Path(folder), config
         self._files = RunFolder(self.folder)
         if not self._files.exists:
             raise RunError(f"{self.folder} holds no run (no config.toml)")
@@ -63,9 +67,20 @@ class Run:
 
     @cached_property
     def config(self) -> RunConfig:
-        """The settings, every default written out."""
+        """The settings, every default written out.
+
+        A folder is data: of a class that it names no module is imported, and the settings of such
+        an algorithm or schedule are not checked.
+        """
+        if self._config is not None:
+            return self._config
         file = self._files.config_file
-        return parse_config(read_table(file), source=str(file))
+        table = read_table(file)
+        agent = table.get("agent")
+        named = agent if isinstance(agent, dict) else {}
+        # Said again, the names of an agent and its format are read; whoever plays imports them.
+        said = {f"agent.{key}": named[key] for key in ("type", "format") if key in named}
+        return parse_config(table, said, source=str(file), is_data=True)
 
     @property
     def metrics(self) -> MetricsTable:

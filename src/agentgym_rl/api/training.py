@@ -80,4 +80,4 @@ def train(  # noqa: PLR0913 - everything that a recipe names can be an object
 
     with opened(plan):
         run_blocking(train_run(plan.config, plan.folder, objects=objects, callbacks=heard))
-    return Run(plan.folder.path)
+    return Run(plan.folder.path, plan.config)

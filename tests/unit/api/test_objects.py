@@ -14,6 +14,7 @@ from agentgym_rl.callbacks import Callbacks
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.objects import Objects
+from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.types import Episode
 from fakes import CountingEnv
 
@@ -91,6 +92,8 @@ def test_workers_need_a_class_that_they_can_import(tmp_path: Path):
         ({"env": Path}, "is not an environment"),
         ({"agent": CountingEnv}, "is not a subclass of Agent"),
         ({"agent": 3}, "agent=3 is not a subclass of Agent"),
+        ({"algorithm": CountingEnv}, "is not an algorithm"),
+        ({"algorithm": 3}, "algorithm=3 is not an algorithm"),
         ({"reward": 1.0}, "reward=1.0 is not a function"),
     ],
 )
@@ -119,3 +122,14 @@ def test_a_refused_run_leaves_no_folder(tmp_path: Path):
     with pytest.raises(ValueError, match="late"), opened(made):
         raise ValueError("too late")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_reading_a_run_imports_nothing_that_it_names(tmp_path: Path):
+    folder = RunFolder(tmp_path / "run")
+    folder.create(
+        '[algorithm]\ntype = "no_module:A"\nown = 3\n'
+        '[agent]\ntype = "no_module:B"\nformat = "no_module:C"\n'
+    )
+    config = ag.Run(folder.path).config
+    assert config.algorithm.type == "no_module:A"
+    assert (config.agent.type, config.agent.format) == ("no_module:B", "no_module:C")

@@ -158,10 +158,10 @@ class Algorithm(ABC):
     config_class: ClassVar[type[OnlineConfig]] = OnlineConfig
     """The settings of the class: what `[algorithm]` of a recipe may say."""
 
-    aggregation: Aggregation
-    """How the losses of tokens become the loss of an update."""
-    needs: Needs
-    """What the learner has to compute before `advantages`."""
+    aggregation: Aggregation = Aggregation()
+    """How the losses of tokens become the loss of an update; by default their mean."""
+    needs: Needs = Needs()
+    """What the learner has to compute before `advantages`; by default nothing."""
 
     def __init__(self, config: OnlineConfig, shared: SharedSettings) -> None:  # noqa: B027
         """`config` is of the class's own `config_class`; a subclass keeps what it needs."""

@@ -1,0 +1,40 @@
+"""An algorithm of one's own in one class: GRPO that learns from what went well, and only from that.
+
+From a recipe:
+    agentgym train quickstart algorithm.type=examples.custom_algorithm:OnlyBetter
+
+From Python:
+    python examples/custom_algorithm.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import agentgym_rl as ag
+
+
+class OnlyBetter(ag.GRPO):
+    """Leaves alone what did worse than its group, as RAFT does (arXiv:2304.06767).
+
+    `groups` are the episodes of each task, with whatever the learner computed of their tokens. The
+    batch has every sample with one advantage per action token. Settings, loss and the rest are
+    those of GRPO; `config_class` would give the class settings of its own.
+    """
+
+    def advantages(self, groups: Sequence[Sequence[ag.ScoredEpisode]]) -> ag.Batch:
+        batch = super().advantages(groups)
+        kept = [[_only_better(sample) for sample in group] for group in batch.groups]
+        tokens = [a for group in batch.groups for sample in group for a in sample.advantages]
+        share = sum(advantage > 0 for advantage in tokens) / max(1, len(tokens))
+        return ag.Batch(kept, batch.metrics | {"train/better_share": share})
+
+
+def _only_better(sample: ag.TrainingSample) -> ag.TrainingSample:
+    return replace(sample, advantages=tuple(max(0.0, a) for a in sample.advantages))
+
+
+if __name__ == "__main__":
+    run = ag.train("quickstart", algorithm=OnlyBetter)
+    print(run.metrics)
