@@ -77,7 +77,7 @@ def check_data(config: RunConfig) -> None:
 
 
 def check_space(config: RunConfig, run: RunFolder) -> None:
-    """Refuse a disk that has no room for the weights alone, of which a checkpoint has a copy."""
+    """Refuse a disk without room for the weights, of which every checkpoint has a copy."""
     folder = Path(config.model.path)
     num_bytes = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     num_free = shutil.disk_usage(run.path).free

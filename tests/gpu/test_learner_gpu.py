@@ -40,7 +40,7 @@ def training_samples(policy: Policy) -> list[TrainingSample]:
 def losses(policy: Policy, *, num_updates: int = 5, needs: Needs | None = None) -> list[float]:
     learner = Learner(policy, CONFIG, temperature=1.0, needs=needs)
     samples = training_samples(policy)
-    return [learner.update(samples, negative_logprob)["train/loss"] for _ in range(num_updates)]
+    return [learner.update(samples, negative_logprob).loss for _ in range(num_updates)]
 
 
 def test_updates_in_float32_are_those_of_the_cpu():
@@ -125,9 +125,7 @@ def test_a_restored_learner_goes_on_as_before(tmp_path):
     twin = Policy(copy.deepcopy(policy.model), policy.tokenizer, policy.renderer)
     other = Learner(twin, CONFIG, temperature=1.0)
     other.load_state(torch.load(tmp_path / "learner.pt", weights_only=True, map_location="cpu"))
-    first, second = (
-        one.update(samples, negative_logprob)["train/loss"] for one in (learner, other)
-    )
+    first, second = (one.update(samples, negative_logprob).loss for one in (learner, other))
     assert math.isclose(first, second, rel_tol=1e-3)
     assert all(p.is_cuda for p in twin.model.parameters())
 

@@ -48,7 +48,7 @@ LAYERS = (
     ("serving",),
     ("config", "rewards"),
     ("lookup",),
-    ("types", "errors", "heap"),
+    ("types", "errors", "garbage"),
     ("frozen",),
 )
 """Top to bottom. A part imports parts of lower layers only, and itself. The public face,

@@ -59,7 +59,7 @@ class StepRoundsConfig(RoundsBaseConfig):
 
 
 class AdaptiveRoundsConfig(RoundsBaseConfig):
-    """Raise the limit on rounds when the present one has no more to teach."""
+    """Raise the limit on rounds when the present one has nothing more to teach."""
 
     type: Literal["adaptive"] = "adaptive"
 

@@ -157,8 +157,8 @@ class VllmEngineConfig(EngineBaseConfig):
     def _check_url(cls, url: str) -> str:
         if url and not re.match(r"https?://[^/]", url):
             raise ValueError(
-                f"{url!r} is no address of a server; write it like http://10.0.0.7:8000, or leave "
-                "it empty to have one started"
+                f"{url!r} is not the address of a server; write it like http://10.0.0.7:8000, or "
+                "leave it empty to have one started"
             )
         return url
 
@@ -179,7 +179,7 @@ class VllmEngineConfig(EngineBaseConfig):
 
 
 class OpenAIEngineConfig(EngineBaseConfig):
-    """An OpenAI-compatible endpoint as the model: for evaluation alone, as it tells no tokens."""
+    """An OpenAI-compatible endpoint as the model, only for evaluation: it returns no tokens."""
 
     type: Literal["openai"] = "openai"
 
@@ -213,7 +213,7 @@ class RolloutConfig(BaseConfig):
     """Wall-clock limit on one episode, all its starts together, after which it counts as failed."""
 
     max_invalid_actions: int = Field(default=0, ge=0)
-    """End an episode after so many invalid actions in a row; 0 never does."""
+    """End an episode after this many invalid actions in a row; 0 never does."""
 
     max_concurrency: int = Field(default=256, ge=1)
     """Most episodes under way at once."""
@@ -236,12 +236,12 @@ class RolloutConfig(BaseConfig):
 
     max_refills: int = Field(default=0, ge=0)
     """With a number above 0 groups whose rewards are all equal are dropped and other tasks
-    collected in their place, so many times at most (DAPO, arXiv:2503.14476)."""
+    collected in their place, this many times at most (DAPO, arXiv:2503.14476)."""
 
     max_staleness: int = Field(default=0, ge=0)
     """Steps that a token may wait to be learned from. 0 is strictly on-policy: a step waits for all
     of its groups. Above 0 a quarter more are under way, a step ends when enough are complete, and
-    the others go on in the next; `policy_loss.importance_cap` then has to be set."""
+    the others continue in the next; `policy_loss.importance_cap` then has to be set."""
 
 
 class TrainingConfig(BaseConfig):
@@ -269,7 +269,7 @@ class TrainingConfig(BaseConfig):
     """Gradients are scaled down to this norm."""
 
     updates_per_step: int = Field(default=1, ge=1)
-    """The step's groups are split into so many parts, one optimiser update each."""
+    """The step's groups are split into this many parts, one optimiser update each."""
 
     epochs_per_step: int = Field(default=1, ge=1)
     """How often an online algorithm goes through the episodes of a step."""
@@ -302,7 +302,7 @@ class WarmStartConfig(BaseConfig):
 
 
 class CheckpointConfig(BaseConfig):
-    """What is kept to go on from."""
+    """What is kept to resume from."""
 
     every: int = Field(default=10, ge=1)
     """Steps between checkpoints; the last step always has one."""
@@ -318,7 +318,7 @@ class EvalConfig(BaseConfig):
     """Steps between evaluations during training; 0 evaluates only before and after."""
 
     tasks: int = Field(default=100, ge=0)
-    """Number of tasks, drawn with the run's seed; 0 evaluates never."""
+    """Number of tasks, drawn with the run's seed; 0 never evaluates."""
 
     temperature: float = Field(default=1.0, ge=0)
     """Temperature of sampling; 0 takes the most likely token."""

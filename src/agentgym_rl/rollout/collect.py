@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from agentgym_rl.agents.limits import Limits
-from agentgym_rl.heap import spared_heap
+from agentgym_rl.garbage import rare_collections
 from agentgym_rl.rollout.episode import EpisodeSpec, Participants, run_episode
 from agentgym_rl.types import Episode, Group, Task
 
@@ -49,7 +49,7 @@ async def collect(  # noqa: PLR0913 - all of these decide a collection
         )
         for place, task in enumerate(tasks)
     )
-    with spared_heap():
+    with rare_collections():
         return await _all_of(works)
 
 

@@ -29,13 +29,15 @@ from agentgym_rl.training.data.conversations import Conversation, from_episode
 from agentgym_rl.training.data.fixed_data import hold_to_data
 from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.learner.scoring import Scorers, score_samples
+from agentgym_rl.training.learner.update_report import (
+    NOTHING_LEARNED,
+    imitation_report,
+    mean_report,
+)
 from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.training.sft import fitting_samples, negative_logprob, supervised_sample
-from agentgym_rl.training.trainer import NOTHING_LEARNED, OnlineTrainer, mean_report
+from agentgym_rl.training.trainer import OnlineTrainer
 from agentgym_rl.types import Episode, Sample, SegmentKind
-
-_COMPARISONS = ("train/logprob_diff", "train/clip_fraction")
-"""Of sampling and learning; conversations of other iterations and of experts have no such thing."""
 
 
 class AgentEvolTrainer(OnlineTrainer):
@@ -88,10 +90,9 @@ class AgentEvolTrainer(OnlineTrainer):
             self._learner.update(batch, negative_logprob) for batch in self._batches(step, samples)
         ]
         self._save(step)
-        metrics = mean_report(reports) if reports else dict(NOTHING_LEARNED)
-        for name in _COMPARISONS:
-            metrics.pop(name, None)
-        return metrics | {
+        report = mean_report(reports) if reports else replace(NOTHING_LEARNED, details={})
+        # Conversations of other iterations and of experts compare with no sampling policy.
+        return imitation_report(report).metrics() | {
             "train/kl": self._drift(episodes) if reports else 0.0,
             "train/episodes_succeeded": float(num_succeeded),
             "train/episodes_kept": float(len(self._kept)),
@@ -181,7 +182,7 @@ def _only(kind: SegmentKind, sample: Sample) -> Sample:
 
 
 def newest_per_task(episodes: Sequence[Episode], max_per_task: int) -> list[Episode]:
-    """Return at most so many episodes of each task, the last ones, in order; 0 for all."""
+    """Return at most this many episodes of each task, the last ones, in order; 0 for all."""
     if not max_per_task:
         return list(episodes)
     counts: dict[str, int] = {}

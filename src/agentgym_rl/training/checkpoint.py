@@ -60,7 +60,7 @@ def restore_learner(run: RunFolder, learner: Learner) -> int:
 
 
 def restore_collector(run: RunFolder, collector: Collector) -> None:
-    """Let the collector go on where the newest checkpoint was written, if there is one."""
+    """Let the collector resume where the newest checkpoint was written, if there is one."""
     checkpoint = run.latest_checkpoint()
     if checkpoint is None:
         return

@@ -10,7 +10,7 @@ Shape legend: A action tokens of a pass, P pairs of an update.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -88,8 +88,12 @@ class DPOTrainer(OfflineTrainer[ComparedPair]):
             for place, (attempt, slope) in enumerate(zip(attempts, slopes, strict=True))
         ]
         difference_P = differences_P.detach()
-        return self._learner.update(items, weighted_logprob) | {
-            "train/loss": float(loss_P.detach().mean()),
+        report = replace(
+            self._learner.update(items, weighted_logprob),
+            loss=float(loss_P.detach().mean()),
+            logprob_diff=None,  # this run's engine sampled nothing to compare
+        )
+        return report.metrics() | {
             "train/margin": float(self._dpo.beta * difference_P.mean()),
             "train/accuracy": float((difference_P > 0).double().mean()),
             "train/chosen_log_ratio": float(chosen_P.mean()),

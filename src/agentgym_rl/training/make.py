@@ -12,13 +12,13 @@ from agentgym_rl.lookup import check_call, is_own, load_class
 from agentgym_rl.training.agentevol import AgentEvolTrainer
 from agentgym_rl.training.algorithms.aggregation import Aggregation
 from agentgym_rl.training.algorithms.base import Algorithm, Needs, SharedSettings
-from agentgym_rl.training.collect.carrying import CarryingCollector
+from agentgym_rl.training.collect.carry_over import CarryOverCollector
 from agentgym_rl.training.collect.collection import Collector, StepCollector
 from agentgym_rl.training.data.conversations import Conversation
 from agentgym_rl.training.data.preferences import PairSet, load_pairs
 from agentgym_rl.training.dpo import DPOTrainer
-from agentgym_rl.training.learner.kinds import kind_weights
 from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.learner.token_kinds import kind_weights
 from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.training.sft import SFTTrainer
 from agentgym_rl.training.trainer import OnlineTrainer, RLTrainer
@@ -113,7 +113,7 @@ def dpo_trainer(parts: RunParts, pairs: PairSet) -> DPOTrainer:
 def make_collector(parts: RunParts) -> Collector:
     """Return what collects the episodes of each step."""
     assert parts.participants is not None, "an online run has participants"
-    kind = CarryingCollector if parts.config.rollout.max_staleness else StepCollector
+    kind = CarryOverCollector if parts.config.rollout.max_staleness else StepCollector
     return kind(
         parts.config,
         parts.policy,

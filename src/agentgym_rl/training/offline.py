@@ -1,7 +1,7 @@
 """What training from a fixed set of data shares: batches, metrics, evaluation, checkpoints.
 
-Which items a step learns from is a pure function of (seed, step), so a resumed run goes on as if it
-had never stopped.
+Which items a step learns from is a pure function of (seed, step), so a resumed run continues as if
+it had never stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Item = TypeVar("_Item")
 
 
 class OfflineTrainer(ABC, Generic[_Item]):
-    """Goes through items in a new random order every epoch, one update a step."""
+    """Goes through items in a new random order every epoch, one update per step."""
 
     def __init__(
         self, parts: RunParts, items: Sequence[_Item], *, learner: Learner, batch_size: int
@@ -63,7 +63,6 @@ class OfflineTrainer(ABC, Generic[_Item]):
         self._last_step.leave()
         batch = self._items.take(step, self._batch_size)
         metrics: Metrics = {"step": step, **self.update(batch)}
-        del metrics["train/logprob_diff"]  # this run's engine sampled nothing to compare
         metrics |= self._learner.take_rates()
         metrics["time/update_s"] = time.monotonic() - started
         if self._evaluate is not None and is_due(step, config.eval.every, last=last):

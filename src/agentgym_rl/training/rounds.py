@@ -77,7 +77,7 @@ class StepRoundsScheduler(RoundScheduler):
 
 
 class AdaptiveRoundsScheduler(RoundScheduler):
-    """A limit that grows when the present one has no more to teach.
+    """A limit that grows when the present one has nothing more to teach.
 
     A stage ends when success has stopped rising over two windows of steps, or when the horizon ends
     most episodes of a window, so that hardly any shows how a task ends. Episodes that a full

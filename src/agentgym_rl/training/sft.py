@@ -13,6 +13,7 @@ from agentgym_rl.training.algorithms.base import TokenBatch, TokenLoss, Training
 from agentgym_rl.training.data.conversations import Conversation, to_sample
 from agentgym_rl.training.data.fixed_data import hold_to_data
 from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.learner.update_report import imitation_report
 from agentgym_rl.training.offline import OfflineTrainer
 from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.types import Sample
@@ -35,9 +36,8 @@ class SFTTrainer(OfflineTrainer[TrainingSample]):
         super().__init__(parts, samples, learner=learner, batch_size=config.algorithm.batch_size)
 
     def update(self, batch: Sequence[TrainingSample]) -> Metrics:
-        metrics = self._learner.update(batch, negative_logprob)
-        del metrics["train/kl"]  # no policy sampled the demonstrations
-        return metrics | {"train/demos_left_out": float(self._num_left_out)}
+        report = imitation_report(self._learner.update(batch, negative_logprob))
+        return report.metrics() | {"train/demos_left_out": float(self._num_left_out)}
 
 
 def fitting_samples(

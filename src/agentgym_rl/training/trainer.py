@@ -14,10 +14,11 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from agentgym_rl.heap import collect_garbage, spared_heap
+from agentgym_rl.garbage import collect_garbage, rare_collections
 from agentgym_rl.rollout.statistics import rollout_metrics
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import Metrics
@@ -25,25 +26,14 @@ from agentgym_rl.training.algorithms.base import Algorithm, TrainingSample
 from agentgym_rl.training.checkpoint import restore_collector, restore_learner, save_checkpoint
 from agentgym_rl.training.collect.collection import Collected, Collector
 from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.learner.score_recorder import ScoreRecorder
+from agentgym_rl.training.learner.update_report import NOTHING_LEARNED, mean_report
 from agentgym_rl.training.rounds import make_scheduler
 from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.training.stopping import LastStep, unbroken
-from agentgym_rl.training.traces import TokenTraces
 from agentgym_rl.types import Group
 
 _Result = TypeVar("_Result")
-
-NOTHING_LEARNED: Metrics = {
-    "train/loss": 0.0,
-    "train/entropy": 0.0,
-    "train/kl": 0.0,
-    "train/logprob_diff": 0.0,
-    "train/clip_fraction": 0.0,
-    "train/grad_norm": 0.0,
-    "train/updates_skipped": 1.0,
-    "train/lr": 0.0,
-}
-"""Of a step whose groups all lack spread, or whose episodes are all masked."""
 
 
 class OnlineTrainer(ABC):
@@ -58,8 +48,8 @@ class OnlineTrainer(ABC):
         self._learner = learner
         self._evaluate = parts.evaluate
         self._history: list[Metrics] = []
-        self._traces = TokenTraces()
-        """Of the present step: what `learn` tells the episode store of tokens."""
+        self._scores = ScoreRecorder()
+        """Of the present step: what `learn` computed of tokens, for the episode store."""
         self._checkpoint_s = 0.0
         """Of the checkpoint since the last line of metrics."""
         self._last_step = LastStep(self._write_checkpoint)
@@ -82,7 +72,7 @@ class OnlineTrainer(ABC):
         self._last_step.begin(after)
         with (
             ThreadPoolExecutor(max_workers=1, thread_name_prefix="learner") as self._thread,
-            spared_heap(),
+            rare_collections(),
         ):
             try:
                 for step in range(after + 1, self._config.training.steps + 1):
@@ -118,7 +108,7 @@ class OnlineTrainer(ABC):
         metrics["rollout/groups_dropped"] = float(len(groups) - len(collected.kept))
         metrics["rollout/groups_refilled"] = float(collected.num_refilled)
         metrics |= collected.metrics
-        self._traces = TokenTraces()
+        self._scores = ScoreRecorder()
         await self._apart(self._engine.rest)
         metrics |= await self._apart(partial(self.learn, step, collected))
         updated = time.monotonic()
@@ -148,11 +138,11 @@ class OnlineTrainer(ABC):
             self._listeners.on_step(metrics)
 
     async def _apart(self, work: Callable[[], _Result]) -> _Result:
-        """Do what takes long, beside carried episodes in a thread.
+        """Do slow work; in a thread while episodes carry over.
 
-        Their environments answer meanwhile, and nobody would listen before deadlines have passed.
+        Environments answer meanwhile, and nobody would listen before deadlines have passed.
         """
-        if not self._collector.carries:
+        if not self._collector.carries_over:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
@@ -162,9 +152,9 @@ class OnlineTrainer(ABC):
             [group.episodes for group in groups],
             phase="train",
             step=step,
-            scores_of=self._traces.scores_of,
+            scores_of=self._scores.scores_of,
         )
-        self._traces = TokenTraces()
+        self._scores = ScoreRecorder()
 
     def _save_when_due(self, step: int) -> None:
         started, config = time.monotonic(), self._config
@@ -194,7 +184,7 @@ class RLTrainer(OnlineTrainer):
 
     def learn(self, step: int, collected: Collected) -> Metrics:
         """Make the step's updates."""
-        return self._update(step, collected) if collected.kept else dict(NOTHING_LEARNED)
+        return self._update(step, collected) if collected.kept else NOTHING_LEARNED.metrics()
 
     def _update(self, step: int, collected: Collected) -> Metrics:
         """Make the step's updates; return the means of their metrics."""
@@ -203,7 +193,7 @@ class RLTrainer(OnlineTrainer):
         self._learner.schedule_after(config.num_updates_before(step))
         batch = self._algorithm.advantages(self._learner.score(collected.kept))
         scored_s = {"time/score_s": time.monotonic() - started}
-        self._traces.add(item for group in batch.groups for item in group)
+        self._scores.add_advantages(item for group in batch.groups for item in group)
         parts = [
             [item for group in part for item in group]
             for part in split_evenly(batch.groups, config.training.updates_per_step)
@@ -214,32 +204,17 @@ class RLTrainer(OnlineTrainer):
                 self._algorithm.loss,
                 updates_policy=self._algorithm.updates_policy(step),
                 kept_share=collected.kept_share,
-                observe=self._traces.see,
+                observe=self._scores.record_pass,
             )
             for _ in range(config.training.epochs_per_step)
             for part in parts
             if any(item.num_tokens for item in part)
         ]
         if not reports:
-            return batch.metrics | NOTHING_LEARNED | scored_s
-        metrics = mean_report(reports)
+            return batch.metrics | NOTHING_LEARNED.metrics() | scored_s
         # Before the first update tokens that are not stale differ by rounding alone.
-        metrics["train/logprob_diff"] = reports[0]["train/logprob_diff"]
-        return metrics | batch.metrics | scored_s
-
-
-def mean_report(reports: Sequence[Metrics]) -> Metrics:
-    """Return the means over updates, and the sum of those that were skipped.
-
-    What only some updates have (a kind of token may not occur in all) is a mean over these.
-    """
-    values: dict[str, list[float]] = {}
-    for report in reports:
-        for name, value in report.items():
-            values.setdefault(name, []).append(value)
-    metrics = {name: sum(found) / len(found) for name, found in values.items()}
-    metrics["train/updates_skipped"] *= len(reports)
-    return metrics
+        report = replace(mean_report(reports), logprob_diff=reports[0].logprob_diff)
+        return report.metrics() | batch.metrics | scored_s
 
 
 def is_due(step: int, every: int, *, last: int) -> bool:

@@ -18,7 +18,7 @@ from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.training.algorithms.grpo import GRPO
 from agentgym_rl.training.algorithms.online import SharedSettings
 from agentgym_rl.training.learner.learner import Learner
-from agentgym_rl.training.learner.passes import split_by_tokens
+from agentgym_rl.training.learner.packing import split_by_tokens
 from agentgym_rl.types import Sample
 from chat_families import small_policy
 
@@ -100,7 +100,7 @@ def first_update(tokens_per_batch: int) -> tuple[list[Tensor], list[Tensor], dic
     """Return gradient, parameters and metrics after an update in passes of so many tokens."""
     policy = small_policy("qwen3")
     learner = make_learner(policy, tokens_per_batch=tokens_per_batch)
-    metrics = learner.update(make_items(), grpo_loss)
+    metrics = learner.update(make_items(), grpo_loss).metrics()
     return list(gradient(learner, policy).values()), parameters(policy), metrics
 
 
@@ -136,7 +136,7 @@ def test_the_first_pass_has_the_policy_gradient():
     (-advantages_A * logprobs_A).mean().backward()
     expected = {name: p.grad.clone() for name, p in policy.model.named_parameters()}
     learner = make_learner(policy)
-    metrics = learner.update(items, grpo_loss)
+    metrics = learner.update(items, grpo_loss).metrics()
     found = gradient(learner, policy)
     for name, grad in expected.items():
         assert (grad - found[name]).abs().max() < 1e-6, name
@@ -187,13 +187,13 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_counted(
     learner = make_learner(policy, warmup_steps=4)
     before = parameters(policy)
     with caplog.at_level(logging.WARNING):
-        metrics = learner.update([*items, make_item(9, 3, advantage, seed=5)], grpo_loss)
+        metrics = learner.update([*items, make_item(9, 3, advantage, seed=5)], grpo_loss).metrics()
     assert metrics["train/updates_skipped"] == 1.0
     assert metrics["train/grad_norm"] == 0.0
     assert "update 1 has a gradient of norm" in caplog.text
     assert largest_difference(before, parameters(policy)) == 0.0
     # Nothing of it is left: the next update is the first for the optimiser.
-    after = learner.update(items, grpo_loss)
+    after = learner.update(items, grpo_loss).metrics()
     fresh = small_policy("qwen3")
     make_learner(fresh, lr=1e-4 / 2).update(items, grpo_loss)
     assert after["train/updates_skipped"] == 0.0
@@ -203,7 +203,7 @@ def test_a_gradient_that_is_not_finite_is_skipped_and_counted(
 def test_gradients_are_scaled_down_to_the_largest_norm():
     policy = small_policy("qwen3")
     learner = make_learner(policy, max_grad_norm=0.01)
-    metrics = learner.update(make_items(), grpo_loss)
+    metrics = learner.update(make_items(), grpo_loss).metrics()
     assert metrics["train/grad_norm"] > 0.1
     grads = gradient(learner, policy).values()
     norm = math.sqrt(sum(float(grad.double().pow(2).sum()) for grad in grads))
@@ -213,14 +213,14 @@ def test_gradients_are_scaled_down_to_the_largest_norm():
 def test_learning_rate_rises_linearly_and_then_stays():
     learner = make_learner(small_policy("qwen3"), lr=1e-3, warmup_steps=4)
     items = make_items()[:2]
-    rates = [learner.update(items, grpo_loss)["train/lr"] for _ in range(6)]
+    rates = [learner.update(items, grpo_loss).lr for _ in range(6)]
     assert rates == pytest.approx([0.25e-3, 0.5e-3, 0.75e-3, 1e-3, 1e-3, 1e-3])
     assert {group["lr"] for group in learner._optimizer._adamw.param_groups} == {1e-3}
 
 
 def test_without_warm_up_the_first_update_has_the_full_rate():
     learner = make_learner(small_policy("qwen3"), lr=1e-3)
-    assert learner.update(make_items()[:2], grpo_loss)["train/lr"] == 1e-3
+    assert learner.update(make_items()[:2], grpo_loss).lr == 1e-3
 
 
 def test_weight_decay_shrinks_matrices_and_leaves_vectors():

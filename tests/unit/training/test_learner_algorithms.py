@@ -103,7 +103,8 @@ def step(learner: Learner, algorithm: Algorithm, *, number: int = 1) -> dict[str
     batch = algorithm.advantages(learner.score(make_groups()))
     items = [item for group in batch.groups for item in group]
     updates_policy = algorithm.updates_policy(number)
-    return learner.update(items, algorithm.loss, updates_policy=updates_policy) | batch.metrics
+    report = learner.update(items, algorithm.loss, updates_policy=updates_policy)
+    return report.metrics() | batch.metrics
 
 
 def gradients(learner: Learner, policy: Policy) -> list[Tensor]:

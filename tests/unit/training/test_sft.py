@@ -16,7 +16,7 @@ from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.training.data.conversations import Conversation
 from agentgym_rl.training.learner.learner import Learner
-from agentgym_rl.training.learner.passes import split_by_tokens
+from agentgym_rl.training.learner.packing import split_by_tokens
 from agentgym_rl.training.make import sft_trainer
 from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.training.sft import fitting_samples, negative_logprob
@@ -92,5 +92,5 @@ def test_the_loss_is_the_mean_over_the_tokens_of_flagged_replies():
     reply_lengths = [len(policy.renderer.reply(text)) for text in ("add 2", "add 1", "add 2")]
     assert len(losses) == sum(reply_lengths)
     learner = Learner(policy, TrainingConfig(), temperature=1.0)
-    loss = learner.update(samples, negative_logprob)["train/loss"]
+    loss = learner.update(samples, negative_logprob).loss
     assert loss == pytest.approx(sum(losses) / len(losses), rel=1e-5)

@@ -3,7 +3,7 @@
     groups  --learner.score-->  scored episodes  --algorithm.advantages-->  training samples
             --learner.update, with algorithm.loss-->  new weights
 
-Everything that is "one entry an action token" is aligned to the tokens whose loss mask is 1, in the
+Everything with one entry per action token is aligned to the tokens whose loss mask is 1, in the
 order of the sample. The trainer knows no more than this file.
 """
 
@@ -43,7 +43,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What the learner computed of a sample, one entry an action token; None: not asked for."""
+    """What the learner computed of a sample, one entry per action token; None: not asked for."""
 
     logprobs: tuple[float, ...] | None = None
     ref_logprobs: tuple[float, ...] | None = None
@@ -82,7 +82,7 @@ class TrainingSample:
     """One for each action token of the sample, in order."""
     scores: Scores = Scores()
     returns: tuple[float, ...] | None = None
-    """What the critic should say, one entry an action token."""
+    """What the critic should say, one entry per action token."""
     num_tokens_elsewhere: int = 0
     """Action tokens of the other samples of its episode."""
 
@@ -178,5 +178,5 @@ class Algorithm(ABC):
         """Return the loss of every token."""
 
     def updates_policy(self, step: int) -> bool:
-        """Return whether the policy learns at training `step`; otherwise the critic alone does."""
+        """Return whether the policy learns at training `step`; otherwise only the critic does."""
         return True

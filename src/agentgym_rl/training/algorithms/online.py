@@ -38,7 +38,7 @@ _Config = TypeVar("_Config", bound=OnlineConfig)
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What an estimator says of one episode, one entry an action token."""
+    """What an estimator says of one episode, one entry per action token."""
 
     advantages_A: Tensor
     returns_A: Tensor | None = None

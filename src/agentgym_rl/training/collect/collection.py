@@ -50,7 +50,7 @@ class Collected:
 class Collector(ABC):
     """Collects the groups of one step after another."""
 
-    carries = False
+    carries_over = False
     """Whether episodes may be under way while a step is learned from."""
 
     def __init__(
@@ -75,7 +75,7 @@ class Collector(ABC):
         """Return the groups of a step; no reply is under way when it returns.
 
         A step in which everything fails is tried again after a while, because a server may be
-        starting anew; then the run stops, since going on would only hide it.
+        starting anew; then the run stops, since continuing would only hide it.
         """
 
     def state(self) -> dict[str, object]:
@@ -83,7 +83,7 @@ class Collector(ABC):
         return {}
 
     def resume(self, step: int, state: Mapping[str, Any]) -> None:  # noqa: B027 - most keep nothing
-        """Go on after `step`, at whose end `state` was this."""
+        """Resume after `step`, at whose end `state` was this."""
 
     async def aclose(self) -> None:  # noqa: B027 - a step that waits for all leaves nothing
         """End what is under way. Safe to repeat."""
@@ -206,5 +206,5 @@ def all_failed(step: int, groups: Sequence[Group]) -> RunError:
     errors = [episode.error for group in groups for episode in group.episodes if episode.error]
     return RunError(
         f"every group of step {step} failed, {len(PAUSES_S) + 1} times; the first failure: "
-        f"{errors[0] if errors else 'none recorded'}. Mend it and go on with --resume"
+        f"{errors[0] if errors else 'none recorded'}. Fix it and resume with --resume"
     )

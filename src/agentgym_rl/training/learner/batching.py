@@ -16,7 +16,7 @@ from agentgym_rl.models.forward import ActionLogprobs
 from agentgym_rl.training.algorithms.aggregation import Weights
 from agentgym_rl.training.algorithms.base import TokenBatch, TokenLoss, TrainingSample
 from agentgym_rl.training.algorithms.episode_tokens import actions_of
-from agentgym_rl.training.learner.kinds import KindWeights, kinds_of_actions, per_token
+from agentgym_rl.training.learner.token_kinds import KindWeights, kinds_of_actions, per_token
 
 
 def token_batch(

@@ -33,9 +33,8 @@ from agentgym_rl.training.algorithms.base import (
 )
 from agentgym_rl.training.algorithms.kl import drift
 from agentgym_rl.training.learner.batching import mean_loss, token_batch
-from agentgym_rl.training.learner.kinds import KindWeights, entropy_sums, mean_by_kind
 from agentgym_rl.training.learner.optimizer import MasterAdamW, learning_rate
-from agentgym_rl.training.learner.passes import split_by_tokens
+from agentgym_rl.training.learner.packing import split_by_tokens
 from agentgym_rl.training.learner.reference import Reference
 from agentgym_rl.training.learner.scoring import (
     Scorers,
@@ -44,9 +43,21 @@ from agentgym_rl.training.learner.scoring import (
     score_samples,
 )
 from agentgym_rl.training.learner.speed import Speed
+from agentgym_rl.training.learner.token_kinds import (
+    KindWeights,
+    entropy_sums,
+    mean_entropies,
+    without_entropies,
+)
+from agentgym_rl.training.learner.update_report import UpdateReport
 from agentgym_rl.types import Group, Sample
 
 logger = logging.getLogger(__name__)
+
+_LOSS, _ENTROPY, _KL = "train/loss", "train/entropy", "train/kl"
+_LOGPROB_DIFF = "train/logprob_diff"
+_OWN_SUMS = (_LOSS, _ENTROPY, _KL, _LOGPROB_DIFF)
+"""Sums that every update has, by metric name; the others are the loss's own."""
 
 LossFunction = Callable[[TokenBatch], TokenLoss]
 Observer = Callable[[Sequence[TrainingSample], ActionLogprobs], None]
@@ -112,8 +123,8 @@ class Learner:
         updates_policy: bool = True,
         kept_share: float = 1.0,
         observe: Observer | None = None,
-    ) -> dict[str, float]:
-        """Make one optimiser update on the aggregated loss; return metrics (means over tokens).
+    ) -> UpdateReport:
+        """Make one optimiser update on the aggregated loss.
 
         Without `updates_policy` only the critic learns. `kept_share` is the part of the step's
         planned groups that was not dropped.
@@ -132,15 +143,21 @@ class Learner:
                 sums[name] = sums[name] + value if name in sums else value
         # Read once: every reading waits for a GPU to be done.
         totals = dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True))
-        total_loss = totals.pop("train/loss") / weights.divisor
-        by_kind = mean_by_kind(totals, samples)
-        metrics = {name: value / num_tokens for name, value in totals.items()} | by_kind
-        metrics |= self._step(updates_policy=updates_policy)
+        applied = self._apply(updates_policy=updates_policy)
         self._speed.add(samples, started=started)
-        return {"train/loss": total_loss} | metrics
+        by_kind = mean_entropies(totals, samples)
+        details = {name: totals[name] / num_tokens for name in totals if name not in _OWN_SUMS}
+        return replace(
+            applied,
+            loss=totals[_LOSS] / weights.divisor,
+            entropy=totals[_ENTROPY] / num_tokens,
+            kl=totals[_KL] / num_tokens,
+            logprob_diff=totals[_LOGPROB_DIFF] / num_tokens,
+            details=without_entropies(details) | by_kind,
+        )
 
     def schedule_after(self, num_updates: int) -> None:
-        """Continue the learning rate's schedule after so many updates of the run's plan.
+        """Continue the learning rate's schedule after this many updates of the run's plan.
 
         Without it only the updates that happened count, and a rate that should fall to zero over
         the run would not, where groups are dropped.
@@ -171,7 +188,7 @@ class Learner:
         return state
 
     def load_state(self, state: dict[str, object]) -> None:
-        """Go on from what `state` returned."""
+        """Resume from what `state` returned."""
         num_updates = state["num_updates"]
         assert isinstance(num_updates, int), "written by `state`"
         self._optimizer.load_state_dict(_table(state, "optimizer"))
@@ -220,9 +237,9 @@ class Learner:
         logprobs_A, engine_A = now.logprobs_A.detach(), tokens.engine_logprobs_A
         assert engine_A is not None, "`token_batch` gives them"
         reported: dict[str, Tensor] = {
-            "train/entropy": now.entropies_A,
-            "train/kl": drift(logprobs_A, tokens.old_logprobs_A),
-            "train/logprob_diff": (logprobs_A - engine_A).abs(),
+            _ENTROPY: now.entropies_A,
+            _KL: drift(logprobs_A, tokens.old_logprobs_A),
+            _LOGPROB_DIFF: (logprobs_A - engine_A).abs(),
             **result.metrics,
         }
         sums = {name: value_A.detach().double().sum() for name, value_A in reported.items()}
@@ -230,7 +247,7 @@ class Learner:
         weighted = mean_loss(
             _reported(result), batch, replace(weights, divisor=1.0), self._kind_weights
         )
-        return {"train/loss": weighted} | sums
+        return {_LOSS: weighted} | sums
 
     def _forward(self, samples: Sequence[Sample]) -> tuple[ActionLogprobs, Tensor | None]:
         """Return log-probabilities and, with a critic, values of the pass's action tokens."""
@@ -243,16 +260,16 @@ class Learner:
         )
         return ActionLogprobs(logprobs_A, entropies_A), self._critic.read(actions.hidden_AH)
 
-    def _step(self, *, updates_policy: bool) -> dict[str, float]:
+    def _apply(self, *, updates_policy: bool) -> UpdateReport:
         """Clip and apply the gradients; one that is not finite is skipped and counted."""
-        config, metrics = self._config, dict[str, float]()
-        num_skipped = 0
+        config, report = self._config, UpdateReport()
         if self._critic_optimizer is not None and self._needs.critic is not None:
             lr = self._needs.critic.lr
             result = self._critic_optimizer.step(lr=lr, max_grad_norm=config.max_grad_norm)
-            metrics["train/critic_grad_norm"] = result.grad_norm if result.is_applied else 0.0
-            num_skipped += not result.is_applied
-        norm, lr = 0.0, 0.0
+            norm = result.grad_norm if result.is_applied else 0.0
+            report = replace(
+                report, critic_grad_norm=norm, num_skipped=float(not result.is_applied)
+            )
         if updates_policy:
             self._num_updates += 1
             lr = learning_rate(
@@ -263,8 +280,9 @@ class Learner:
                 num_updates=self._num_updates_in_all,
             )
             result = self._optimizer.step(lr=lr, max_grad_norm=config.max_grad_norm)
-            norm = result.grad_norm if result.is_applied else 0.0
-            num_skipped += not result.is_applied
+            norm, num_skipped = (result.grad_norm, 0.0) if result.is_applied else (0.0, 1.0)
+            num_skipped += report.num_skipped
+            report = replace(report, grad_norm=norm, lr=lr, num_skipped=num_skipped)
             if not result.is_applied:
                 logger.warning(
                     "update %d has a gradient of norm %s and was skipped",
@@ -272,11 +290,7 @@ class Learner:
                     result.grad_norm,
                 )
         self._zero_grad()
-        return metrics | {
-            "train/grad_norm": norm,
-            "train/updates_skipped": float(num_skipped),
-            "train/lr": lr,
-        }
+        return report
 
     def _zero_grad(self) -> None:
         self._optimizer.zero_grad()

@@ -50,7 +50,7 @@ class Reference:
         return self._copy.state_dict() if self._copy is not None else {}
 
     def load_state(self, state: Mapping[str, object]) -> None:
-        """Go on with what `state` returned."""
+        """Resume with what `state` returned."""
         if not state:
             self._copy, self._parked = None, list[Tensor]()
             return

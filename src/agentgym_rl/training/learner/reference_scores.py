@@ -24,7 +24,7 @@ def reference_logprobs(
     samples: Sequence[Sample],
     score: Callable[[Sequence[Sample]], list[ScoredSample]],
 ) -> list[Tensor]:
-    """Return one tensor a sample, with an entry for each of its action tokens.
+    """Return one tensor per sample, with an entry for each of its action tokens.
 
     A run without a checkpoint has its first weights still: `score` is asked, and the answer is
     written to the run folder. One with a checkpoint reads it.

@@ -16,7 +16,7 @@ from agentgym_rl.training.algorithms.base import (
     ScoredSample,
     Scores,
 )
-from agentgym_rl.training.learner.passes import split_by_tokens
+from agentgym_rl.training.learner.packing import split_by_tokens
 from agentgym_rl.types import Episode, Group, Sample, SegmentKind
 
 PerToken = Callable[[Sequence[Sample]], Tensor]

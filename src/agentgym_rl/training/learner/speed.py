@@ -1,4 +1,4 @@
-"""How fast updates are: tokens a second, and the part of the GPU's peak that they use (MFU)."""
+"""How fast updates are: tokens per second, and the part of the GPU's peak that they use (MFU)."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from agentgym_rl.envs.service.server.frames import (
     encode_frame,
 )
 from agentgym_rl.envs.service.server.session_store import SessionStore
-from agentgym_rl.heap import spare_heap
+from agentgym_rl.garbage import collect_rarely
 
 _CLOSING_S = 2.0
 """How long environments may take to close when the server has gone."""
@@ -67,7 +67,7 @@ def main() -> None:
         reason = f"{type(error).__name__}: {error}".encode(errors="replace")
         connection.sendall(encode_frame(Frame(FAILURE, reason)))
         sys.exit(1)
-    spare_heap()  # what was made so far lives as long as the process
+    collect_rarely()  # what was made so far lives as long as the process
     try:
         import uvloop as loops  # optional extra of some platforms
     except ImportError:

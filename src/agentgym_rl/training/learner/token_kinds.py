@@ -51,18 +51,25 @@ def entropy_sums(entropies_A: Tensor, batch: Sequence[HasSample]) -> dict[str, T
     }
 
 
-def mean_by_kind(totals: dict[str, float], batch: Sequence[HasSample]) -> dict[str, float]:
-    """Take the sums by kind out of `totals` and return them as means.
+def mean_entropies(totals: Mapping[str, float], batch: Sequence[HasSample]) -> dict[str, float]:
+    """Return the sums of `entropy_sums` as means over the tokens of each kind.
 
     Where all tokens are actions there are none: the mean over all tokens says the same.
     """
     counts = Counter(_kinds(batch))
-    means = {_entropy(kind): totals.pop(_entropy(kind)) / num for kind, num in counts.items()}
-    return {} if counts.keys() == {SegmentKind.ACTION} else means
+    if counts.keys() == {SegmentKind.ACTION}:
+        return {}
+    return {_entropy(kind): totals[_entropy(kind)] / num for kind, num in counts.items()}
+
+
+def without_entropies(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics that are not about the entropy of one kind."""
+    kinds = {_entropy(kind) for kind in SegmentKind}
+    return {name: value for name, value in metrics.items() if name not in kinds}
 
 
 def per_token(numbers: Sequence[float], like: Tensor) -> Tensor:
-    """Return one number a token where, and of the type that, another tensor is."""
+    """Return one number per token, on the device and of the type of another tensor."""
     return on_device(numbers, device=like.device, dtype=like.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Groups that carry over: a step ends when it has enough groups, the others go on in the next.
+"""Groups that carry over: a step ends when it has enough groups; the others continue in the next.
 
 A quarter more groups than a step needs are under way, so that the slowest hold nobody up. Each step
 takes as many as it learns from, those begun first before others; which are complete by then
@@ -6,7 +6,7 @@ depends on time, so such a run cannot be repeated exactly.
 
 A group that begins in step n is learned from in step n + `rollout.max_staleness` at the latest:
 that step waits for it. Between steps a gate keeps replies from beginning; environments may answer,
-and episodes go on, each with the limits it began with, when the gate opens.
+and episodes continue, each with the limits it began with, when the gate opens.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentgym_rl.config import RunConfig
-from agentgym_rl.heap import spared_heap
+from agentgym_rl.garbage import rare_collections
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.collect import collect_group
 from agentgym_rl.rollout.episode import Participants
@@ -49,10 +49,10 @@ class _BegunGroup:
     work: asyncio.Task[Group]
 
 
-class CarryingCollector(Collector):
+class CarryOverCollector(Collector):
     """Collects the groups of one step after another; see the top of the file."""
 
-    carries = True
+    carries_over = True
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class CarryingCollector(Collector):
         self._begin(self._numbers_to_begin(step), step, max_rounds)
         groups: list[Group] = []
         for pause_s in (*PAUSES_S, None):
-            with spared_heap():
+            with rare_collections():
                 taken = await self._take(step)
             groups = [item.work.result() for item in taken]
             if complete := self._keep(groups):

@@ -20,8 +20,8 @@ from agentgym_rl.training.algorithms.episode_tokens import episode_tokens
 from agentgym_rl.training.algorithms.grpo import GRPO
 from agentgym_rl.training.algorithms.online import SharedSettings
 from agentgym_rl.training.algorithms.reinforce_pp import ReinforcePP
-from agentgym_rl.training.learner.kinds import kind_weights
 from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.learner.token_kinds import kind_weights
 from agentgym_rl.types import (
     Episode,
     Group,
@@ -144,7 +144,7 @@ def gradient(
         temperature=1.0,
         kind_weights=kind_weights(weights),
     )
-    metrics = learner.update(items, LOSS)
+    metrics = learner.update(items, LOSS).metrics()
     state = learner._optimizer.state
     moments = [state[parameter]["exp_avg"].flatten() for parameter in policy.model.parameters()]
     return torch.cat(moments) / (1 - BETA1), metrics

@@ -1,7 +1,7 @@
-"""What training knew of each sampled token of a step, kept for the episode store.
+"""Scores of the sampled tokens of a step, recorded for the episode store.
 
-Nothing is computed for it: advantages are there, and log-probabilities and entropies come from the
-first pass of the updates over a sample. With several updates a step, a later one's pass is under
+Nothing is computed for it: advantages are known, and log-probabilities and entropies come from the
+first pass of the updates over a sample. With several updates per step, a later one's pass is under
 weights that earlier ones have moved; where an algorithm scores samples beforehand, those
 log-probabilities are kept instead.
 
@@ -31,7 +31,7 @@ class _Pass:
     """Log-probabilities and entropies."""
 
 
-class TokenTraces:
+class ScoreRecorder:
     """Collects during one step; samples are told apart by identity, so they must stay alive."""
 
     def __init__(self) -> None:
@@ -40,11 +40,11 @@ class TokenTraces:
         self._seen: set[int] = set()
         self._read: dict[int, tuple[Entries, Entries]] = {}
 
-    def add(self, items: Iterable[TrainingSample]) -> None:
+    def add_advantages(self, items: Iterable[TrainingSample]) -> None:
         """Keep the advantages of samples."""
         self._items |= {id(item.sample): item for item in items}
 
-    def see(self, batch: Sequence[TrainingSample], now: ActionLogprobs) -> None:
+    def record_pass(self, batch: Sequence[TrainingSample], now: ActionLogprobs) -> None:
         """Keep what a pass computed, unless it went over its samples before."""
         ids = {id(item.sample) for item in batch}
         if not ids <= self._seen:

@@ -24,7 +24,7 @@ from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.statistics import has_spread
 from agentgym_rl.rollout.tasks import EpochSampler
 from agentgym_rl.training.collect import carrying
-from agentgym_rl.training.collect.carrying import CarryingCollector
+from agentgym_rl.training.collect.carry_over import CarryOverCollector
 from agentgym_rl.training.collect.collection import Collected, StepCollector
 from agentgym_rl.types import Episode, Group, StopReason, Task
 from engine_plays import endless_policy
@@ -102,9 +102,9 @@ def make_config(
 
 async def make_collector(
     policy: Policy, engine: FakeEngine, source: LocalEnvSource | None = None, **settings: int
-) -> CarryingCollector:
+) -> CarryOverCollector:
     participants = await make_participants(source or WatchedSource(), engine)
-    return CarryingCollector(make_config(**settings), policy, participants, TASKS)
+    return CarryOverCollector(make_config(**settings), policy, participants, TASKS)
 
 
 def versions_of(episode: Episode) -> list[int | None]:
@@ -210,7 +210,7 @@ async def test_groups_whose_rewards_are_equal_can_be_left_out(policy: Policy, ma
     config = make_config(
         steps=1, tasks_per_step=4, max_staleness=max_staleness, drop_without_spread=True
     )
-    make = CarryingCollector if max_staleness else StepCollector
+    make = CarryOverCollector if max_staleness else StepCollector
     participants = await make_participants(
         WatchedSource(), KeyedEngine(["add 1", "add 2", "add 3"])
     )

@@ -1,4 +1,4 @@
-"""Sparing the heap: only for a while, only once at a time, and without a leak."""
+"""Rare garbage collections: only for a while, only once at a time, and without a leak."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import weakref
 
 import pytest
 
-from agentgym_rl.heap import collect_garbage, spared_heap
+from agentgym_rl.garbage import collect_garbage, rare_collections
 
 
 class Node:
@@ -19,9 +19,9 @@ class Node:
 
 def test_it_lasts_as_long_as_the_outermost():
     thresholds = gc.get_threshold()
-    with spared_heap():
+    with rare_collections():
         assert gc.get_freeze_count() and gc.get_threshold()[0] > thresholds[0]
-        with spared_heap():
+        with rare_collections():
             pass
         assert gc.get_freeze_count() and gc.get_threshold()[0] > thresholds[0]
     assert not gc.get_freeze_count() and gc.get_threshold() == thresholds
@@ -29,7 +29,7 @@ def test_it_lasts_as_long_as_the_outermost():
 
 def test_a_failure_ends_it():
     thresholds = gc.get_threshold()
-    with pytest.raises(KeyError), spared_heap():
+    with pytest.raises(KeyError), rare_collections():
         raise KeyError
     assert not gc.get_freeze_count() and gc.get_threshold() == thresholds
 
@@ -37,7 +37,7 @@ def test_a_failure_ends_it():
 def test_what_it_spared_is_collected_at_its_end_when_it_has_become_garbage():
     node = Node()
     alive = weakref.ref(node)
-    with spared_heap():
+    with rare_collections():
         del node
         gc.collect()
         assert alive() is not None
@@ -47,7 +47,7 @@ def test_what_it_spared_is_collected_at_its_end_when_it_has_become_garbage():
 def test_what_became_garbage_since_is_collected_in_its_midst_and_at_its_end():
     gc.disable()  # Python's own collector would find it, too, if later
     try:
-        with spared_heap():
+        with rare_collections():
             node = Node()
             alive = weakref.ref(node)
             gc.collect()  # it is in the oldest generation now
@@ -63,8 +63,8 @@ def test_what_became_garbage_since_is_collected_in_its_midst_and_at_its_end():
         gc.enable()
 
 
-def test_what_the_first_step_leaves_is_spared_too():
-    with spared_heap():
+def test_what_the_first_step_leaves_is_rare_too():
+    with rare_collections():
         before, kept = gc.get_freeze_count(), [[number] for number in range(1000)]
         collect_garbage()
         settled = gc.get_freeze_count()
@@ -77,14 +77,14 @@ def test_what_the_first_step_leaves_is_spared_too():
 
 _LONG_LIVED_CYCLES = """
 import collections, gc
-from agentgym_rl.heap import spare_heap
+from agentgym_rl.garbage import collect_rarely
 
 class Node:
     def __init__(self):
         self.itself = self
 
 gc.collect()
-spare_heap()
+collect_rarely()
 most, alive = 0, collections.deque(maxlen=100_000)  # each is in the oldest generation when it dies
 for number in range(4_000_000):
     alive.append(Node())

@@ -1,4 +1,4 @@
-"""Passes: the samples of an update or of a scoring, packed up to a number of tokens."""
+"""Packing: the samples of an update or of a scoring in forward passes of limited size."""
 
 from __future__ import annotations
 
