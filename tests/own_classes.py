@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from agentgym_rl.agents.formats import ParsedReply
 from agentgym_rl.agents.formats.plain import DirectFormat
 from agentgym_rl.config import (
     EngineBaseConfig,
@@ -87,6 +88,9 @@ class Shouting(DirectFormat):
     """Actions in capitals."""
 
     name = "shouting"
+
+    def read(self, reply: str) -> ParsedReply:
+        return super().read(reply.lower())
 
     def write(self, action: str, thought: str = "") -> str:
         return super().write(action).upper()

@@ -58,6 +58,15 @@ RUNS = {
         "rounds.rounds=[1,2,3]",
         "rounds.steps_per_stage=2",
     ],
+    "an algorithm, a schedule, a format and an engine of the user's own": [
+        "algorithm.type=own_classes:Scaled",
+        "algorithm.scale=0.5",
+        "rounds.type=own_classes:Linear",
+        "rounds.rounds=[1,3]",
+        "rounds.steps=5",
+        "agent.format=own_classes:Shouting",
+        "engine.type=own_classes:Wrapped",
+    ],
 }
 
 

@@ -130,7 +130,7 @@ async def test_the_server_is_asked_before_a_run_begins(stand_in: StandIn):
 
 @pytest.mark.parametrize("url", ["10.0.0.7:8000", "ftp://10.0.0.7", "http://"])
 def test_what_is_no_address_is_refused_with_the_recipe(url: str):
-    words = rf"engine\.url: '{url}' is no address .*http://10\.0\.0\.7:8000, or leave it empty"
+    words = rf"engine\.url: '{url}' is not the address .*http://10\.0\.0\.7:8000, or leave it empty"
     with pytest.raises(ConfigError, match=words):
         parse_config({}, ["engine.type=vllm", f"engine.url={url}"], source="test")
 
