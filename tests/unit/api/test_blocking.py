@@ -58,10 +58,13 @@ def test_ctrl_c_in_a_notebook_lets_the_work_save_first():
         with pytest.raises(KeyboardInterrupt):
             run_blocking(work())
 
-    # A notebook's kernel has its loop in the main thread and Python's own handler of SIGINT.
+    # A notebook's kernel has its loop in the main thread and Python's own handler of SIGINT, which
+    # a run of the tests in the background does not have.
     loop = asyncio.new_event_loop()
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         loop.run_until_complete(cell())
     finally:
+        signal.signal(signal.SIGINT, handler)
         loop.close()
     assert saved == ["the last step"]
