@@ -23,7 +23,7 @@ from agentgym_rl.errors import EngineError, RunError
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.statistics import has_spread
 from agentgym_rl.rollout.tasks import EpochSampler
-from agentgym_rl.training.collect import carrying
+from agentgym_rl.training.collect import carry_over
 from agentgym_rl.training.collect.carry_over import CarryOverCollector
 from agentgym_rl.training.collect.collection import Collected, StepCollector
 from agentgym_rl.types import Episode, Group, StopReason, Task
@@ -323,7 +323,7 @@ async def test_failed_episodes_are_counted_and_groups_without_enough_are_not_kep
 
 
 async def test_a_step_of_failures_is_tried_again(policy: Policy, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(carrying, "PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(carry_over, "PAUSES_S", (0.0, 0.0))
     engine = ScriptedEngine(*[["raise"]] * 4, ["bad"])
     collector = await make_collector(policy, engine, steps=1)
     planned = collector._tasks.take(1, 2)
