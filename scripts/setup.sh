@@ -36,6 +36,7 @@ fi
 pip_install() {
     "$venv/bin/pip" install --quiet --disable-pip-version-check "$@"
 }
+echo "installing packages into $venv: a few minutes the first time"
 # torch first, at its pinned version: an unpinned request for it by another package may bring several
 # gigabytes of CUDA libraries along.
 pip_install "torch==$(sed -n 's/^torch==//p' constraints.txt)"

@@ -137,8 +137,10 @@ def eval_(  # noqa: PLR0913 - an option is an argument
             raise typer.BadParameter(f"--compare goes with --common alone, not {', '.join(idle)}")
         run_comparison(*compare, common=common)
         return
-    if not model or not env:
-        raise typer.BadParameter("MODEL and --env are needed, or --compare with two folders")
+    if not model:
+        raise typer.BadParameter("MODEL is needed, or --compare with two folders")
+    if not env:
+        raise typer.BadParameter(f"--env is needed: what should {model} play?")
     with interruptible_imports():
         from agentgym_rl.cli.evaluate import EvalOptions, run_evaluation  # start-up time
 
