@@ -41,8 +41,8 @@ def test_several_samples_need_a_temperature(tmp_path: Path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "MODEL and --env are needed"),
-        (["m"], "MODEL and --env are needed"),
+        ([], "MODEL is needed"),
+        (["m"], "--env is needed"),
         (["m", "--compare", "a", "b"], "alone, not model"),
         (["--compare", "a", "b", "--limit", "3", "--common"], "alone, not limit"),
     ],
