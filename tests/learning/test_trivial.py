@@ -27,7 +27,7 @@ name = "{Path(__file__).stem}:Lamp"
 
 [model]
 path = "tiny"
-tiny = {{ vocab_size = 300, hidden_size = 32, num_layers = 1, num_heads = 2, max_context = 64 }}
+tiny = {{ vocab_size = 300, hidden_size = 32, num_layers = 1 }}
 
 [agent]
 format = "direct"
