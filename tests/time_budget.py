@@ -28,12 +28,31 @@ half is for web navigation, shards, the cluster and the documentation."""
 MAX_TEST_S = 15.0
 """A test that costs more is named, so that one that grows is seen."""
 
+RECORD = Path(__file__).with_name("costs.json")
+"""What tests cost when `--costs` was last used over all of them: those above `_RECORDED_S`."""
+_RECORDED_S = 0.3
+
 _COST = "processor_s"
 _STARTED = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--costs", type=Path, help="write what every test costs to this JSON file")
+    parser.addoption("--costs", type=Path, help="write what costly tests cost to this JSON file")
+    parser.addoption(
+        "--max-cost",
+        type=float,
+        help="leave out tests that cost more processor seconds, by tests/costs.json",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    limit: float | None = config.getoption("--max-cost")
+    if limit is None:
+        return
+    costs: dict[str, float] = json.loads(RECORD.read_text(encoding="utf-8"))
+    costly = [item for item in items if costs.get(item.nodeid, 0.0) > limit]
+    config.hook.pytest_deselected(items=costly)
+    items[:] = [item for item in items if costs.get(item.nodeid, 0.0) <= limit]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -66,7 +85,9 @@ class _Costs:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._file is not None:
-            self._file.write_text(json.dumps(self._costs, indent=1), encoding="utf-8")
+            costly = {t: round(cost, 1) for t, cost in self._costs.items() if cost > _RECORDED_S}
+            text = json.dumps(dict(sorted(costly.items())), indent=1, ensure_ascii=False)
+            self._file.write_text(text + "\n", encoding="utf-8")
         parts = dict[str, list[float]]()
         for test, cost in self._costs.items():
             parts.setdefault(test.split("/")[1] if "/" in test else "", []).append(cost)
