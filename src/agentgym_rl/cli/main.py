@@ -84,6 +84,13 @@ def _is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
+def _refuse_what_no_comparison_reads(context: typer.Context) -> None:
+    read = ("compare", "common")
+    unread = [name for name in context.params if name not in read and _is_given(context, name)]
+    if unread:
+        raise typer.BadParameter(f"--compare goes with --common alone, not {', '.join(unread)}")
+
+
 @app.command(name="eval")
 def eval_(  # noqa: PLR0913 - an option is an argument
     context: typer.Context,
@@ -128,13 +135,7 @@ def eval_(  # noqa: PLR0913 - an option is an argument
     if compare is not None:
         from agentgym_rl.cli.compare import run_comparison  # start-up time
 
-        idle = [
-            name
-            for name in context.params
-            if name not in ("compare", "common") and _is_given(context, name)
-        ]
-        if idle:
-            raise typer.BadParameter(f"--compare goes with --common alone, not {', '.join(idle)}")
+        _refuse_what_no_comparison_reads(context)
         run_comparison(*compare, common=common)
         return
     if not model:
