@@ -32,8 +32,8 @@ _MAX_SILENCE_S = 30.0
 """A worker that does not answer for this long (its threads are stuck) is killed."""
 _STATS_TIMEOUT_S = 1.0
 _MAX_RESTART_PAUSE_S = 30.0
-_NUM_REMEMBERED_KEYS = 1 << 16
-"""Of creates, the latest; beyond what a run opens within the time in which it repeats one."""
+_NUM_REMEMBERED_KEYS = 1 << 14
+"""Of the latest creates: more than are in flight at once, which is what a client may repeat."""
 _MAX_NUMBER_DIGITS = 9
 """Of a worker's number in an id; an id can be anything, and Python refuses to read long ones."""
 _HEALTHY_AFTER_S = 10.0
