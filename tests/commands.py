@@ -27,7 +27,6 @@ _FORKS.set_forkserver_preload(
         "agentgym_rl.evaluation.curve",
         "agentgym_rl.envs.scenarios.babyai.env",
         "peft",
-        "pandas",
     ]
 )
 _WRITES = {"open", "os.rename", "os.remove", "os.symlink", "os.mkdir", "shutil.rmtree"}

@@ -24,7 +24,7 @@ from agentgym_rl.config.overrides import Overrides, override_texts
 from agentgym_rl.config.own_sections import OWN_BASES, OwnClasses
 from agentgym_rl.config.recipes import TomlTable, find_recipe, read_table, without_ignored
 from agentgym_rl.config.removed import without_removed
-from agentgym_rl.config.renamed import present_setting, use_present_names
+from agentgym_rl.config.renamed import present_setting, refuse_both_names, use_present_names
 from agentgym_rl.config.run import RunConfig
 from agentgym_rl.errors import ConfigError, did_you_mean
 from agentgym_rl.lookup import is_own
@@ -41,6 +41,27 @@ _MEMBERS: Mapping[str, Mapping[str, type[BaseModel]]] = MappingProxyType(
     }
 )
 """Sections whose legal keys depend on their `type` -> type -> settings."""
+
+_ALLOWED: Mapping[str, str] = MappingProxyType(
+    {
+        "bool": "true or false",
+        "dict": "a table like {{name = 1}}",
+        "finite": "a finite number",
+        "float": "a number",
+        "greater_than": "above {gt:.12g}",
+        "greater_than_equal": "at least {ge:.12g}",
+        "int": "a whole number",
+        "less_than": "below {lt:.12g}",
+        "less_than_equal": "at most {le:.12g}",
+        "literal": "{expected}",
+        "model": "a section, whose keys are set one by one",
+        "multiple": "a multiple of {multiple_of:.12g}",
+        "string": "text",
+        "tuple": "a list like [1, 2] or ['a', 'b']",
+        "union_tag_invalid": '{expected_tags} or "module:Class"',
+    }
+)
+"""pydantic's kind of error, or the first word of its name -> what is allowed."""
 
 
 def load_config(recipe: str | Path, overrides: Overrides = ()) -> RunConfig:
@@ -70,6 +91,7 @@ def parse_config(
     new, texts = deepcopy(dict(table)), override_texts(overrides)
     use_present_names(new)
     given = {text.partition("=")[0].strip() for text in texts}
+    refuse_both_names(given)
     own = OwnClasses(classes or {})
     if is_data:
         new = without_removed(new, source=source, is_data=True)
@@ -181,16 +203,19 @@ def _explain(error: ValidationError, models: Mapping[str, type[BaseModel]]) -> l
             location = [own, "", *location]  # as errors of a union's member have it
         union = location and location[0] in OWN_BASES
         parts = [location[0], *location[2:]] if union and len(location) > 1 else location
+        kind, value = item["type"], item["input"]
+        if kind == "union_tag_invalid":
+            parts, value = [*parts, "type"], value["type"]
         key = ".".join(parts) or "the recipe"
         message = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "extra_forbidden":
+        if kind == "extra_forbidden":
             message = f"unknown key{_suggest(location, models)}"
-        elif item["type"] == "missing":
-            message = f"{message}; set {key}=..."
-        elif item["type"] == "tuple_type":
-            message = f"Input should be a list like [1, 2] or ['a', 'b'], got {item['input']!r}"
-        elif item["type"] != "value_error":
-            message = f"{message}, got {item['input']!r}"
+        elif kind == "missing":
+            message = f"is required; set {key}=..."
+        elif allowed := _ALLOWED.get(kind) or _ALLOWED.get(kind.partition("_")[0]):
+            message = f"must be {allowed.format(**item.get('ctx', {}))}, got {value!r}"
+        elif kind != "value_error":
+            message = f"{message}, got {value!r}"
         sentences.append(message if key == "the recipe" else f"{key}: {message}")
     return sentences
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
 
 from agentgym_rl.errors import ConfigError
+
+logger = logging.getLogger(__name__)
 
 
 def _less_one(value: object) -> object:
@@ -23,19 +27,28 @@ _RENAMED: Mapping[str, tuple[str, Callable[[object], object]]] = {
 
 
 def present_setting(key: str, value: object) -> tuple[str, object]:
-    """Return the present name of a setting and its value under it."""
-    name, convert = _RENAMED.get(key, (key, _same))
-    return name, convert(value)
+    """Return the present name of a setting and its value under it; warns of an old name."""
+    name, now = _renamed(key, value)
+    if name != key:
+        _report(key, name, str(now))
+    return name, now
 
 
 def with_present_keys(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return settings by dotted key under their present names."""
-    return dict(present_setting(key, value) for key, value in settings.items())
+    """Return settings by dotted key, as a program recorded them, under their present names."""
+    return dict(_renamed(key, value) for key, value in settings.items())
+
+
+def refuse_both_names(keys: Collection[str]) -> None:
+    """Raise ConfigError where a setting is given under its old and its present name."""
+    for old, (new, _) in _RENAMED.items():
+        if old in keys and new in keys:
+            raise ConfigError(f"{old} is now called {new}, and both are set: leave {old} out")
 
 
 def use_present_names(table: dict[str, object]) -> None:
     """Rename old settings in the nested table of a recipe, in place."""
-    for old, (new, convert) in _RENAMED.items():
+    for old, (new, _) in _RENAMED.items():
         *sections, old_name = old.split(".")
         new_name = new.rpartition(".")[2]
         inner: object = table
@@ -44,5 +57,15 @@ def use_present_names(table: dict[str, object]) -> None:
         if not isinstance(inner, dict) or old_name not in inner:
             continue
         if new_name in inner:
-            raise ConfigError(f"{old} is now {new}, and both are set: leave {old} out")
-        inner[new_name] = convert(inner.pop(old_name))
+            refuse_both_names((old, new))
+        _, inner[new_name] = present_setting(old, inner.pop(old_name))
+
+
+def _renamed(key: str, value: object) -> tuple[str, object]:
+    name, convert = _RENAMED.get(key, (key, _same))
+    return name, convert(value)
+
+
+@cache  # once per process, however often a recipe is read
+def _report(old: str, new: str, value: str) -> None:
+    logger.warning("%s is now called %s: write %s=%s", old, new, new, value)

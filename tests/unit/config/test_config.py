@@ -118,35 +118,41 @@ def test_the_legal_keys_are_those_of_the_chosen_type():
 
 
 @pytest.mark.parametrize(
-    ("override", "key", "got"),
+    ("override", "key", "allowed"),
     [
-        ("training.steps=many", "training.steps", "'many'"),
-        ("seed=1.5", "seed", "1.5"),
-        ("seed=-1", "seed", "-1"),
-        ("training.lr=0", "training.lr", "0"),
-        ("training.lr=inf", "training.lr", "inf"),
-        ("training.lr=nan", "training.lr", "nan"),
-        ("training=3", "training", "3"),
-        ("algorithm=grpo", "algorithm", "'grpo'"),
-        ("algorithm.group_size=1", "algorithm.group_size", "1"),
-        ("env.levels=GoTo", "env.levels", "'GoTo'"),
-        ("env.name=5", "env.name", "5"),
-        ("model.tiny.hidden_size=40", "model.tiny.hidden_size", "40"),
-        ("rounds.rounds=[2, 3]", "rounds.rounds", "[2, 3]"),
-        ("engine.max_batch_tokens=1000000000", "engine.max_batch_tokens", "1000000000"),
+        ("training.steps=many", "training.steps", "a whole number, got 'many'"),
+        ("seed=1.5", "seed", "a whole number, got 1.5"),
+        ("seed=-1", "seed", "at least 0, got -1"),
+        ("training.lr=0", "training.lr", "above 0, got 0"),
+        ("training.lr=inf", "training.lr", "a finite number, got inf"),
+        ("training.lr=high", "training.lr", "a number, got 'high'"),
+        ("training.compile=perhaps", "training.compile", "true or false, got 'perhaps'"),
+        (
+            "training.lr_schedule=up",
+            "training.lr_schedule",
+            "'constant', 'linear' or 'cosine', got 'up'",
+        ),
+        ("training=3", "training", "a section, whose keys are set one by one, got 3"),
+        ("algorithm=grpo", "algorithm", "a section, whose keys are set one by one, got 'grpo'"),
+        ("algorithm.group_size=1", "algorithm.group_size", "at least 2, got 1"),
+        ("env.levels=Foo", "env.levels", "a list like [1, 2] or ['a', 'b'], got 'Foo'"),
+        ("env.name=5", "env.name", "text, got 5"),
+        ("env.options=5", "env.options", "a table like {name = 1}, got 5"),
+        ("model.tiny.hidden_size=40", "model.tiny.hidden_size", "a multiple of 16, got 40"),
+        ("rounds.rounds=[2, 3]", "rounds.rounds", "a whole number, got [2, 3]"),
+        ("policy_loss.clip_low=2", "policy_loss.clip_low", "at most 1, got 2"),
     ],
 )
-def test_a_wrong_value_is_named_with_its_key(override: str, key: str, got: str):
-    message = complaint(override)
-    assert message.startswith(f"test.toml: {key}: ")
-    assert message.endswith(f", got {got}")
+def test_a_wrong_value_is_named_with_its_key_and_what_is_allowed(
+    override: str, key: str, allowed: str
+):
+    assert complaint(override) == f"test.toml: {key}: must be {allowed}"
 
 
 def test_an_unknown_type_is_told_the_known_ones():
     message = complaint("algorithm.type=ppp")
-    assert message.startswith("test.toml: algorithm: ")
-    assert "'ppp'" in message
-    assert "'grpo', 'ppo', 'rloo', 'reinforce_pp', 'gigpo', 'sft'" in message
+    assert message.startswith("test.toml: algorithm.type: must be 'grpo', 'ppo', 'rloo', ")
+    assert message.endswith("""'agentevol' or "module:Class", got 'ppp'""")
 
 
 def test_every_mistake_is_told_at_once():
@@ -310,16 +316,10 @@ def test_growing_rounds_know_their_last():
     assert "use rounds.type=fixed" in complaint("rounds.type=adaptive", "rounds.rounds=[3, 3]")
 
 
-def test_a_list_is_asked_for_where_a_word_was_given():
-    assert "env.levels: Input should be a list like [1, 2] or ['a', 'b'], got 'Foo'" in complaint(
-        "env.levels=Foo"
-    )
-
-
 def test_stages_of_rounds_need_their_settings():
     message = complaint("rounds.type=scaling_inter_stepwise")
-    assert "rounds.rounds: Field required; set rounds.rounds=..." in message
-    assert "rounds.steps_per_stage: Field required" in message
+    assert "rounds.rounds: is required; set rounds.rounds=..." in message
+    assert "rounds.steps_per_stage: is required" in message
 
 
 def test_a_sft_recipe_may_have_settings_that_make_no_sense_online():

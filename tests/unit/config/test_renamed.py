@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from agentgym_rl.config import renamed
 from agentgym_rl.config.load import load_config
 from agentgym_rl.config.renamed import with_present_keys
 from agentgym_rl.errors import ConfigError
@@ -43,8 +44,25 @@ def test_old_values_are_checked_like_present_ones(tmp_path: Path):
 
 
 def test_both_names_in_one_recipe_are_refused(tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"agent\.reflection\.attempts is now agent\.reflection"):
+    with pytest.raises(ConfigError, match=r"agent\.reflection\.attempts is now called agent"):
         load_config(write(tmp_path, RECIPE.replace("attempts = 3", "attempts = 3\ntries = 3")))
+
+
+def test_both_names_as_overrides_are_refused(tmp_path: Path):
+    both = ["rollout.max_attempts=4", "rollout.max_restarts=3"]
+    told = r"rollout\.max_attempts is now called rollout\.max_restarts, and both are set"
+    with pytest.raises(ConfigError, match=told):
+        load_config(write(tmp_path, ""), both)
+
+
+def test_an_old_name_is_reported_once_with_what_to_write(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    renamed._report.cache_clear()
+    for _ in range(2):
+        load_config(write(tmp_path, RECIPE), ["rollout.max_attempts=4"])
+    told = "rollout.max_attempts is now called rollout.max_restarts: write rollout.max_restarts=3"
+    assert caplog.messages.count(told) == 1
 
 
 def test_a_flat_record_of_settings_gets_present_names():
