@@ -19,11 +19,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 TRAINING_PACKAGES = frozenset(
     {"jinja2", "matplotlib", "safetensors", "tokenizers", "torch", "transformers"}
 )
 """What the extra `train` brings; the environment module works without it."""
+_REPOSITORY = Path(__file__).parents[2]
+"""The clone that this runs from, if it does."""
+_BESIDE_SETUP = frozenset({"flash4", "smollm2", "vllm"})
+"""Extras that `make setup` does not install."""
 
 
 class AgentGymError(Exception):
@@ -72,12 +77,19 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra, from PyPI or in a clone of the repository."""
+    if not (_REPOSITORY / "scripts" / "setup.sh").is_file():
+        return f"pip install 'agentgym-rl[{extra}]'"
+    return f"pip install -e '.[{extra}]'" if extra in _BESIDE_SETUP else "make setup"
+
+
 def missing_training_package(error: ModuleNotFoundError) -> str | None:
     """Return the remedy for a package that only training needs; None for any other package."""
     package = (error.name or "").partition(".")[0]
     if package not in TRAINING_PACKAGES:
         return None
-    return f"this needs {package!r}, which is not installed: pip install 'agentgym-rl[train]'"
+    return f"this needs the extra 'train' ({package} is not installed): {install_command('train')}"
 
 
 @contextmanager

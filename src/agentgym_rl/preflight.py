@@ -84,6 +84,6 @@ def check_space(config: RunConfig, run: RunFolder) -> None:
     if num_free < num_bytes:
         raise ConfigError(
             f"{run.path} is on a disk with {num_free / 1e9:.1f} GB free, and the model's weights "
-            f"take {num_bytes / 1e9:.1f} GB in every checkpoint: free some, or choose --run-dir "
-            "on another disk"
+            f"take {num_bytes / 1e9:.1f} GB in every checkpoint: free some, or choose a run "
+            "folder on another disk"
         )

@@ -301,7 +301,7 @@ def test_serving_playing_and_checking_need_no_torch():
 def test_what_needs_torch_names_the_extra(words: tuple[str, ...]):
     done = without_training_packages(HELP[2], *words)
     assert done.returncode == 2
-    assert "pip install 'agentgym-rl[train]'" in done.stderr
+    assert "this needs the extra 'train' (" in done.stderr and "): make setup" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 

@@ -123,7 +123,7 @@ def default_folder(wanted: Wanted, configs: Mapping[str, RunConfig], *, is_suite
 def refuse_a_run(out: Path) -> None:
     """A report and episodes among those of training would pass for the run's own."""
     if RunFolder(out).exists:
-        raise RunError(f"{out} is the folder of a run; choose another --out, such as {out}-eval")
+        raise RunError(f"{out} is the folder of a run; choose another, such as {out}-eval")
 
 
 def _table_of_run(model: str) -> TomlTable:

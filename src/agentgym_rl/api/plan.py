@@ -18,7 +18,6 @@ from pathlib import Path
 from agentgym_rl.agents.agent import agent_class
 from agentgym_rl.config import (
     AdaptiveRoundsConfig,
-    EnvConfig,
     RunConfig,
     dump_config,
     find_recipe,
@@ -29,9 +28,11 @@ from agentgym_rl.config.load import flatten
 from agentgym_rl.config.overrides import Overrides, override_texts
 from agentgym_rl.config.recipes import TomlTable
 from agentgym_rl.envs import registry
+from agentgym_rl.envs.base import Environment
 from agentgym_rl.errors import ConfigError, EnvError, RunError
 from agentgym_rl.objects import Objects
 from agentgym_rl.rewards import load_function
+from agentgym_rl.rollout.tasks import select_tasks
 from agentgym_rl.runs.folder import RunFolder, step_of, write_atomically
 
 logger = logging.getLogger(__name__)
@@ -121,18 +122,29 @@ def _remove_unbegun(run: RunFolder, made: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-def check_env_options(env: EnvConfig, cls: type[registry.Environment] | None = None) -> None:
-    """Refuse options that the environment does not take; whether it can run here is not asked."""
+def _check_env(config: RunConfig, cls: type[Environment] | None) -> None:
+    """Refuse options, splits, categories and levels that the environment does not have.
+
+    Whether it can run here is not asked: a recipe may be for another machine.
+    """
+    env = config.env
     if env.url:
-        return
+        return  # its server knows
     try:
         cls = cls or registry.env_class(env.name)
     except EnvError:
-        return  # its package is missing here, and a recipe may be for another machine
+        return
     try:
         registry.check_options(cls, env.options)
     except ValueError as error:
         raise ConfigError(f"{error} ('env.options={{}}' leaves out those of a recipe)") from error
+    if env.options and cls.with_options.__func__ is not Environment.with_options.__func__:
+        return  # options change the tasks, and finding out may read data or build an index
+    with suppress(EnvError, ModuleNotFoundError):
+        for split in (env.split, env.eval_split) if config.eval.tasks else (env.split,):
+            cls.require_split(split)
+            if env.categories or env.levels:
+                select_tasks(env, cls.spec, cls.tasks(split))
 
 
 def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
@@ -143,7 +155,7 @@ def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
 
 def _check_names(config: RunConfig, objects: Objects) -> None:
     """Refuse names that stand for nothing, before a folder is made and torch is imported."""
-    check_env_options(config.env, objects.env)
+    _check_env(config, objects.env)
     if objects.agent is None:
         agent_class(config.agent)
     if config.reward.function and objects.reward is None:
@@ -189,13 +201,15 @@ def _resumed(
 ) -> tuple[RunConfig, RunFolder]:
     """Return the recipe and folder of a run that resumes, with the changes that are allowed."""
     if run_dir is None:
-        raise ConfigError("--resume needs --run-dir, the folder of the run to resume")
+        raise ConfigError(
+            "which run to resume is not said: name its folder (--run-dir, in Python run_dir)"
+        )
     run = RunFolder(run_dir)
     if not run.exists:
         remedy = (
-            "put its config.toml back, or choose another --run-dir"
+            "put its config.toml back, or name another folder"
             if run.is_begun
-            else "leave --resume out to start one there"
+            else "a new run there starts without --resume (in Python resume=True)"
         )
         raise RunError(f"{run_dir} holds no run (no config.toml); {remedy}")
     source = str(run.config_file)

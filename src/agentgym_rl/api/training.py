@@ -22,7 +22,6 @@ from agentgym_rl.api.plan import opened, plan_run
 from agentgym_rl.callbacks import Callback, Callbacks
 from agentgym_rl.config import RunConfig
 from agentgym_rl.config.overrides import Overrides, override_texts
-from agentgym_rl.errors import ConfigError
 from agentgym_rl.results import Run
 
 
@@ -57,8 +56,6 @@ def train(  # noqa: PLR0913 - everything that a recipe names can be an object
     raises KeyboardInterrupt. Raises ConfigError, ValueError or RunError for what the caller can
     fix; `metrics.jsonl` and all else is in the run folder.
     """
-    if resume and run_dir is None:
-        raise ConfigError("resume=True needs run_dir, the folder of the run to resume")
     heard = Callbacks(callbacks)
     if model is None and tokenizer is not None:
         raise ValueError("tokenizer=... goes with a loaded model: pass model=... as well")

@@ -7,7 +7,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentgym_rl.errors import ConfigError, did_you_mean, missing_training_package
+from agentgym_rl.errors import (
+    ConfigError,
+    did_you_mean,
+    install_command,
+    missing_training_package,
+)
 
 _PROGRAMS = {
     "env": "env_bench",
@@ -41,6 +46,7 @@ def run_benchmark(name: str, arguments: Sequence[str]) -> None:
     except ModuleNotFoundError as error:
         if missing_training_package(error):
             raise
-        remedy = "pip install 'agentgym-rl[bench]'"
-        raise ConfigError(f"benchmark {name!r} needs {error.name!r}: {remedy}") from error
+        raise ConfigError(
+            f"benchmark {name!r} needs {error.name!r}: {install_command('bench')}"
+        ) from error
     program.main(arguments)

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from agentgym_rl.cli.terminal import print_table
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.scenarios.sciworld import java
-from agentgym_rl.errors import AgentGymError
+from agentgym_rl.errors import AgentGymError, install_command
 
 _LOADING_S = 60.0
 _BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -43,7 +43,7 @@ def diagnose() -> None:
         mark = "yes" if finding.is_there else "no"
         # A remedy such as 'agentgym-rl[java]' is not markup.
         table.add_row(finding.what, mark, escape(finding.told), escape(finding.remedy))
-    Console().print(table)
+    print_table(table)
 
 
 def examine() -> list[MachineFinding]:
@@ -107,7 +107,7 @@ def _package(name: str, absence: str, extra: str) -> MachineFinding:
     try:
         return MachineFinding(name, True, metadata.version(name))
     except metadata.PackageNotFoundError:
-        return MachineFinding(name, False, absence, f"pip install 'agentgym-rl[{extra}]'")
+        return MachineFinding(name, False, absence, install_command(extra))
 
 
 def _flash4() -> MachineFinding:
@@ -129,7 +129,7 @@ def _flash4() -> MachineFinding:
         if done.returncode == 0:
             return found
         told = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
-    remedy = "pip install 'agentgym-rl[flash4]', or pip uninstall flash-attn-4"
+    remedy = f"{install_command('flash4')}, or pip uninstall flash-attn-4"
     return MachineFinding(found.what, False, f"{found.told} cannot be loaded: {told}", remedy)
 
 

@@ -7,10 +7,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from agentgym_rl.cli.terminal import print_table
 from agentgym_rl.config import EnvConfig, parse_value
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
@@ -68,9 +68,9 @@ def list_environments() -> None:
             continue
         counts = ", ".join(f"{split} {size}" for split, size in sizes.items())
         table.add_row(name, "yes", counts, str(cls.spec.max_rounds), cls.spec.summary)
-    Console().print(table)
+    print_table(table)
     families = ", ".join(f"{family}/ID" for family in registry.FAMILIES)
-    print(f'also {families}, and any class as "module:Class"')
+    print(f'Other names are {families}, and "module:Class" for a class of your own.')
 
 
 def play_environment(env: str, words: Sequence[str], *, index: int, split: str) -> None:

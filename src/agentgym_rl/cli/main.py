@@ -25,6 +25,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+_INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
+
 EnvName = Annotated[str, typer.Argument(help='A name from `agentgym envs`, or "module:Class".')]
 EvaluatedModel = Annotated[
     str,
@@ -53,9 +56,7 @@ def train(
     run_dir: Annotated[
         Path | None, typer.Option(help="Folder of the run; default runs/<recipe>-<time>.")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in --run-dir.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --run-dir.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved configuration and stop.")
     ] = False,
@@ -88,7 +89,7 @@ def _refuse_what_no_comparison_reads(context: typer.Context) -> None:
     read = ("compare", "common")
     unread = [name for name in context.params if name not in read and _is_given(context, name)]
     if unread:
-        raise typer.BadParameter(f"--compare goes with --common alone, not {', '.join(unread)}")
+        raise typer.BadParameter(f"--compare takes only --common, not {', '.join(unread)}")
 
 
 @app.command(name="eval")
@@ -111,13 +112,13 @@ def eval_(  # noqa: PLR0913 - an option is an argument
         str, typer.Option(help="Limit on rounds, or several: 10,20,30; 0: the environment's own.")
     ] = "0",
     engine: Annotated[
-        str, typer.Option(help="native, vllm or openai; default: that of the settings.")
+        str, typer.Option(help="native, vllm or openai; default: as in the settings.")
     ] = "",
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the report, to go on in if it has a part of it; default "
-            "eval/<env>-<time>."
+            help="Folder of the report; one where the same evaluation was stopped is resumed. "
+            "Default: eval/<env>-<time>."
         ),
     ] = None,
     compare: Annotated[
@@ -236,7 +237,7 @@ def demos(  # noqa: PLR0913 - an option is an argument
         str, typer.Option(help="Write for this model, whose chat template may show tools itself.")
     ] = "",
 ) -> None:
-    """Write expert demonstrations as conversations, of a split's first tasks."""
+    """Write expert demonstrations of a split's first tasks as conversations."""
     # Start-up time: no other command needs these.
     from agentgym_rl.cli.environments import write_demonstrations
     from agentgym_rl.config import EnvConfig
@@ -255,7 +256,7 @@ def check(
     tasks: Annotated[int, typer.Option(help="Tasks of each split to try.", min=1)] = 20,
     call_timeout: Annotated[float, typer.Option(help="Deadline of a call, in seconds.")] = 60.0,
 ) -> None:
-    """Test an environment (also your own) against the contract."""
+    """Test an environment, yours included, against the contract."""
     from agentgym_rl.cli.environments import check_environment  # start-up time
 
     check_environment(env, num_tasks=tasks, call_timeout_s=call_timeout)
@@ -271,7 +272,7 @@ def index(
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the index.")],
     dense: Annotated[
-        str | None, typer.Option(help="Also vectors, of this encoder: a hub name or a directory.")
+        str | None, typer.Option(help="Add vectors of this encoder: a hub name or a directory.")
     ] = None,
     faiss: Annotated[
         Path | None, typer.Option(help="Use the vectors of this FAISS file; --dense made them.")
@@ -282,9 +283,11 @@ def index(
     query_prefix: Annotated[str, typer.Option(help="What the encoder wants before a query.")] = (
         "query: "
     ),
-    passage_prefix: Annotated[str, typer.Option(help="And before a passage.")] = "passage: ",
+    passage_prefix: Annotated[
+        str, typer.Option(help="What it wants before a passage.")
+    ] = "passage: ",
 ) -> None:
-    """Build the search index of a corpus, or go on with one that was interrupted."""
+    """Build the search index of a corpus, or resume one that was interrupted."""
     from agentgym_rl.cli.retrieval import VectorOptions, index_corpus  # start-up time
 
     vectors = VectorOptions(dense, faiss, factory, query_prefix, passage_prefix)
@@ -311,7 +314,7 @@ def convert(
 )
 def bench(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="one of those that `agentgym bench --help` names")],
+    name: Annotated[str, typer.Argument(help="A name from `agentgym bench --help`.")],
 ) -> None:
     """Measure the project against named baselines; `agentgym bench env --help` has the options."""
     from agentgym_rl.cli.bench import run_benchmark  # start-up time
@@ -327,7 +330,7 @@ def import_(
     output: Annotated[Path, typer.Option("-o", "--output", help="Run folder to write.")],
     env: Annotated[str, typer.Option(help="Environment, where the files do not name it.")] = "",
 ) -> None:
-    """Make a run folder of episodes that AgentGym or AgentGym-RL recorded."""
+    """Turn episodes recorded by AgentGym or AgentGym-RL into a run folder."""
     from agentgym_rl.cli.stores import run_import  # start-up time
 
     run_import(source, output, env=env)
@@ -376,7 +379,7 @@ def ui(
 
 @app.command()
 def doctor() -> None:
-    """Tell what this machine has, what is missing, and how to get it."""
+    """Report what this machine has, what is missing, and how to get it."""
     from agentgym_rl.cli.doctor import diagnose  # start-up time
 
     diagnose()
@@ -401,6 +404,10 @@ def main() -> None:
         if (remedy := missing_training_package(error)) is None:
             raise
         _fail(remedy)
+    except SystemExit as end:
+        if end.code == _INTERRUPTED:  # typer says nothing
+            print("stopped", file=sys.stderr)
+        raise
 
 
 def _fail(message: str) -> Never:

@@ -1,28 +1,50 @@
-"""How a command behaves on a terminal: Ctrl-C while it starts, and messages that repeat."""
+"""How commands use the terminal: tables, Ctrl-C while they start, messages that repeat."""
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
+
+from rich.console import Console
+from rich.table import Table
+
+_UNLIMITED = 10_000
+"""Columns, more than any table of ours has."""
+
+
+def print_table(table: Table) -> None:
+    """Print a table to fit the terminal; into a file or a pipe, with whole texts."""
+    console = Console()
+    if not console.is_terminal:
+        console.width = _UNLIMITED
+    console.print(table)
 
 
 @contextmanager
 def interruptible_imports() -> Iterator[None]:
     """Let Ctrl-C end the process at once: an import may swallow a KeyboardInterrupt.
 
-    Where it means something else, as to a command in the background, it goes on to.
+    A command in the background, which ignores Ctrl-C, still does.
     """
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, _end_start_up)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end_start_up(number: int, _: FrameType | None) -> None:
+    os.write(2, b"error: stopped while starting; nothing was begun\n")
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 class FewRepeats(logging.Filter):

@@ -6,7 +6,7 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentgym_rl.errors import ConfigError
+from agentgym_rl.errors import ConfigError, install_command
 
 
 def run_ui(
@@ -22,12 +22,11 @@ def run_ui(
     try:
         from agentgym_rl.ui.server import UiServer  # an optional extra
     except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"the web UI needs {error.name!r}: pip install 'agentgym-rl[ui]'"
-        ) from error
+        remedy = install_command("ui")
+        raise ConfigError(f"the web UI needs {error.name!r}: {remedy}") from error
 
     def tell(url: str) -> None:
-        print(f"runs of {runs} at {url} (Ctrl-C stops)", flush=True)
+        print(f"the web UI of {runs} is at {url} (Ctrl-C stops)", flush=True)
         if opens_browser:
             webbrowser.open(url)
 

@@ -17,7 +17,7 @@ from importlib import metadata
 from types import MappingProxyType
 
 from agentgym_rl.envs.base import Environment
-from agentgym_rl.errors import EnvError, did_you_mean
+from agentgym_rl.errors import EnvError, did_you_mean, install_command
 from agentgym_rl.lookup import ImportFailedError, load_object
 
 ENTRY_POINT_GROUP = "agentgym_rl.envs"
@@ -167,7 +167,7 @@ def _missing_package(name: str, error: ModuleNotFoundError) -> EnvError:
     family = name.partition("/")[0]
     extra = family.replace("_", "-") if family in FAMILIES else name
     has_extra = family in FAMILIES or name in BUILTIN
-    remedy = f"pip install 'agentgym-rl[{extra}]'" if has_extra else f"install {missing!r}"
+    remedy = install_command(extra) if has_extra else f"install {missing!r}"
     return EnvError(f"environment {name!r} needs {missing!r}, which is not installed: {remedy}")
 
 

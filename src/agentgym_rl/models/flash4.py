@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agentgym_rl.errors import ConfigError
+from agentgym_rl.errors import ConfigError, install_command
 
 MODULE = "flash_attn.cute.interface"
 _PACKAGE = "flash-attn-4"
@@ -73,7 +73,7 @@ def _kernels() -> Any:
     except Exception as error:
         raise ConfigError(
             f"{_PACKAGE} is installed and cannot be loaded ({type(error).__name__}: {error}); "
-            'install what fits together, pip install "agentgym-rl[flash4]", or do without: '
+            f"install what fits together, {install_command('flash4')}, or do without: "
             f"pip uninstall {_PACKAGE}"
         ) from error
 

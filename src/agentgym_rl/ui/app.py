@@ -20,7 +20,7 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
-from agentgym_rl.errors import AgentGymError
+from agentgym_rl.errors import AgentGymError, install_command
 from agentgym_rl.ui.answers import ApiError, refusal
 from agentgym_rl.ui.environments import Environments
 from agentgym_rl.ui.gate import UiGate
@@ -77,7 +77,7 @@ def plotly_file() -> Path | None:
 def _plotly() -> Response:
     file = plotly_file()
     if file is None:
-        return refusal(404, "plotly is not installed: pip install 'agentgym-rl[ui]'")
+        return refusal(404, f"plotly is not installed: {install_command('ui')}")
     return FileResponse(
         file, media_type="text/javascript", headers={"cache-control": "max-age=86400"}
     )

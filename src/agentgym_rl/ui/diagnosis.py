@@ -43,16 +43,16 @@ _CHARTS = (
         (("groups", "flat_groups"),),
     ),
     _Chart(
-        "Sampled tokens an episode",
-        "Growth without success is talk; a fall may be giving up.",
+        "Sampled tokens per episode",
+        "Replies that grow while success does not are idle talk; shrinking ones may be giving up.",
         "tokens",
-        (("mean", "tokens_mean"), ("nine in ten below", "tokens_p90")),
+        (("mean", "tokens_mean"), ("90th percentile", "tokens_p90")),
     ),
     _Chart(
-        "Rounds an episode",
+        "Rounds per episode",
         "Near the horizon, episodes are cut before they end.",
         "number",
-        (("mean", "rounds_mean"), ("nine in ten below", "rounds_p90"), ("horizon", "max_rounds")),
+        (("mean", "rounds_mean"), ("90th percentile", "rounds_p90"), ("horizon", "max_rounds")),
     ),
     _Chart(
         "Rounds that come to nothing",

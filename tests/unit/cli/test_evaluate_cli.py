@@ -43,8 +43,8 @@ def test_several_samples_need_a_temperature(tmp_path: Path):
     [
         ([], "MODEL is needed"),
         (["m"], "--env is needed"),
-        (["m", "--compare", "a", "b"], "alone, not model"),
-        (["--compare", "a", "b", "--limit", "3", "--common"], "alone, not limit"),
+        (["m", "--compare", "a", "b"], "takes only --common, not model"),
+        (["--compare", "a", "b", "--limit", "3", "--common"], "takes only --common, not limit"),
     ],
 )
 def test_words_that_do_not_go_together_are_refused(words: list[str], told: str):

@@ -10,8 +10,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from rich.table import Table
 
-from agentgym_rl.cli.terminal import FewRepeats, interruptible_imports
+from agentgym_rl.cli.main import main
+from agentgym_rl.cli.terminal import FewRepeats, interruptible_imports, print_table
 
 SWALLOWS = """
 import os, signal
@@ -38,6 +40,28 @@ class Told(logging.Handler):
 def test_an_interrupt_ends_the_process_though_an_import_swallows_exceptions():
     done = subprocess.run([sys.executable, "-c", SWALLOWS], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (-signal.SIGINT, "")
+    assert done.stderr == "error: stopped while starting; nothing was begun\n"
+
+
+def test_an_interrupted_command_says_that_it_was_stopped(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("agentgym_rl.cli.environments.list_environments", interrupted)
+    monkeypatch.setattr(sys, "argv", ["agentgym", "envs"])
+    monkeypatch.setattr(sys, "path", [*sys.path])  # the command line adds to it
+    with pytest.raises(SystemExit, match="130"):
+        main()
+    assert capsys.readouterr().err == "stopped\n"
+
+
+def test_a_table_in_a_file_has_whole_texts(capsys: pytest.CaptureFixture[str]):
+    table, text = Table("name", "what"), "word " * 60
+    table.add_row("one", text)
+    print_table(table)
+    assert text.strip() in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -52,7 +76,7 @@ def before() -> Iterator[None]:
 def test_an_interrupt_after_the_imports_is_an_exception_again():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     with interruptible_imports():
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), signal.SIGINT)
 

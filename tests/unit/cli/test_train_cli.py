@@ -95,6 +95,25 @@ def test_a_mistake_is_one_line_and_status_2(agentgym, capsys: pytest.CaptureFixt
     assert captured.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        (
+            'env.levels=["GoToLocol"]',
+            "env.levels: babyai has no 'GoToLocol' (did you mean 'GoToLocal",
+        ),
+        ('env.categories=["Fly"]', "env.categories: babyai has no 'Fly'"),
+        ("env.split=dev", "babyai has no split 'dev'"),
+        ("env.eval_split=dev", "babyai has no split 'dev'"),
+    ],
+)
+def test_tasks_that_the_environment_does_not_have_are_refused_at_once(
+    agentgym, capsys: pytest.CaptureFixture[str], override: str, told: str
+):
+    assert agentgym("train", override, "--dry-run") == 2
+    assert told in capsys.readouterr().err
+
+
 def test_a_resumed_dry_run_prints_the_recipe_of_the_run(
     agentgym, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):

@@ -64,7 +64,7 @@ def test_a_run_is_written_anew_with_its_groups_and_metrics(tmp_path: Path):
     assert out.read_metrics() == [{"step": 1, "rollout/reward_mean": 0.5, "train/loss": 2.0}]
     assert out.config_file.read_text() == "seed = 1\n"
     assert read_groups(run.episodes / "train-000001.parquet")[0] == [SOLVED]
-    with pytest.raises(RunError, match="holds a run already; choose another --output"):
+    with pytest.raises(RunError, match="holds a run already; name another folder"):
         rescore_run(run, by_length, out)
 
 

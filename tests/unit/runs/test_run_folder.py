@@ -56,7 +56,7 @@ def names(folder: Path) -> list[str]:
 def test_create_makes_the_folder_and_refuses_one_that_holds_a_run(run: RunFolder):
     assert run.exists and run.config_file.read_text() == "seed = 0\n"
     run.append_metrics({"step": 1})
-    with pytest.raises(RunError, match=r"holds a run already: add --resume .* another --run-dir"):
+    with pytest.raises(RunError, match=r"already: resume it .*, or name another folder"):
         run.create("seed = 1\n")
     assert run.config_file.read_text() == "seed = 0\n"
 
@@ -64,7 +64,7 @@ def test_create_makes_the_folder_and_refuses_one_that_holds_a_run(run: RunFolder
 def test_create_refuses_what_is_left_of_a_run_that_lost_its_recipe(run: RunFolder):
     run.append_metrics({"step": 1})
     run.config_file.unlink()
-    with pytest.raises(RunError, match=r"holds a run already: without config.toml; choose"):
+    with pytest.raises(RunError, match=r"already: put its config\.toml back, or name"):
         run.create("seed = 1\n")
 
 

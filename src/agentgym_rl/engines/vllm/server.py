@@ -20,7 +20,7 @@ from agentgym_rl.config import VllmEngineConfig
 from agentgym_rl.engines.vllm.client import VllmClient
 from agentgym_rl.engines.vllm.process import ServerProcess
 from agentgym_rl.engines.vllm.protocol import COMPLETIONS
-from agentgym_rl.errors import ConfigError, EngineError
+from agentgym_rl.errors import ConfigError, EngineError, install_command
 
 logger = logging.getLogger(__name__)
 
@@ -228,7 +228,7 @@ def check_installed(config: VllmEngineConfig) -> None:
     """Raise ConfigError where there is no vLLM that could be started."""
     if not config.python and importlib.util.find_spec("vllm") is None:
         raise ConfigError(
-            'engine.type=vllm needs vLLM: pip install "agentgym-rl[vllm]", or set '
+            f"engine.type=vllm needs vLLM: {install_command('vllm')}, or set "
             "engine.python to the Python of an environment that has it"
         )
     if config.python and shutil.which(config.python) is None:

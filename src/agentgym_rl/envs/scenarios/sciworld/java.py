@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from agentgym_rl.errors import EnvError
+from agentgym_rl.errors import EnvError, install_command
 
 MIN_VERSION = 11
-REMEDY = "pip install 'agentgym-rl[java]', or on Debian: apt-get install openjdk-17-jre-headless"
+REMEDY = f"{install_command('java')}, or on Debian: apt-get install openjdk-17-jre-headless"
 _ASK_TIMEOUT_S = 30
 
 

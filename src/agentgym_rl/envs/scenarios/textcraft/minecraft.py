@@ -23,6 +23,7 @@ from agentgym_rl.envs.scenarios.textcraft.recipes import (
     find_depths,
     shown,
 )
+from agentgym_rl.errors import install_command
 
 GAME_VERSION = "1.19"
 
@@ -154,7 +155,7 @@ def _data_folder() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise ModuleNotFoundError(
             "TextCraft reads its recipes from the package minecraft-data: "
-            "pip install 'agentgym-rl[textcraft]'",
+            f"{install_command('textcraft')}",
             name="minecraft_data",
         )
     return Path(spec.submodule_search_locations[0]) / "data" / "data" / "pc" / GAME_VERSION
