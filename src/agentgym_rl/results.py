@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from agentgym_rl.config import RunConfig, parse_config, read_table
 from agentgym_rl.errors import RunError
 from agentgym_rl.evaluation.report import EvalReport, read_reports
+from agentgym_rl.metrics_table import MetricsTable
 from agentgym_rl.runs.folder import RunFolder
-from agentgym_rl.runs.metrics_table import MetricsTable
 
 if TYPE_CHECKING:
     from agentgym_rl.models.loading import Policy

@@ -15,7 +15,7 @@ from ui_servers import UiClient, episode, make_run, ui_process
 
 SECRET = "the-secret-of-another-file"
 EPISODE = "train-000001:0"
-POSTS = ("state", "prepare", "play", "play/step", "play/model", "play/close")
+POSTS = ("state", "play", "play/step", "play/model", "play/close")
 GETS = (
     "runs", "config", "metric_names", "metrics", "reports", "facets", "episodes", "episode",
     "tokens", "group", "diagnosis", "time", "envs", "tasks", "models",

@@ -19,7 +19,8 @@ from statistics import fmean
 import numpy as np
 
 from agentgym_rl.errors import RunError
-from agentgym_rl.evaluation.settings import EvalSettings, load_settings
+from agentgym_rl.evaluation.metrics import mean_interval
+from agentgym_rl.evaluation.settings import load_settings
 from agentgym_rl.runs.episodes import read_episodes
 from agentgym_rl.runs.regular_files import MEGABYTE, read_regular
 from agentgym_rl.types import Episode
@@ -27,8 +28,7 @@ from agentgym_rl.types import Episode
 _MAX_REPORT_BYTES = 64 * MEGABYTE
 _ALPHA = 0.05
 _NUM_DRAWS = 10_000
-"""Of signs; means over tasks drawn anew need fewer."""
-_NUM_MEANS = 2000
+"""Of signs."""
 _MAX_EXACT = 16
 """This many differences have 2**16 combinations of signs."""
 _LIMITS = ("env.", "rollout.max_tokens", "rollout.max_invalid_actions", "agent.reflection.tries")
@@ -130,7 +130,7 @@ def compare_episodes(a: Sequence[Episode], b: Sequence[Episode]) -> Comparison:
     diffs = [rates_b[task] - rates_a[task] for task in shared]
     only_a, only_b = sum(d < 0 for d in diffs), sum(d > 0 for d in diffs)
     is_single = all(rate in (0.0, 1.0) for rates in (rates_a, rates_b) for rate in rates.values())
-    low, high = _interval(diffs)
+    low, high = mean_interval(diffs, [1.0] * len(diffs)) or (-1.0, 1.0)
     return Comparison(
         env=a[0].task.env,
         tasks=len(shared),
@@ -169,19 +169,6 @@ def permutation_test(differences: Sequence[float]) -> float:
     if len(values) <= _MAX_EXACT:
         return float(is_far.mean())
     return float((is_far.sum() + 1) / (_NUM_DRAWS + 1))  # what was seen is one of the draws
-
-
-def _interval(differences: Sequence[float]) -> tuple[float, float]:
-    """Return the 95% interval of the mean difference, by drawing tasks anew with a fixed seed."""
-    if len(differences) < 2:
-        return -1.0, 1.0
-    values = np.asarray(differences, dtype=np.float64)
-    generator = np.random.default_rng(0)
-    means = [
-        values[generator.integers(len(values), size=len(values))].mean() for _ in range(_NUM_MEANS)
-    ]
-    low, high = np.percentile(means, [2.5, 97.5])
-    return float(low), float(high)
 
 
 def _success_by_task(episodes: Sequence[Episode]) -> dict[str, float]:
@@ -247,15 +234,10 @@ def _limits(folder: Path) -> dict[str, object]:
         limits = {"rounds": report["max_rounds"], "split": report["split"]}
     except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
         raise RunError(f"{file} cannot be read ({error}); choose another folder") from error
-    settings = _settings_of(folder)
+    settings = load_settings(folder) or load_settings(folder.parent)  # above, of a horizon
     config = settings.config if settings is not None else {}
     return limits | {
         key: value
         for key, value in config.items()
         if key.startswith(_LIMITS) and not key.startswith(_OF_THE_WAY)
     }
-
-
-def _settings_of(folder: Path) -> EvalSettings | None:
-    """Return the settings of an evaluation, which one of a horizon has in the folder above."""
-    return load_settings(folder) or load_settings(folder.parent)

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from agentgym_rl.evaluation.pictures import draw_rates, new_figure, save_figure
 from agentgym_rl.evaluation.report import EvalReport
 from agentgym_rl.runs.folder import Metrics
 
@@ -26,9 +25,7 @@ def draw_learning_curve(
 
     The stages of the horizon are shaded.
     """
-    figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
+    figure, axes = new_figure(4.5)
     _draw_stages(axes, metrics)
     steps = [line["step"] for line in metrics]
     success = [line["rollout/success_rate"] for line in metrics]
@@ -41,24 +38,14 @@ def draw_learning_curve(
         label=f"training tasks (mean of {_WINDOW} steps)",
     )
     if reports:
-        rates = [report.overall.success_rate for report in reports]
-        below = [report.overall.success_rate - report.overall.success_low for report in reports]
-        above = [report.overall.success_high - report.overall.success_rate for report in reports]
-        axes.errorbar(
-            [report.step for report in reports],
-            rates,
-            yerr=[below, above],
-            color=_EVAL,
-            marker="o",
-            capsize=3,
-            label=f"{reports[0].split} tasks (95% interval)",
-        )
+        steps_evaluated = [report.step for report in reports]
+        scores = [report.overall for report in reports]
+        draw_rates(axes, steps_evaluated, scores, f"{reports[0].split} tasks (95% interval)", _EVAL)
     axes.set(xlabel="training step", ylabel="success rate", ylim=(0, 1.08), title=title)
     axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
     axes.legend(loc="lower right")
     _draw_minutes(axes, metrics)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    save_figure(figure, path)
 
 
 def _draw_stages(axes: Axes, metrics: Sequence[Metrics]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from agentgym_rl.evaluation.report import EvalReport, Score, report_from_json
+from agentgym_rl.evaluation.report import EvalReport, Score
 from agentgym_rl.evaluation.samples import SuccessEstimate
 from agentgym_rl.runs.folder import write_atomically
 
@@ -17,12 +17,6 @@ def save_horizons(folder: Path, name: str, reports: Sequence[EvalReport]) -> Non
     write_atomically(folder / f"{name}.md", horizons_markdown(reports))
     data = {"reports": [asdict(report) for report in reports]}
     write_atomically(folder / f"{name}.json", json.dumps(data, indent=2) + "\n")
-
-
-def load_reports(path: Path) -> list[EvalReport]:
-    """Return the reports of a JSON file, whether it holds one or several."""
-    data = json.loads(path.read_text(encoding="utf-8"))
-    return [report_from_json(item) for item in data.get("reports", [data])]
 
 
 def horizons_markdown(reports: Sequence[EvalReport]) -> str:

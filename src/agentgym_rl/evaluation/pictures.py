@@ -43,32 +43,34 @@ def draw_suite(path: Path, suite: SuiteReport) -> None:
 def draw_horizons(path: Path, reports: Sequence[EvalReport]) -> None:
     """Write a PNG with success over the horizon; with several samples per task, pass@k too."""
     ordered = sorted(reports, key=lambda report: report.max_rounds)
-    figure, axes = _figure(4.5)
-    _curve(axes, ordered, [report.overall for report in ordered], "success", _COLORS[0])
+    figure, axes = new_figure(4.5)
+    limits = [report.max_rounds for report in ordered]
+    draw_rates(axes, limits, [report.overall for report in ordered], "success", _COLORS[0])
     several = [report.several for report in ordered if report.several is not None]
     if len(several) == len(ordered):
         for k, color in zip([k for k in several[0].pass_at if k != "1"], _COLORS[1:], strict=False):
-            _curve(axes, ordered, [item.pass_at[k] for item in several], f"pass@{k}", color)
+            draw_rates(axes, limits, [item.pass_at[k] for item in several], f"pass@{k}", color)
     axes.set(
         xlabel="limit on rounds",
         ylabel="success rate",
         ylim=(0, 1),
         title=ordered[0].title,
-        xticks=[report.max_rounds for report in ordered],
+        xticks=limits,
     )
     axes.legend(loc="best")
-    _save(figure, path)
+    save_figure(figure, path)
 
 
-def _curve(
+def draw_rates(
     axes: Axes,
-    reports: Sequence[EvalReport],
+    places: Sequence[int],
     scores: Sequence[Score | SuccessEstimate],
     label: str,
     color: str,
 ) -> None:
+    """Draw success rates at places of the axis, each with its interval."""
     axes.errorbar(
-        [report.max_rounds for report in reports],
+        places,
         [score.success_rate for score in scores],
         yerr=_errors(scores),
         marker="o",
@@ -79,7 +81,7 @@ def _curve(
 
 
 def _draw_bars(path: Path, bars: Sequence[Bar], *, title: str) -> None:
-    figure, axes = _figure(_MARGIN_INCHES + _BAR_INCHES * len(bars))
+    figure, axes = new_figure(_MARGIN_INCHES + _BAR_INCHES * len(bars))
     for place, (_, score, color) in enumerate(bars):
         if score is None:
             axes.text(0.01, place, "not evaluated", va="center", color=_MISSING, fontsize=8)
@@ -92,18 +94,15 @@ def _draw_bars(path: Path, bars: Sequence[Bar], *, title: str) -> None:
             height=0.7,
             error_kw={"capsize": 2, "elinewidth": 1, "ecolor": "#333333"},
         )
-    axes.set_yticks(range(len(bars)), [_label(name, score) for name, score, _ in bars], fontsize=8)
+    labels = [f"{name} ({score.episodes})" if score else name for name, score, _ in bars]
+    axes.set_yticks(range(len(bars)), labels, fontsize=8)
     axes.set(
         xlabel="success rate (95% interval)",
         xlim=(0, 1),
         ylim=(len(bars) - 0.4, -0.6),  # the first bar at the top
         title=title,
     )
-    _save(figure, path)
-
-
-def _label(name: str, score: Score | None) -> str:
-    return name if score is None else f"{name} ({score.episodes})"
+    save_figure(figure, path)
 
 
 def _errors(scores: Sequence[Score | SuccessEstimate]) -> list[list[float]]:
@@ -114,12 +113,14 @@ def _errors(scores: Sequence[Score | SuccessEstimate]) -> list[list[float]]:
     ]
 
 
-def _figure(height: float) -> tuple[Figure, Axes]:
+def new_figure(height: float) -> tuple[Figure, Axes]:
+    """Return an empty figure of this height in inches."""
     figure = Figure(figsize=(_WIDTH, height), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.add_subplot()
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure, and its folder where there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

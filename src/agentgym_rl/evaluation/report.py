@@ -5,18 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from agentgym_rl.evaluation.metrics import bootstrap_interval, wilson_interval
 from agentgym_rl.evaluation.own_figures import Figure, figures_markdown
-from agentgym_rl.evaluation.samples import (
-    SampleScores,
-    SuccessEstimate,
-    load_sample_scores,
-    reflection_markdown,
-)
+from agentgym_rl.evaluation.samples import SampleScores, SuccessEstimate, reflection_markdown
 from agentgym_rl.runs.folder import RunFolder, step_of, write_atomically
 from agentgym_rl.types import Episode, Group
 
@@ -39,7 +36,7 @@ class Score:
     invalid_rate: float = 0.0
     """Share of actions that were invalid."""
     reply_tokens_mean: float = 0.0
-    """Of one reply, over all replies."""
+    """Mean over all replies."""
     replies_cut_rate: float = 0.0
     """Share of replies that the limit on tokens cut."""
 
@@ -134,21 +131,16 @@ class EvalReport:
 
 def load_report(path: Path) -> EvalReport:
     """Return the report that `save` wrote as JSON."""
-    return report_from_json(json.loads(path.read_text(encoding="utf-8")))
+    data = json.loads(path.read_text(encoding="utf-8"))
+    for item in (data, data.get("several") or {}):
+        if "attempts" in item:  # the name in older reports
+            item["samples_per_task"] = item.pop("attempts")
+    return _from_json().validate_python(data)
 
 
-def report_from_json(data: dict[str, Any]) -> EvalReport:  # Any: JSON has no static type
-    if "attempts" in data:  # the name in older reports
-        data["samples_per_task"] = data.pop("attempts")
-    data["overall"] = Score(**data["overall"])
-    data["categories"] = {name: Score(**score) for name, score in data["categories"].items()}
-    if data.get("several") is not None:
-        data["several"] = load_sample_scores(data["several"])
-    if data.get("reflection") is not None:
-        data["reflection"] = {k: SuccessEstimate(**item) for k, item in data["reflection"].items()}
-    for name in ("metrics", "reward_parts"):  # which older reports lack
-        data[name] = {key: Figure(**item) for key, item in data.get(name, {}).items()}
-    return EvalReport(**data)
+@cache  # pydantic builds it once
+def _from_json() -> TypeAdapter[EvalReport]:
+    return TypeAdapter(EvalReport)
 
 
 def read_reports(run: RunFolder) -> list[EvalReport]:

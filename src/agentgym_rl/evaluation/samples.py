@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any
 
 from agentgym_rl.agents.formats.elements import split_action
 from agentgym_rl.envs.base import EnvSpec
@@ -99,20 +98,6 @@ def score_task_samples(
         best_by_reward=_best(tasks, _reward),
         best_by_logprob=_best(tasks, mean_logprob) if _all_have_logprobs(tasks) else None,
         majority=_majority(tasks, spec) if spec.has_answer else None,
-    )
-
-
-def load_sample_scores(data: dict[str, Any]) -> SampleScores:  # Any: JSON has no static type
-    """Return the scores that a report in JSON holds."""
-    majority, by_logprob = data["majority"], data["best_by_logprob"]
-    old = "attempts"  # the name in older reports
-    return SampleScores(
-        samples_per_task=data[old] if old in data else data["samples_per_task"],
-        mean=SuccessEstimate(**data["mean"]),
-        pass_at={k: SuccessEstimate(**item) for k, item in data["pass_at"].items()},
-        best_by_reward=SuccessEstimate(**data["best_by_reward"]),
-        best_by_logprob=None if by_logprob is None else SuccessEstimate(**by_logprob),
-        majority=None if majority is None else SuccessEstimate(**majority),
     )
 
 

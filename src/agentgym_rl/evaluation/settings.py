@@ -132,7 +132,7 @@ def begin_or_resume(folder: Path, settings: EvalSettings) -> None:
         if (folder / "report.json").exists():
             raise RunError(
                 f"{folder} holds a report without {FILE}, so what it evaluated is unknown; "
-                "choose another --out"
+                "choose another folder"
             )
         settings.save(folder)
         return
@@ -143,8 +143,8 @@ def begin_or_resume(folder: Path, settings: EvalSettings) -> None:
         more = f" and {len(differences) - 5} more" if len(differences) > 5 else ""
         raise RunError(
             f"{folder} holds an evaluation with other settings (there / now): "
-            f"{'; '.join(differences[:5])}{more}; choose another --out, or repeat its command to "
-            "resume it"
+            f"{'; '.join(differences[:5])}{more}; choose another folder, or repeat its command "
+            "to resume it"
         )
 
 

@@ -18,6 +18,7 @@ from agentgym_rl.types import Episode, Round, Sample
 
 _NUMBERS = pa.map_(pa.string(), pa.float64())
 """Named numbers; null where there are none."""
+_NAMED_NUMBERS = ("metrics", "reward_parts")
 _ROUND = pa.struct(
     [
         ("reply", pa.string()),
@@ -94,7 +95,7 @@ _Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class TokenScores:
-    """What training made of a sample: one entry a sampled token each; None: not computed."""
+    """What training made of a sample: one entry per sampled token; None: not computed."""
 
     learner_logprobs: Entries | None = None
     """Log-probabilities when the learner first saw the sample in this step."""
@@ -157,23 +158,13 @@ def _row(episode: Episode, *, group: int, phase: str, step: int) -> dict[str, ob
 
 
 def _round(item: Round) -> dict[str, object]:
-    return {
-        "reply": item.reply,
-        "action": item.action,
-        "observation": item.observation,
-        "reward": item.reward,
-        "valid_action": item.valid_action,
-        "try_index": item.try_index,
-        "generation_s": item.generation_s,
-        "environment_s": item.environment_s,
-        "metrics": list(item.metrics.items()) or None,
-        "reward_parts": list(item.reward_parts.items()) or None,
-    }
+    columns = {field.name: getattr(item, field.name) for field in _ROUND}  # the names of its fields
+    return columns | {name: list(columns[name].items()) or None for name in _NAMED_NUMBERS}
 
 
 def _samples_column(samples: Sequence[Sample], scores_of: ScoresOf | None) -> pa.StructArray:
-    scores = [scores_of(sample) if scores_of is not None else None for sample in samples]
-    own = [item or TokenScores() for item in scores]
+    nothing = TokenScores()
+    scores = [(scores_of(sample) if scores_of else None) or nothing for sample in samples]
     masks = [np.frombuffer(bytes(s.loss_mask), dtype=np.bool_) for s in samples]
     columns = {
         "token_ids": _lists([s.token_ids for s in samples], np.int32),
@@ -183,9 +174,9 @@ def _samples_column(samples: Sequence[Sample], scores_of: ScoresOf | None) -> pa
         "segments": _segments(samples),
         "version": pa.array([s.version for s in samples], pa.int32()),
         "try_index": pa.array([s.try_index for s in samples], pa.int32()),
-        "learner_logprobs": _scored(samples, masks, [item.learner_logprobs for item in own]),
-        "advantages": _scored(samples, masks, [item.advantages for item in own]),
-        "entropies": _scored(samples, masks, [item.entropies for item in own]),
+        "learner_logprobs": _scored(samples, masks, [item.learner_logprobs for item in scores]),
+        "advantages": _scored(samples, masks, [item.advantages for item in scores]),
+        "entropies": _scored(samples, masks, [item.entropies for item in scores]),
     }
     return pa.StructArray.from_arrays(
         [columns[field.name] for field in _SAMPLE], fields=list(_SAMPLE)
@@ -195,11 +186,8 @@ def _samples_column(samples: Sequence[Sample], scores_of: ScoresOf | None) -> pa
 def _segments(samples: Sequence[Sample]) -> pa.ListArray:
     segments = list(chain.from_iterable(sample.segments for sample in samples))
     columns = [
-        pa.array([str(segment.kind) for segment in segments], pa.string()),
-        pa.array([segment.start for segment in segments], pa.int32()),
-        pa.array([segment.end for segment in segments], pa.int32()),
-        pa.array([segment.round_index for segment in segments], pa.int32()),
-        pa.array([segment.version for segment in segments], pa.int32()),
+        pa.array([getattr(segment, field.name) for segment in segments], field.type)
+        for field in _SEGMENT  # whose names are those of a Segment's fields
     ]
     structs = pa.StructArray.from_arrays(columns, fields=list(_SEGMENT))
     return pa.ListArray.from_arrays(_offsets([sample.segments for sample in samples]), structs)

@@ -33,10 +33,8 @@ from agentgym_rl.types import (
 
 _ROW_GROUP = 64
 """Episodes of a part that are read together, where one of them is asked for."""
-
-
 _RENAMED_REASONS = {"cancelled": StopReason.TIMEOUT}
-"""Stop reasons of older parts that there are no longer; the nearest failure stands for them."""
+"""Stop reasons only older parts have -> the nearest failure."""
 
 _DICTIONARIES = [
     "phase",
@@ -57,7 +55,8 @@ _DICTIONARIES = [
     "samples.list.element.token_ids.list.element",
     "samples.list.element.segments.list.element.kind",
 ]
-"""Columns whose values recur. Numbers of tokens do not, and take longer to write with one."""
+"""Columns that get a dictionary: their values recur. Log-probabilities do not, and take longer to
+write with one."""
 
 
 def write_episodes(
@@ -77,7 +76,7 @@ def write_episodes(
 
 
 def write_part(path: Path, table: pa.Table) -> Path:
-    """Write a table of episodes so that a reader sees all of it or nothing."""
+    """Write a table of episodes; a reader sees all of it or nothing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary, names = path.with_name(f".{path.name}.writing"), table.column_names
     pq.write_table(
@@ -110,6 +109,8 @@ def read_groups(part: Path) -> list[list[Episode]]:
 
 
 def _episode(row: Mapping[str, Any]) -> Episode:  # Any: pyarrow does not know a table's types
+    # What `get` reads older parts lack; they count the first start of an episode as an attempt.
+    usage, restarts = row.get("usage"), row.get("num_restarts")
     return Episode(
         task=Task(
             row["env"],
@@ -118,7 +119,7 @@ def _episode(row: Mapping[str, Any]) -> Episode:  # Any: pyarrow does not know a
             category=row["category"],
             level=row["level"],
             seed=row["task_seed"],
-            payload=json.loads(row.get("payload") or "{}"),  # older parts lack it
+            payload=json.loads(row.get("payload") or "{}"),
         ),
         sample_index=row["sample_index"],
         stop_reason=StopReason(_RENAMED_REASONS.get(row["stop_reason"], row["stop_reason"])),
@@ -128,11 +129,11 @@ def _episode(row: Mapping[str, Any]) -> Episode:  # Any: pyarrow does not know a
         messages=tuple(Message(**item) for item in row["messages"]),
         samples=tuple(_sample(item) for item in row["samples"]),
         seconds=row["seconds"],
-        num_restarts=_num_restarts(row),
+        num_restarts=restarts if restarts is not None else row["num_attempts"] - 1,
         error=row["error"],
-        usage=_usage(row.get("usage")),  # parts written before there were endpoints lack it
-        env_reward=row.get("env_reward"),  # older parts lack it
-        num_replies_cut=row.get("num_replies_cut") or 0,  # older parts lack it
+        usage=None if usage is None else ReplyUsage(**usage),
+        env_reward=row.get("env_reward"),
+        num_replies_cut=row.get("num_replies_cut") or 0,
     )
 
 
@@ -146,18 +147,9 @@ def _round(item: Mapping[str, Any]) -> Round:  # Any: as above
     return Round(**fields)
 
 
-def _num_restarts(row: Mapping[str, Any]) -> int:  # Any: as above
-    """Return how often an episode was restarted; older parts count the first start as well."""
-    return row["num_restarts"] if "num_restarts" in row else row["num_attempts"] - 1
-
-
 def try_of(item: Mapping[str, Any]) -> int:  # Any: as above
     """Return the try of a stored round or sample; older parts call it an attempt, or lack it."""
     return item.get("try_index", item.get("attempt")) or 0
-
-
-def _usage(item: Mapping[str, Any] | None) -> ReplyUsage | None:  # Any: as above
-    return None if item is None else ReplyUsage(**item)
 
 
 def _sample(item: Mapping[str, Any]) -> Sample:  # Any: as above

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 from agentgym_rl.ui.findings import Curves, findings
@@ -55,8 +55,8 @@ _CHARTS = (
         (("mean", "rounds_mean"), ("90th percentile", "rounds_p90"), ("horizon", "max_rounds")),
     ),
     _Chart(
-        "Rounds that come to nothing",
-        "Rounds without a valid action, and replies that the episode had before, word for word.",
+        "Wasted rounds",
+        "Rounds without a valid action, and replies that repeat an earlier one word for word.",
         "share",
         (("invalid", "invalid_rate"), ("repeated", "repeat_rate")),
     ),
@@ -102,8 +102,8 @@ def diagnosis(index: EpisodeIndex, series: MetricSeries) -> dict[str, object]:
     return {
         "steps": steps,
         "charts": [chart for chart in charts if chart["series"]],
-        "findings": [finding.to_json() for finding in found],
-        "index": state.to_json(),
+        "findings": [asdict(finding) for finding in found],
+        "index": asdict(state),
         "problem": state.problem or series.problem,
     }
 
@@ -167,7 +167,7 @@ def _entropy_chart(rows: dict[int, Row], steps: list[int]) -> dict[str, object]:
         for name in names
     ]
     return {
-        "title": "Entropy a token",
+        "title": "Entropy per token",
         "text": "By kind of token, in nats. Near zero the policy has stopped exploring.",
         "unit": "number",
         "series": series,
@@ -203,7 +203,7 @@ def time_of_steps(index: EpisodeIndex, series: MetricSeries) -> dict[str, object
             {"name": name, "seconds": values} for name, values in columns.items() if any(values)
         ],
         "total": totals,
-        "index": state.to_json(),
+        "index": asdict(state),
         "problem": state.problem or series.problem,
     }
 

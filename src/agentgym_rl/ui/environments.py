@@ -53,15 +53,10 @@ class Environments:
 
     def tasks(self, name: str, split: str) -> Sequence[Task]:
         """Return the tasks of a listed environment."""
-        self._check_listed(name)
+        if name not in self._listed:
+            raise ApiError(409, f"environment {name!r} is not among those that the UI lists")
         with _refusing():
             return tasks_of(name, split)
-
-    def prepare(self, name: str) -> None:
-        """Build what the episodes of an environment need, such as an index; on a thread."""
-        self._check_listed(name)
-        with _refusing():
-            registry.make(name, {}).close()
 
     def check(self, name: str) -> None:
         """Refuse a name that would import something nobody allowed."""
@@ -73,10 +68,6 @@ class Environments:
                 f"environment {name!r} is not registered here, so it is not opened; start the UI "
                 "with --env module:Class to allow it",
             )
-
-    def _check_listed(self, name: str) -> None:
-        if name not in self._listed:
-            raise ApiError(409, f"environment {name!r} is not among those that the UI lists")
 
     @property
     def _listed(self) -> tuple[str, ...]:
@@ -126,7 +117,7 @@ async def state_of(client: EnvClient) -> dict[str, object]:
 
 def _description(name: str) -> dict[str, object]:
     try:
-        spec, is_prepared = env_class(name).spec, env_class(name).is_prepared()
+        spec = env_class(name).spec
     except (AgentGymError, ValueError) as error:
         return {"name": name, "splits": [], "description": "", "problem": str(error)}
     return {
@@ -136,6 +127,5 @@ def _description(name: str) -> dict[str, object]:
         "categories": list(spec.categories),
         "max_rounds": spec.max_rounds,
         "success": spec.success,
-        "is_prepared": is_prepared,
         "problem": None,
     }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from agentgym_rl.ui.filters import EpisodePage, condition
 from agentgym_rl.ui.index import EpisodeIndex
+from agentgym_rl.ui.parts import MAX_ROWS
 
 COLUMNS = (
     "phase", "step", "env", "split", "task_index", "category", "level", "group", "sample_index",
@@ -26,7 +29,7 @@ def list_episodes(index: EpisodeIndex, page: EpisodePage) -> dict[str, object]:
     return {
         "total": total[0]["n"],
         "rows": [named(index, row) for row in rows],
-        "index": state.to_json(),
+        "index": asdict(state),
         "problem": state.problem,
     }
 
@@ -35,7 +38,7 @@ def named(index: EpisodeIndex, row: dict[str, object]) -> dict[str, object]:
     """Return a row with the episode's id in place of its keys: "train-000012:3"."""
     key, part = row.pop("key"), row.pop("part")
     assert isinstance(key, int) and isinstance(part, int), "columns of the index"
-    return {"episode": f"{index.stem(part)}:{key % (1 << 20)}"} | row
+    return {"episode": f"{index.stem(part)}:{key % MAX_ROWS}"} | row
 
 
 def facets(index: EpisodeIndex) -> dict[str, object]:
@@ -55,4 +58,4 @@ def facets(index: EpisodeIndex) -> dict[str, object]:
     )
     empty: list[object] = []
     lists = {name: empty if value is None else value for name, value in row.items()}
-    return lists | {"index": state.to_json(), "problem": state.problem}
+    return lists | {"index": asdict(state), "problem": state.problem}

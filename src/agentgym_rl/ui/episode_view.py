@@ -10,11 +10,10 @@ from typing import Any
 
 from agentgym_rl.frozen import MAX_NUMBERS
 from agentgym_rl.runs.episodes import try_of
-from agentgym_rl.runs.part_files import open_part, row_group_bytes
 from agentgym_rl.runs.regular_files import MEGABYTE, TooLargeError
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.decoders import Decoders
-from agentgym_rl.ui.parts import BROKEN, STEM
+from agentgym_rl.ui.parts import BROKEN, STEM, open_part, row_group_bytes
 
 Record = dict[str, Any]  # Any: what a column holds is known to the file alone
 

@@ -6,6 +6,7 @@ names the numbers that it rests on. A rule is a hint for a person, never a verdi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -21,20 +22,12 @@ _SOLVED = 0.8
 
 @dataclass(frozen=True, slots=True)
 class CurveFinding:
-    """One thing that somebody should look at; `steps` are the first and the last it is about."""
+    """Something to look at; `steps` are the first and the last step it is about."""
 
     severity: Severity
     title: str
     text: str
     steps: tuple[int, int]
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "severity": self.severity,
-            "title": self.title,
-            "text": self.text,
-            "steps": list(self.steps),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +76,8 @@ def _entropy_collapse(curves: Curves) -> CurveFinding | None:
     return CurveFinding(
         "bad" if is_bad else "info" if is_solved else "warn",
         "Entropy collapse",
-        f"The policy's entropy fell from {ends[0]:.3g} to {ends[1]:.3g} nats a token: its samples "
-        "of a task are nearly the same, so groups have little to compare"
+        f"The policy's entropy fell from {ends[0]:.3g} to {ends[1]:.3g} nats per token: its "
+        "samples of a task are nearly the same, so groups have little to compare"
         + (", and success did not rise with it." if is_bad else ". Success rose meanwhile.")
         + " Set policy_loss.entropy_coef and policy_loss.entropy_target, or lower training.lr.",
         curves.late_steps,
@@ -121,7 +114,7 @@ def _drift(name: str, what: str, remedy: str) -> Callable[[Curves], CurveFinding
         return CurveFinding(
             "info" if rose else "warn",
             f"{what} {'grow' if grew else 'shrink'}",
-            f"{what} an episode went from {ends[0]:.1f} to {ends[1]:.1f}"
+            f"{what} per episode went from {ends[0]:.1f} to {ends[1]:.1f}"
             + (" while success rose." if rose else f" without more success. {remedy}"),
             curves.late_steps,
         )
@@ -137,23 +130,10 @@ def _invalid_actions(curves: Curves) -> CurveFinding | None:
     return CurveFinding(
         "bad" if is_rising and ends[1] >= 0.3 else "warn",
         "Invalid actions",
-        f"{ends[1]:.0%} of the rounds hold no valid action (at first {ends[0]:.0%}). Look at "
+        f"{ends[1]:.0%} of the rounds have no valid action (at first {ends[0]:.0%}). Look at "
         "these rounds: a reply cut by rollout.max_tokens_per_round, a format that the model does "
         "not keep, actions that the environment does not know, or an agent that tries things out "
         "because rounds cost it nothing (credit.discount below 1 makes them cost).",
-        curves.late_steps,
-    )
-
-
-def _repeats(curves: Curves) -> CurveFinding | None:
-    ends = curves.ends("repeat_rate")
-    if ends is None or ends[1] < 0.3:
-        return None
-    return CurveFinding(
-        "warn",
-        "Repeated replies",
-        f"{ends[1]:.0%} of the replies are word for word ones that the same episode had before "
-        f"(at first {ends[0]:.0%}): the agent goes in circles.",
         curves.late_steps,
     )
 
@@ -175,44 +155,20 @@ def _reward_without_success(curves: Curves) -> CurveFinding | None:
     )
 
 
-def _failed_episodes(curves: Curves) -> CurveFinding | None:
-    ends = curves.ends("failed_rate")
-    if ends is None or ends[1] < 0.05:
-        return None
-    return CurveFinding(
-        "bad" if ends[1] >= 0.25 else "warn",
-        "Failed episodes",
-        f"{ends[1]:.0%} of the episodes failed for reasons that are not the agent's (deadlines, "
-        "environments, engine) and are not learned from; their errors are in the list of episodes "
-        "with outcome failed.",
-        curves.late_steps,
-    )
+def _above(
+    name: str, limit: float, title: str, text: str, *, bad_from: float = math.inf
+) -> Callable[[Curves], CurveFinding | None]:
+    """Return a rule about a column that ends at `limit` or more; `text` has {first} and {last}."""
 
+    def rule(curves: Curves) -> CurveFinding | None:
+        ends = curves.ends(name)
+        if ends is None or ends[1] < limit:
+            return None
+        severity: Severity = "bad" if ends[1] >= bad_from else "warn"
+        told = text.format(first=ends[0], last=ends[1])
+        return CurveFinding(severity, title, told, curves.late_steps)
 
-def _mismatch(curves: Curves) -> CurveFinding | None:
-    ends = curves.ends("logprob_diff")
-    if ends is None or ends[1] < 0.05:
-        return None
-    return CurveFinding(
-        "warn",
-        "Engine and learner disagree",
-        f"Log-probabilities of the same tokens differ by {ends[1]:.3g} on average before the "
-        "update. Use the same dtype in both, or policy_loss.importance_cap.",
-        curves.late_steps,
-    )
-
-
-def _skipped_updates(curves: Curves) -> CurveFinding | None:
-    ends = curves.ends("updates_skipped")
-    if ends is None or ends[1] < 0.2:
-        return None
-    return CurveFinding(
-        "warn",
-        "Updates without effect",
-        f"{ends[1]:.2g} updates a step were skipped: there was nothing to learn from, or the "
-        "gradient was not finite.",
-        curves.late_steps,
-    )
+    return rule
 
 
 def _learning(curves: Curves) -> CurveFinding | None:
@@ -233,11 +189,37 @@ _RULES: tuple[Callable[[Curves], CurveFinding | None], ...] = (
     _reward_without_success,
     _flat_groups,
     _invalid_actions,
-    _repeats,
+    _above(
+        "repeat_rate",
+        0.3,
+        "Repeated replies",
+        "{last:.0%} of the replies repeat, word for word, an earlier one of the same episode (at "
+        "first {first:.0%}): the agent goes in circles.",
+    ),
     _drift("tokens_mean", "Sampled tokens", "Read the longest replies; cap or penalise length."),
     _drift("rounds_mean", "Rounds", "Compare long episodes with short ones of the same task."),
-    _failed_episodes,
-    _mismatch,
-    _skipped_updates,
+    _above(
+        "failed_rate",
+        0.05,
+        "Failed episodes",
+        "{last:.0%} of the episodes failed for reasons that are not the agent's (deadlines, "
+        "environments, engine) and are not learned from; their errors are in the list of episodes "
+        "with outcome failed.",
+        bad_from=0.25,
+    ),
+    _above(
+        "logprob_diff",
+        0.05,
+        "Engine and learner disagree",
+        "Log-probabilities of the same tokens differ by {last:.3g} on average before the update. "
+        "Use the same dtype in both, or policy_loss.importance_cap.",
+    ),
+    _above(
+        "updates_skipped",
+        0.2,
+        "Updates without effect",
+        "{last:.2g} updates per step were skipped: there was nothing to learn from, or the "
+        "gradient was not finite.",
+    ),
     _learning,
 )

@@ -5,8 +5,8 @@
     mentions   which episode has which text
 
 Reading a thousand parts takes seconds, so a request waits for at most `budget_s`; the rest is read
-in the background, and answers tell how many parts they rest on. Parts that appear, change or go
-while a run goes on are followed.
+in the background, and answers say how many parts they rest on. Parts that appear, change or vanish
+during a run are followed.
 """
 
 from __future__ import annotations
@@ -52,9 +52,6 @@ class IndexState:
     parts: int
     parts_read: int
     problem: str | None
-
-    def to_json(self) -> dict[str, object]:
-        return {"parts": self.parts, "parts_read": self.parts_read, "problem": self.problem}
 
 
 class EpisodeIndex:

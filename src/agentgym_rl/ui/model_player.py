@@ -19,6 +19,7 @@ from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.loading import load_pretrained
 from agentgym_rl.types import SamplingParams
+from agentgym_rl.ui.played_episodes import PlayedRound
 
 _MAX_REPLY_TOKENS = 512
 
@@ -32,15 +33,6 @@ class ModelReply:
     complaint: str
 
 
-@dataclass(frozen=True, slots=True)
-class PastRound:
-    """A round that was played: the model's reply, or the action of a person."""
-
-    reply: str | None
-    action: str | None
-    observation: str
-
-
 class ModelPlayer:
     """One loaded model."""
 
@@ -51,7 +43,7 @@ class ModelPlayer:
         self._agent_table = dict(agent)
         self._num_replies = 0
 
-    def reply(self, spec: EnvSpec, first: str, past: Sequence[PastRound]) -> ModelReply:
+    def reply(self, spec: EnvSpec, first: str, past: Sequence[PlayedRound]) -> ModelReply:
         """Return what the model does next, after all that happened in the episode."""
         agent = make_agent(AgentConfig.model_validate(self._agent_table), spec)
         renderer = self._policy.renderer.with_tools(agent.tools)
@@ -77,7 +69,7 @@ class ModelPlayer:
         self._engine.close()
 
     def _context(
-        self, agent: Agent, renderer: ChatRenderer, first: str, past: Sequence[PastRound]
+        self, agent: Agent, renderer: ChatRenderer, first: str, past: Sequence[PlayedRound]
     ) -> list[int]:
         ids = renderer.prompt(agent.first_prompt(first))
         for item in past:

@@ -44,12 +44,9 @@ class Models:
 
     def reply(self, name: str, play: PlayedEpisode) -> ModelReply:
         """Return what a model does next in a play; for `thread`, since it takes its time."""
-        from agentgym_rl.ui.model_player import PastRound  # start-up time: it imports torch
-
-        past = [PastRound(item.reply, item.action, item.observation) for item in play.rounds]
         with self._lock:
             try:
-                return self._player(name).reply(play.spec, play.first_observation, past)
+                return self._player(name).reply(play.spec, play.first_observation, play.rounds)
             except (AgentGymError, ValueError) as error:
                 raise ApiError(409, f"model {name!r} cannot play: {error}") from error
 

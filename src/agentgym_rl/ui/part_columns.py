@@ -15,9 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from agentgym_rl.runs.part_files import MAX_ROWS
 from agentgym_rl.runs.regular_files import MEGABYTE, TooLargeError
-from agentgym_rl.ui.parts import read_tables
+from agentgym_rl.ui.parts import MAX_ROWS, read_tables
 
 MAX_KEPT_BYTES = 64 * MEGABYTE
 """Of one part, most of it texts."""

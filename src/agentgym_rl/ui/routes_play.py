@@ -34,12 +34,6 @@ class StateBody(_Body):
     round: int = Field(ge=0, lt=2**31)
 
 
-class PrepareBody(_Body):
-    """Whose data to make."""
-
-    env: str = Field(max_length=300)
-
-
 class BeginBody(_Body):
     """Which task to play."""
 
@@ -125,11 +119,6 @@ def _add_reading(router: APIRouter, reader: RunReader, playground: Playground) -
             for task in found[offset : offset + min(limit, 1000)]
         ]
         return answer({"total": len(found), "tasks": page})
-
-    @router.post("/prepare")
-    def prepare(body: PrepareBody) -> Response:
-        playground.environments.prepare(body.env)
-        return answer({"env": body.env})
 
     @router.get("/models")
     def models() -> Response:

@@ -127,7 +127,7 @@ def test_another_setting_in_the_same_folder_is_refused(
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "000000.parquet").touch()
     begin_or_resume(tmp_path, settings("rollout.max_concurrency=3", "training.lr=1"))
-    with pytest.raises(RunError, match=rf"other settings.*{told}; choose another --out"):
+    with pytest.raises(RunError, match=rf"other settings.*{told}; choose another folder"):
         begin_or_resume(tmp_path, other)
 
 

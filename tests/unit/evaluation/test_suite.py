@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
 from agentgym_rl.envs import registry
-from agentgym_rl.evaluation.horizons import load_reports
 from agentgym_rl.evaluation.metrics import wilson_interval
 from agentgym_rl.evaluation.paper import NUM_PAPER_TASKS, PAPER_TASKS
 from agentgym_rl.evaluation.pictures import draw_horizons, draw_report, draw_suite
-from agentgym_rl.evaluation.report import EvalReport, score
+from agentgym_rl.evaluation.report import EvalReport, load_report, score
 from agentgym_rl.evaluation.samples import score_reflection
 from agentgym_rl.evaluation.suite import SuiteReport
 from agentgym_rl.types import Episode, Group, Message, ReplyUsage, Round, StopReason, Task
@@ -94,9 +94,8 @@ def test_a_suite_lists_what_is_missing(tmp_path: Path):
     assert "| babyai | Other (not of the paper) | 2 |" in text
     assert "- textcraft: the item is there" in text
     assert text.count("searchqa") == 0, "it was not asked for"
-    assert load_reports(tmp_path / "report.json") == [
-        r for rs in suite.reports.values() for r in rs
-    ]
+    saved = json.loads((tmp_path / "report.json").read_text())["reports"]
+    assert saved == [dataclasses.asdict(r) for rs in suite.reports.values() for r in rs]
     draw_suite(tmp_path / "report.png", suite)
     assert (tmp_path / "report.png").read_bytes().startswith(PNG)
 
@@ -146,5 +145,5 @@ def test_tries_are_in_the_report_and_come_back(tmp_path: Path):
         make_report("textcraft"), reflection=score_reflection([group], tries=2)
     )
     report.save(tmp_path, "report")
-    assert load_reports(tmp_path / "report.json") == [report]
+    assert load_report(tmp_path / "report.json") == report
     assert "| 1 | 0.0% |" in report.to_markdown() and "| 2 | 100.0% |" in report.to_markdown()

@@ -85,7 +85,7 @@ def test_conversations_of_agentgym(tmp_path: Path):
     assert scored.success and scored.reward == 100.0 and scored.task.env == "sciworld"
 
 
-def test_what_is_no_log_is_told_with_its_line(tmp_path: Path):
+def test_what_is_no_log_is_told_with_its_place(tmp_path: Path):
     def problem(content: object) -> str:
         file = write(tmp_path / "bad.json", content)
         with pytest.raises(ConfigError) as caught:
@@ -93,7 +93,7 @@ def test_what_is_no_log_is_told_with_its_line(tmp_path: Path):
         assert not (tmp_path / "bad_run").exists()
         return str(caught.value)
 
-    assert "line 1" in problem([{"item_id": 3, "conversations": []}])
+    assert "item 1" in problem([{"item_id": 3, "conversations": []}])
     assert "role" in problem([{"item_id": 3, "conversations": [{"from": "human"}]}])
     assert "reward" in problem([rollout(1, 0.0) | {"reward": "high"}])
     assert "object" in problem([3]) and "no episodes" in problem([])

@@ -112,10 +112,10 @@ def test_empty_lines_are_skipped(tmp_path: Path):
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("{oops", "no JSON: Expecting property name"),
-        (GOOD[:-9], "no JSON: "),
-        (GOOD + " x", "no JSON: Extra data"),
-        ("[" * 100_000, "no JSON: maximum recursion depth"),
+        ("{oops", "not JSON: Expecting property name"),
+        (GOOD[:-9], "not JSON: "),
+        (GOOD + " x", "not JSON: Extra data"),
+        ("[" * 100_000, "not JSON: maximum recursion depth"),
         ("[]", "a conversation is an object, got list"),
         ('"text"', "a conversation is an object, got str"),
         ("null", "a conversation is an object, got nothing"),
@@ -183,25 +183,23 @@ def test_agentgym_conversations_are_read_with_their_flags(tmp_path: Path, indent
     assert list(read_conversations(path)) == [first, second]
 
 
-def test_a_bad_item_of_a_list_is_named_with_its_line(tmp_path: Path):
+def test_a_bad_item_of_a_list_is_named_with_its_place(tmp_path: Path):
     path = tmp_path / "train.json"
     good = json.dumps(agentgym_item("a_1", "x", "y", "z", "w"))
     path.write_text(f"[\n{good},\n{good},\n{{}}\n]")
-    with pytest.raises(ConfigError, match=r"train\.json, line 4: `messages` must be a list"):
+    with pytest.raises(ConfigError, match=r"train\.json, item 3: `messages` must be a list"):
         list(read_conversations(path))
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[\nGOOD,\nGOOD,\n{\n]", "line 4: no JSON: "),
-        ("[\nGOOD,\nGOOD\n", "line 4: the list goes on with `,` or ends with `]`"),
-        ("[\nGOOD,\nGOOD", "line 3: the list goes on with `,` or ends with `]`"),
-        ("[\nGOOD\nGOOD]", "line 3: the list goes on with `,` or ends with `]`"),
-        ("[\nGOOD,\n]", "line 3: no JSON: "),
-        ("[\nGOOD,,\nGOOD]", "line 2: no JSON: "),
-        ("[\nGOOD]\n\nGOOD", "line 4: something follows the end of the list"),
-        ("[]\n]", "line 2: something follows the end of the list"),
+        ("[\nGOOD,\nGOOD,\n{\n]", "line 5"),
+        ("[\nGOOD,\nGOOD\n", "line 4"),
+        ("[\nGOOD\nGOOD]", "line 3"),
+        ("[\nGOOD,\n]", "line 3"),
+        ("[\nGOOD,,\nGOOD]", "line 2"),
+        ("[\nGOOD]\n\nGOOD", "line 4"),
     ],
 )
 def test_a_list_that_is_no_list_is_an_error(tmp_path: Path, text: str, told: str):
@@ -210,7 +208,7 @@ def test_a_list_that_is_no_list_is_an_error(tmp_path: Path, text: str, told: str
     path.write_text(text.replace("GOOD", good))
     with pytest.raises(ConfigError) as caught:
         list(read_conversations(path))
-    assert f"train.json, {told}" in str(caught.value)
+    assert "train.json: not JSON: " in str(caught.value) and told in str(caught.value)
 
 
 @pytest.mark.parametrize("before", ["", "\ufeff"])
@@ -219,9 +217,9 @@ def test_files_of_other_systems_are_read(tmp_path: Path, before: str, line_end: 
     lines, whole = tmp_path / "demos.jsonl", tmp_path / "demos.json"
     lines.write_bytes((before + line_end.join([GOOD, "", GOOD, ""])).encode())
     whole.write_bytes((before + line_end.join(["[", f"{GOOD},", GOOD, "]", ""])).encode())
-    for path, numbers in ((lines, [1, 3]), (whole, [2, 3])):
+    for path, places in ((lines, ["line 1", "line 3"]), (whole, ["item 1", "item 2"])):
         found = list(read_conversations(path))
-        assert [item.origin for item in found] == [f"{path}, line {n}" for n in numbers]
+        assert [item.origin for item in found] == [f"{path}, {place}" for place in places]
         assert found[0] == make_conversation("Go.", "add 1")
 
 

@@ -71,12 +71,12 @@ def test_charts_by_hand(ui: UiClient):
     assert curves["Reward and success", "success rate"] == [0.25] * 8
     assert curves["Reward and success", "of successes"] == [1.0] * 8
     assert curves["Groups without spread", "groups"] == [0.5] * 8
-    assert curves["Sampled tokens an episode", "mean"] == [3.0] * 8
-    assert curves["Rounds an episode", "mean"] == [2.0] * 8
-    assert curves["Rounds that come to nothing", "invalid"] == [0.5] * 8
-    assert curves["Rounds that come to nothing", "repeated"] == [0.0] * 8
+    assert curves["Sampled tokens per episode", "mean"] == [3.0] * 8
+    assert curves["Rounds per episode", "mean"] == [2.0] * 8
+    assert curves["Wasted rounds", "invalid"] == [0.5] * 8
+    assert curves["Wasted rounds", "repeated"] == [0.0] * 8
     assert curves["How episodes end early", "cut"] == [0.75] * 8
-    assert curves["Entropy a token", "all tokens"] == [1 / step for step in range(1, 9)]
+    assert curves["Entropy per token", "all tokens"] == [1 / step for step in range(1, 9)]
     assert "Invalid actions" in [finding["title"] for finding in found["findings"]]
 
 
@@ -90,7 +90,7 @@ def test_steps_that_learned_nothing_are_no_collapse_of_entropy(ui: UiClient):
     found = ui.get("diagnosis", run="idle")
     assert "Entropy collapse" not in [finding["title"] for finding in found["findings"]]
     charts = {chart["title"]: chart["series"][0]["values"] for chart in found["charts"]}
-    assert charts["Entropy a token"][4:] == [0.2, None, None, None]
+    assert charts["Entropy per token"][4:] == [0.2, None, None, None]
     # What training counted goes before what the rewards look like.
     assert charts["Groups without spread"][4:] == [0.5, 1.0, 1.0, 1.0]
 

@@ -43,8 +43,8 @@ export function showHelp() {
   const groups = [...sections].map(([section, bindings]) =>
     h("section", { class: "help-group" },
       h("h3", {}, section),
-      h("dl", {}, bindings.filter((binding) => binding.label).map((binding) => [
-        h("dt", {}, shownKeys(binding.keys)),
+      h("dl", {}, bindings.map((binding) => [
+        h("dt", {}, binding.keys.split(" ").map((key) => h("kbd", {}, SIGNS[key] ?? key))),
         h("dd", {}, binding.label),
       ]))));
   showDialog("Keyboard shortcuts", h("div", { class: "help" }, groups));
@@ -52,24 +52,16 @@ export function showHelp() {
 
 const SIGNS = { ArrowLeft: "←", ArrowRight: "→", ArrowUp: "↑", ArrowDown: "↓", Escape: "Esc" };
 
-function shownKeys(keys) {
-  const alternatives = [].concat(keys);
-  return alternatives.map((keys_, index) => [
-    index ? h("span", { class: "or" }, " or ") : null,
-    keys_.split(" ").map((key) => h("kbd", {}, SIGNS[key] ?? key)),
-  ]);
-}
-
 function find(typed) {
   for (const bindings of [...sections.values()].reverse()) {
-    const found = bindings.find((binding) => [].concat(binding.keys).includes(typed));
+    const found = bindings.find((binding) => binding.keys === typed);
     if (found) return found;
   }
   return null;
 }
 
 function startsSequence(name) {
-  return [...sections.values()].flat().some((binding) => [].concat(binding.keys).some((keys) => keys.startsWith(`${name} `)));
+  return [...sections.values()].flat().some((binding) => binding.keys.startsWith(`${name} `));
 }
 
 /** Whether the key belongs to the control that has the focus. */

@@ -128,8 +128,8 @@ export default {
     return {
       update: (params) => view.update(params),
       keys: [
-        { keys: ["j", "ArrowDown"], label: "Next round", run: () => view.step(1) },
-        { keys: ["k", "ArrowUp"], label: "Previous round", run: () => view.step(-1) },
+        { keys: "j", label: "Next round", run: () => view.step(1) },
+        { keys: "k", label: "Previous round", run: () => view.step(-1) },
         { keys: "]", label: "Next group", run: () => view.turn(1) },
         { keys: "[", label: "Previous group", run: () => view.turn(-1) },
         { keys: "Escape", label: "Back", run: () => leave("episodes", { run: context.params.run }) },

@@ -17,12 +17,11 @@ class PlayView {
     fill(context.slot, h("h1", { class: "page-title" }, "Play"));
     fill(root, this.body);
     present(this.body, () => get("envs", {}, { signal: context.signal }), (answer) => this.build(answer.envs), { signal: context.signal, label: "Looking for environments" })
-      .then(() => this.envs?.length && (this.drawIdle(), this.choose()));
+      .then(() => this.envs && (this.drawIdle(), this.choose()));
   }
 
   build(envs) {
     this.envs = envs;
-    if (!envs.length) return empty("No environment can be played", "None of the environments is installed here: pip install 'agentgym-rl[envs]'");
     this.setup = h("form", { class: "play-setup", "aria-label": "Choose a task", onsubmit: (event) => { event.preventDefault(); this.start(); } });
     this.talk = h("section", { class: "conversation play-talk", "aria-label": "What happened", "aria-live": "polite", tabIndex: 0 });
     this.state = h("div", { class: "state-body" });
@@ -36,13 +35,9 @@ class PlayView {
     return this.envs.find((env) => env.name === this.params.env) ?? this.envs.find((env) => !env.problem) ?? this.envs[0];
   }
 
-  get splits() {
-    const { splits } = this.env;
-    return Array.isArray(splits) ? splits : Object.keys(splits ?? {});
-  }
-
   get split() {
-    return this.splits.includes(this.params.split) ? this.params.split : this.splits[0];
+    const { splits } = this.env;
+    return splits.includes(this.params.split) ? this.params.split : splits[0];
   }
 
   /** Show the choice that the address tells, and the tasks it leaves. */
@@ -54,7 +49,7 @@ class PlayView {
       this.tasksError = this.env.problem ? { message: this.env.problem } : null;
       this.drawSetup();
       try {
-        if (!this.env.problem && this.env.is_prepared) this.tasks = await get("tasks", { env: this.env.name, split: this.split, limit: 500 }, { signal: this.context.signal });
+        if (!this.env.problem) this.tasks = await get("tasks", { env: this.env.name, split: this.split, limit: 500 }, { signal: this.context.signal });
       } catch (error) {
         if (error.name === "AbortError") return;
         this.tasksError = error;
@@ -76,34 +71,16 @@ class PlayView {
     if (this.tasks && !tasks.some((task) => task.index === this.task)) options.unshift([this.task, String(this.task)]);
     fill(this.setup,
       field("Environment", select("Environment", this.envs.map((env) => [env.name, env.name]), this.env.name, (env) => this.context.set({ env, split: "", task: "" }))),
-      field("Split", select("Split", this.splits, this.split, (split) => this.context.set({ split, task: "" }))),
+      field("Split", select("Split", this.env.splits, this.split, (split) => this.context.set({ split, task: "" }))),
       field(this.tasks ? `Task (${number(this.tasks.total)})` : "Task", select("Task", this.tasks ? options : [["", "…"]], this.task, (task) => this.context.set({ task }), { className: "play-task" })),
       h("button", { type: "button", class: "button", disabled: !tasks.length, onclick: () => this.random() }, "Any task"),
-      this.env.is_prepared === false ? h("button", { type: "button", class: "button", disabled: this.isPreparing, onclick: () => this.prepare() }, this.isPreparing ? "Making its data…" : "Make its data") : null,
       h("button", { type: "submit", class: "button primary", disabled: !this.tasks, title: "Start the task (Enter)" }, icon("play", 13), this.play ? "Start again" : "Start"),
-      this.tasksError ? h("span", { class: "play-problem text" }, this.tasksError.message) : h("span", { class: "muted clip grow" }, this.env.description ?? this.env.summary ?? ""));
+      this.tasksError ? h("span", { class: "play-problem text" }, this.tasksError.message) : h("span", { class: "muted clip grow" }, this.env.description));
     if (hadFocus) this.setup.querySelector(`[aria-label="${CSS.escape(hadFocus)}"]`)?.focus();
   }
 
-  /** Make the data of the environment, which takes a while, so nobody's but the user's to ask for. */
-  async prepare() {
-    const { env } = this;
-    this.isPreparing = true;
-    this.drawSetup();
-    try {
-      await post("prepare", { env: env.name }, { signal: this.context.signal });
-      env.is_prepared = true;
-    } catch (error) {
-      if (error.name === "AbortError") return;
-      env.problem = error.message;
-    }
-    this.isPreparing = false;
-    this.tasksKey = null;
-    this.choose();
-  }
-
   drawIdle() {
-    fill(this.talk, empty("Nothing is being played", "Choose a task above and start it. You then act by choosing or writing actions, and any time a model can act in your place."));
+    fill(this.talk, empty("Nothing is being played", "Choose a task above and start it. Then choose or write actions; a model can act in your place at any time."));
     fill(this.state);
     fill(this.figures);
     fill(this.moves);
@@ -132,7 +109,7 @@ class PlayView {
       this.earned = 0;
       this.isOver = false;
       fill(this.talk, h("article", { class: "round-card" }, h("header", { class: "round-head" }, h("h3", {}, "Start"), h("span", { class: "faint" }, `${env.name} · ${split} · task ${task}`)),
-        answer.instructions ? h("details", { class: "play-instructions" }, h("summary", {}, "What an agent is told of this environment"), part("prompt", answer.instructions)) : null,
+        answer.instructions ? h("details", { class: "play-instructions" }, h("summary", {}, "What an agent is told about this environment"), part("prompt", answer.instructions)) : null,
         part("observation", answer.observation)));
       this.show(answer);
       this.drawSetup();
@@ -162,7 +139,7 @@ class PlayView {
       const fitting = actions.filter((action) => action.toLowerCase().includes(wanted));
       const list = fitting.length ? fitting : actions;
       fill(shownActions, list.slice(0, 60).map((action) => h("button", { type: "button", class: "button small mono", onclick: () => this.act(action) }, action)),
-        list.length > 60 ? h("span", { class: "faint" }, `and ${count(list.length - 60, "other")}: write to narrow them down`) : null);
+        list.length > 60 ? h("span", { class: "faint" }, `and ${count(list.length - 60, "other")}: type to narrow them down`) : null);
     };
     this.input = h("input", { type: "text", class: "play-input mono", "aria-label": "Action", placeholder: actions.length ? "Write an action, or choose one below" : "Write an action", autocomplete: "off", spellcheck: "false", oninput: drawActions });
     this.model = h("input", { type: "text", class: "play-model", "aria-label": "Model", placeholder: "Model: a folder or a run's model", list: "play-models", autocomplete: "off", spellcheck: "false", value: this.modelName, onchange: () => { this.modelName = this.model.value; } });
@@ -246,7 +223,7 @@ class PlayView {
   append(answer) {
     this.round += 1;
     this.earned += answer.reward ?? 0;
-    this.isOver = Boolean(answer.done ?? (answer.terminated || answer.truncated));
+    this.isOver = answer.done;
     const card = h("article", { class: "round-card is-current" },
       h("header", { class: "round-head" }, h("h3", {}, `Round ${this.round}`), answer.reward ? badge(`reward ${signed(answer.reward)}`, answer.reward > 0 ? "good" : "bad") : null,
         answer.valid_action === false ? badge("invalid action", "warn") : null, answer.reply ? badge("model", "live") : null),
@@ -261,7 +238,7 @@ class PlayView {
 
   update(params) {
     this.params = params;
-    if (this.envs?.length) this.choose();
+    if (this.envs) this.choose();
   }
 
   /** Tell the server that the episode is no longer played. */

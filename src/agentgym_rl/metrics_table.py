@@ -25,7 +25,6 @@ _SHOWN = (
 )
 """What is shown of some dozens of columns; evaluations follow."""
 _MAX_ROWS = 20
-_NONE = math.nan
 
 
 class MetricsTable(Sequence[Metrics]):
@@ -68,45 +67,33 @@ class MetricsTable(Sequence[Metrics]):
         return pd.DataFrame(self._rows, columns=list(self.columns)).set_index("step")
 
     def __repr__(self) -> str:
-        table = [
-            self._shown,
-            *([_text(row.get(name)) for name in self._shown] for row in self._ends),
-        ]
+        table = self._shown()
         widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         lines = ["  ".join(map(str.rjust, line, widths)) for line in table]
-        return "\n".join([*lines, self._rest])
+        return "\n".join([*lines, self._size])
 
     def _repr_html_(self) -> str:
         """Return the table as notebooks show it."""
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self._shown)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{_text(row.get(name))}</td>" for name in self._shown) + "</tr>"
-            for row in self._ends
-        )
-        return f"<table><tr>{head}</tr>{body}</table><p>{html.escape(self._rest)}</p>"
+        rows = [
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>"
+            for line in self._shown()
+        ]
+        return f"<table>{''.join(rows)}</table><p>{self._size}</p>"
 
     def _column(self, name: str) -> list[float]:
         if name not in self.columns:
             hint = did_you_mean(name, self.columns)
             raise KeyError(f"the run has no metric {name!r}{hint}; `columns` lists all")
-        return [row.get(name, _NONE) for row in self._rows]
+        return [row.get(name, math.nan) for row in self._rows]
 
-    @property
-    def _shown(self) -> list[str]:
+    def _shown(self) -> list[list[str]]:
+        """Return a line of names, and the rows (of many, the first and the last ones)."""
         evaluations = [name for name in self.columns if name.endswith("/success_rate")]
-        return list(dict.fromkeys(n for n in (*_SHOWN, *evaluations) if n in self.columns))
+        names = list(dict.fromkeys(n for n in (*_SHOWN, *evaluations) if n in self.columns))
+        rows, half = self._rows, _MAX_ROWS // 2
+        ends = rows if len(rows) <= _MAX_ROWS else [*rows[:half], *rows[-half:]]
+        return [names, *([f"{row[n]:.4g}" if n in row else "" for n in names] for row in ends)]
 
     @property
-    def _ends(self) -> list[Metrics]:
-        """The rows, or of many the first and the last ones."""
-        half = _MAX_ROWS // 2
-        rows = self._rows
-        return rows if len(rows) <= _MAX_ROWS else [*rows[:half], *rows[-half:]]
-
-    @property
-    def _rest(self) -> str:
+    def _size(self) -> str:
         return f"{len(self)} steps, {len(self.columns)} columns"
-
-
-def _text(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
