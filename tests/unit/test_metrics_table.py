@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from agentgym_rl.metrics_table import MetricsTable
+from agentgym_rl.results import MetricsTable
 
 ROWS = [
     {"step": 1, "train/loss": 0.5, "rollout/success_rate": 0.25},
