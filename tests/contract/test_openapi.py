@@ -27,7 +27,7 @@ from agentgym_rl.envs.service.server.backend import ServerLimits
 from agentgym_rl.envs.service.server.openapi import describe
 from env_servers import server_thread
 
-CASES_PER_ROUTE = 200
+CASES_PER_ROUTE = 60
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

@@ -17,7 +17,7 @@ import pytest
 
 from training_runs import RECIPE, is_the_same_run, metrics_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # three runs, two beside a load
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # three runs
 
 # As wide as the quickstart's model: narrower ones are computed by one thread anyway.
 OVERRIDES = (
@@ -59,21 +59,23 @@ def busy_cores() -> Iterator[None]:
             process.wait()
 
 
-@pytest.mark.parametrize(
-    "num_threads",
-    [
-        pytest.param(1, marks=pytest.mark.long),
-        pytest.param(2, marks=pytest.mark.long),
-        None,
-    ],
-)
-def test_a_run_killed_and_resumed_beside_a_load_is_the_run_that_never_stopped(
-    num_threads: int | None, tmp_path: Path
-):
+def test_a_run_killed_and_resumed_is_the_run_that_never_stopped(tmp_path: Path):
+    check_resumption(None, contextlib.nullcontext(), tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("num_threads", [1, 2, None])
+def test_a_load_on_all_cores_changes_nothing(num_threads: int | None, tmp_path: Path):
+    check_resumption(num_threads, busy_cores(), tmp_path)
+
+
+def check_resumption(
+    num_threads: int | None, load: contextlib.AbstractContextManager[None], tmp_path: Path
+) -> None:
     recipe, whole, killed = tmp_path / "small.toml", tmp_path / "whole", tmp_path / "killed"
     recipe.write_text(RECIPE)
     assert run(PROGRAM, num_threads, recipe, *OVERRIDES, "--run-dir", whole) == 0
-    with busy_cores():
+    with load:
         words = (recipe, *OVERRIDES, "--run-dir", killed)
         assert run(KILLED, num_threads, *words) == -signal.SIGKILL
         assert len(metrics_of(killed)) == 1

@@ -47,10 +47,19 @@ NOT_EVALUATED: dict[str, object] = {"eval": {"tasks": 0}}
     "changes",
     [
         {"algorithm": {"type": "grpo", "group_size": 4, "level": "round"}},
-        NOT_EVALUATED | {"algorithm": {"type": "gigpo", "group_size": 4}},
-        NOT_EVALUATED
-        | {"algorithm": {"type": "ppo", "group_size": 2}, "credit": {"truncated": "bootstrap"}},
-        NOT_EVALUATED | {"algorithm": {"type": "agentevol", "group_size": 2}},
+        pytest.param(
+            NOT_EVALUATED | {"algorithm": {"type": "gigpo", "group_size": 4}},
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            NOT_EVALUATED
+            | {"algorithm": {"type": "ppo", "group_size": 2}, "credit": {"truncated": "bootstrap"}},
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            NOT_EVALUATED | {"algorithm": {"type": "agentevol", "group_size": 2}},
+            marks=pytest.mark.long,
+        ),
     ],
     ids=["grpo", "gigpo", "ppo", "agentevol"],
 )

@@ -186,6 +186,7 @@ def test_a_run_killed_at_random_moments_is_the_run_that_never_stopped(
     assert is_the_same_run(path, whole_run)
 
 
+@pytest.mark.long  # test_exact_runs.py has the same with all threads
 def test_a_fresh_interpreter_that_is_killed_and_resumed_gives_the_same_run(
     recipe: Path, whole_run: Path, tmp_path: Path
 ):

@@ -49,6 +49,7 @@ def test_the_package_and_the_names_of_environments_load_no_torch():
     in_fresh_process(program)
 
 
+@pytest.mark.long  # 5 s: torch and transformers in a fresh process
 def test_rollout_is_the_function_whatever_is_imported_first():
     program = (
         "import agentgym_rl as ag\n"

@@ -31,7 +31,6 @@ def test_play_takes_options_of_the_environment():
 
 
 def test_play_shows_the_instructions_that_options_make():
-    assert "python: code" not in run("play", "searchqa")
     assert "python: code" in run("play", "searchqa", "python=true")
 
 

@@ -90,6 +90,7 @@ def test_layers_with_an_adapter_are_compiled_too():
     assert counter.frame_count == 1
 
 
+@pytest.mark.long  # compiles a model for its whole length: 20 s
 def test_updates_in_place_are_seen_and_the_learner_s_model_is_as_it_was():
     model = small_model("qwen2", vocab_size=VOCABULARY)
     before = {name: dict(vars(module)) for name, module in model.named_modules()}

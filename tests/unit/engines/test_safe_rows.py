@@ -23,6 +23,7 @@ from engine_plays import endless_policy, play_all
 
 NUM_THREADS = sorted({1, 2, 3, os.cpu_count() or 1})
 """Three share rows unevenly, whatever the machine: there several multiples of 16 are not safe."""
+OFTEN = {(128, 1), (128, 3), (600, 2)}
 
 
 @contextlib.contextmanager
@@ -122,8 +123,14 @@ async def replies(policy: Policy, keys: list[int], **order: int) -> dict[int, Sa
         engine.close()
 
 
-@pytest.mark.parametrize("num_threads", NUM_THREADS)
-@pytest.mark.parametrize("width", [128, 600])
+@pytest.mark.parametrize(
+    ("width", "num_threads"),
+    [
+        pytest.param(width, number, marks=() if (width, number) in OFTEN else pytest.mark.long)
+        for width in (128, 600)
+        for number in NUM_THREADS
+    ],
+)
 async def test_a_reply_is_the_same_to_the_last_bit_in_any_company(width: int, num_threads: int):
     tiny = endless_policy()
     policy = Policy(llama(width), tiny.tokenizer, tiny.renderer)

@@ -68,7 +68,7 @@ def text_within(policy: Policy, reply: Completion) -> str:
     raise AssertionError("no reply is all parts of characters")
 
 
-@pytest.mark.parametrize("make", ENGINES.values(), ids=ENGINES)
+@pytest.mark.parametrize("make", [NativeEngine, ENGINES["paged"]], ids=["native", "paged"])
 async def test_a_reply_ends_with_the_token_that_completes_a_stop_text(make: Make, policy: Policy):
     decode = policy.renderer.decode_reply
     with running(make, policy) as engine:

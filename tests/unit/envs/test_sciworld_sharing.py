@@ -173,6 +173,7 @@ def test_java_holds_nothing_for_episodes_that_are_over():
     assert count_objects_held() <= before + 1
 
 
+@pytest.mark.long
 def test_after_the_java_process_died_episodes_fail_and_new_ones_start():
     env, task = SciWorld(), Task("sciworld", "train", 0)
     first = env.reset(task)

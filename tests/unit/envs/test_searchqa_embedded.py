@@ -150,7 +150,7 @@ def test_no_first_search_gives_the_answer_away(
         assert not any(shortcuts.gives_away(question, hits) for hits in found), question
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_neither_no_search_nor_one_search_is_worth_much(
     asked: dict[Split, tuple[Question, ...]], retriever: Retriever
 ):

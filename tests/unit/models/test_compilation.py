@@ -70,7 +70,11 @@ def gradients(model: PreTrainedModel, lengths: list[int]) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize(
     ("architecture", "is_checkpointed", "rank"),
-    [("qwen2", False, 0), ("qwen3", True, 0), ("llama", True, 4)],
+    [
+        pytest.param("qwen2", False, 0, marks=pytest.mark.long),
+        ("qwen3", True, 0),
+        pytest.param("llama", True, 4, marks=pytest.mark.long),
+    ],
 )
 def test_gradients_are_the_same_and_nothing_is_compiled_twice(
     architecture: str,
@@ -151,7 +155,11 @@ def test_generation_is_not_compiled(counter: CompileCounterWithBackend):
 
 @pytest.mark.parametrize(
     ("architecture", "is_checkpointed", "rank", "num_programs"),
-    [("qwen2", False, 0, 1), ("qwen3", True, 0, 1), ("llama", True, 4, 2)],
+    [
+        ("qwen2", False, 0, 1),
+        pytest.param("qwen3", True, 0, 1, marks=pytest.mark.long),
+        pytest.param("llama", True, 4, 2, marks=pytest.mark.long),
+    ],
 )
 def test_a_layer_with_its_attention_is_one_program(
     architecture: str,

@@ -70,7 +70,7 @@ def test_credits_of_two_lives_are_not_one_person():
     assert not Person("Madonna", (), (), (late,)).is_one_person
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_splits_share_no_bridge_entity(drafts: dict[Split, list[Draft]]):
     bridges = {
         split: {bridge for draft in drafts[split] for bridge in draft.bridges} for split in SPLITS

@@ -194,8 +194,12 @@ def _score_by_autograd() -> Tensor:
     return torch.autograd.grad(picked, MDP.logits)[0]
 
 
-# Groups of three take a second each, so they meet the hardest case alone.
-GROUP_CASES = [(2, 1.0, False), (2, 1.0, True), (2, 0.7, False), (3, 0.7, True)]
+# Groups of three take seconds, so they meet only the hardest case.
+GROUP_CASES = [
+    (2, 1.0, False),
+    (2, 0.7, True),
+    pytest.param(3, 0.7, True, marks=pytest.mark.long),
+]
 
 
 @pytest.mark.parametrize(("size", "discount", "ends_with_observation"), GROUP_CASES)
@@ -320,7 +324,7 @@ def same_for_all(batch: Sequence[Trajectory], advantages: Sequence[float]) -> li
     return [[a] * len(t.decisions) for t, a in zip(batch, advantages, strict=True)]
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.long)])
 def test_grpo_has_the_gradient_of_its_formula(size: int):
     found = mean_gradient(GRPO(GRPOConfig(), shared(aggregation="token_mean")), size)
 
