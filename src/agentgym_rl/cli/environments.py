@@ -165,6 +165,8 @@ def check_environment(env: str, *, num_tasks: int, call_timeout_s: float) -> Non
     if report.expert_success_rate is not None:
         rate = report.expert_success_rate
         print(f"the expert solves {rate:.1%} within the environment's own limit on rounds")
+    elif report.expert_failure:
+        print(f"the expert was not asked, because the environment failed: {report.expert_failure}")
     else:
         print("there is no expert (expert_action), which demos and a warm start would need")
     for problem in report.problems:

@@ -287,3 +287,24 @@ def test_a_list_of_tasks_that_hangs_is_a_finding(patient_calls: None):
 def test_an_impossible_deadline_is_refused():
     with pytest.raises(ValueError, match="call_timeout_s must be above 0"):
         check(CountingEnv, call_timeout_s=0)
+
+
+class FailingEnv(CountingEnv):
+    def step(self, action: str) -> StepResult:
+        raise ZeroDivisionError("no such count")
+
+
+def test_an_exception_that_keeps_the_expert_from_being_asked_is_named():
+    report = check(FailingEnv, tasks_per_split=2, num_processes=0)
+    assert report.expert_success_rate is None
+    assert "step raised ZeroDivisionError: no such count (test_checker.py" in report.expert_failure
+    assert check(CountingEnv, tasks_per_split=2, num_processes=0).expert_failure == ""
+
+
+def test_a_missing_expert_is_no_failure():
+    class NoExpertEnv(CountingEnv):
+        def expert_action(self) -> None:
+            return None
+
+    report = check(NoExpertEnv, tasks_per_split=2, num_processes=0)
+    assert report.expert_success_rate is None and report.expert_failure == ""

@@ -51,21 +51,17 @@ _MAX_EXAMPLES = 2
 class Findings:
     """Problems by law, so that one bug over a hundred tasks is one sentence with a count."""
 
-    counts: dict[Law, int] = field(default_factory=dict)
-    examples: dict[Law, list[str]] = field(default_factory=dict)
+    by_law: dict[Law, list[str]] = field(default_factory=dict)
 
     def add(self, law: Law, example: str) -> None:
-        self.counts[law] = self.counts.get(law, 0) + 1
-        examples = self.examples.setdefault(law, [])
-        if len(examples) < _MAX_EXAMPLES:
-            examples.append(example)
+        self.by_law.setdefault(law, []).append(example)
 
     def sentences(self) -> tuple[str, ...]:
         """Return one sentence for each broken law, which begins with its name."""
         return tuple(
-            f"{law.title}: {law.remedy} Seen in {count} place(s), e.g. "
-            f"{'; '.join(self.examples[law])}"
-            for law, count in self.counts.items()
+            f"{law.title}: {law.value} Seen in {len(examples)} place(s), e.g. "
+            f"{'; '.join(examples[:_MAX_EXAMPLES])}"
+            for law, examples in self.by_law.items()
         )
 
 
@@ -92,15 +88,15 @@ class Mixture:
 
 
 class UnplayableError(Exception):
-    """The finding is noted, and the episode cannot continue."""
+    """The episode cannot continue; the finding is recorded."""
 
 
 class HungError(Exception):
-    """The finding is noted, and nothing more of the environment can be trusted to return."""
+    """A call did not return, so no other can be trusted to; the finding is recorded."""
 
 
 class Player:
-    """Plays episodes of one class and takes note of what its answers break."""
+    """Plays episodes of one class and records which laws its answers break."""
 
     def __init__(
         self,
@@ -115,6 +111,8 @@ class Player:
         self._caller = caller
         self._garbage = itertools.cycle(GARBAGE)
         self.findings = Findings()
+        self.first_exception = ""
+        """Where the environment first raised something, and what; empty where it never did."""
         self.num_episodes = 0
         self.num_steps = 0
 
@@ -143,9 +141,7 @@ class Player:
         except HungError:
             raise
         except (Exception, SystemExit) as error:  # noqa: BLE001 - what it raises is the finding
-            call = self._caller.failed_call
-            told = f"{type(error).__name__}: {str(error)[:200]}{_place_of(error)}"
-            self.findings.add(raising_law(call), f"{what}: {call} raised {told}")
+            self._note_exception(what, error)
 
     def list_tasks(self, split: str) -> list[Task]:
         return self._caller.call("tasks", lambda: list(self._class.tasks(split)))
@@ -186,16 +182,21 @@ class Player:
     ) -> StepResult:
         self.num_steps += 1
         where = f"task {task.id}, round {round_index}, action {action[:30]!r}"
-        with self._placing(where):
+        try:
             result = env.step(action)
-        for law, told in result_problems(result):
-            self.findings.add(law, f"{where}: {told}")
+        except CallTimeoutError:
+            raise
+        except (Exception, SystemExit) as error:
+            self._note_exception(where, error)
+            raise UnplayableError from error
+        for law, problem in result_problems(result):
+            self.findings.add(law, f"{where}: {problem}")
         if not isinstance(result, StepResult):
             raise UnplayableError
         return result
 
     def listed(self, env: GuardedEnvironment, task: Task) -> tuple[str, ...]:
-        """Return the listed actions; none where the list itself is wrong."""
+        """Return the listed actions; empty where the list itself is wrong."""
         actions = env.available_actions()
         if is_broken_list(actions):
             self.findings.add(Law.LISTED_ACTIONS, f"task {task.id}: {actions!r:.60}")
@@ -219,24 +220,19 @@ class Player:
         return next(self._garbage)
 
     def _look(self, env: GuardedEnvironment, task: Task) -> None:
-        """Look at what viewers are shown; a replay without it finds out if looking changes it."""
+        """Look at what viewers are shown; a replay without it shows whether looking changed it."""
         details, picture = env.details(), env.render()
         if is_broken_details(details):
             self.findings.add(Law.PLAIN_DETAILS, f"task {task.id}: {str(details)[:200]}")
         if is_broken_picture(picture):
             self.findings.add(Law.PNG_OR_NOTHING, f"task {task.id}: {str(picture)[:60]}")
 
-    @contextmanager
-    def _placing(self, where: str) -> Iterator[None]:
-        """Take note of the round in which a step raises; the episode ends there."""
-        try:
-            yield
-        except CallTimeoutError:
-            raise
-        except (Exception, SystemExit) as error:
-            told = f"{type(error).__name__}: {str(error)[:200]}{_place_of(error)}"
-            self.findings.add(Law.ANY_TEXT, f"{where}: step raised {told}")
-            raise UnplayableError from error
+    def _note_exception(self, where: str, error: BaseException) -> None:
+        call = self._caller.failed_call
+        raised = f"{type(error).__name__}: {str(error)[:200]}{_place_of(error)}"
+        finding = f"{where}: {call} raised {raised}"
+        self.first_exception = self.first_exception or finding
+        self.findings.add(raising_law(call), finding)
 
 
 def _place_of(error: BaseException) -> str:

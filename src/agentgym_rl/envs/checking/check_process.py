@@ -15,7 +15,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.service import protocol
@@ -25,21 +27,13 @@ _MAX_TOLD_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedEpisode:
-    """What is to be played."""
-
-    task: Task
-    actions: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Recording:
-    """What a process saw, in plain JSON, so that those of several can be compared."""
+    """What a process saw, in plain JSON, so that several recordings can be compared."""
 
     tasks: dict[str, list[object]]
     """The tasks of every split."""
     plays: list[list[object]]
-    """For each play, what every call of it answered: lists of actions are part of it."""
+    """For each episode, the answer of every call, lists of available actions included."""
 
 
 class ProcessFailedError(Exception):
@@ -49,66 +43,49 @@ class ProcessFailedError(Exception):
 def replay_in_processes(
     env: str,
     options: Mapping[str, object],
-    plays: Sequence[PlannedEpisode],
+    plays: Sequence[tuple[Task, Sequence[str]]],
     *,
     num_processes: int,
     timeout_s: float,
 ) -> list[Recording]:
-    """Return what each process saw. Raises ProcessFailedError when one fails or takes too long."""
+    """Return what each process saw when it played these tasks with these actions.
+
+    Raises ProcessFailedError when one fails or takes too long.
+    """
     order = json.dumps(
         {
             "env": env,
             "options": dict(options),
-            "plays": [{"task": task_fields(p.task), "actions": p.actions} for p in plays],
+            "plays": [{"task": task_fields(task), "actions": actions} for task, actions in plays],
         }
     ).encode()
-    started = [_start(order, hash_seed) for hash_seed in range(1, num_processes + 1)]
-    try:
-        return [_result(process, timeout_s) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-            assert process.stdout is not None and process.stderr is not None, "both were asked for"
-            process.stdout.close()
-            process.stderr.close()
+    with ThreadPoolExecutor(num_processes) as pool:
+        return list(pool.map(partial(_replay, order, timeout_s), range(1, num_processes + 1)))
 
 
-def _start(order: bytes, hash_seed: int) -> subprocess.Popen[bytes]:
+def _replay(order: bytes, timeout_s: float, hash_seed: int) -> Recording:
     path = os.pathsep.join(filter(None, sys.path))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "agentgym_rl.envs.checking.check_process"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": str(hash_seed)},
-    )
-    assert process.stdin is not None, "it was asked for"
-    process.stdin.write(order)
-    process.stdin.close()
-    process.stdin = None  # so that `communicate` leaves it alone
-    return process
-
-
-def _result(process: subprocess.Popen[bytes], timeout_s: float) -> Recording:
     try:
-        output, errors = process.communicate(timeout=timeout_s)
+        done = subprocess.run(
+            [sys.executable, "-m", "agentgym_rl.envs.checking.check_process"],
+            input=order,
+            capture_output=True,
+            timeout=timeout_s,
+            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": str(hash_seed)},
+        )
     except subprocess.TimeoutExpired:
         raise ProcessFailedError(f"it did not end within {timeout_s:g} s") from None
-    if process.returncode != 0:
-        told = errors.decode(errors="replace").strip().splitlines()
-        last = told[-1] if told else "no message"
-        raise ProcessFailedError(f"status {process.returncode}: {last[:_MAX_TOLD_CHARS]}")
-    return Recording(**json.loads(output))
+    if done.returncode != 0:
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
+        raise ProcessFailedError(f"status {done.returncode}: {lines[-1][:_MAX_TOLD_CHARS]}")
+    return Recording(**json.loads(done.stdout))
 
 
 def task_fields(task: Task) -> object:
-    """Return a task in plain JSON."""
     return _plain(protocol.task_fields(task))
 
 
 def result_fields(result: StepResult) -> object:
-    """Return an answer in plain JSON."""
     return _plain(protocol.step_fields(result))
 
 

@@ -15,7 +15,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from functools import partial
 
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment, EnvSpec
@@ -27,7 +27,6 @@ from agentgym_rl.envs.checking.check_play import (
     UnplayableError,
 )
 from agentgym_rl.envs.checking.check_process import (
-    PlannedEpisode,
     ProcessFailedError,
     Recording,
     replay_in_processes,
@@ -37,8 +36,6 @@ from agentgym_rl.envs.checking.laws import Law, spec_problems, task_problems
 from agentgym_rl.envs.execution.guarded import CALL_TIMEOUT_S, BlockingCaller, GuardedEnvironment
 from agentgym_rl.lookup import importable_name
 from agentgym_rl.types import StepResult, Task
-
-_T = TypeVar("_T")
 
 _SHORT_ROUNDS = 12
 _MIN_LONG_ROUNDS, _MAX_LONG_ROUNDS = 40, 200
@@ -53,9 +50,10 @@ _EXPERT_PATIENCE = 10
 """Times spec.max_rounds. A slow expert shows in its success rate; one that never ends is broken."""
 _IN_THE_WAY = frozenset(
     {
-        *(Law.CONSTRUCTS, Law.STARTS_EVERY_TASK, Law.ANY_TEXT, Law.STEP_RESULT, Law.FINITE_REWARD),
+        *(Law.CONSTRUCTS, Law.STARTS_EVERY_TASK, Law.ANY_TEXT_IS_AN_ACTION, Law.STEP_RESULT),
         *(Law.SAME_TASKS, Law.SAME_EVERY_TIME, Law.LOOKING_CHANGES_NOTHING, Law.LISTED_ACTIONS),
-        *(Law.NAMED_NUMBERS, Law.SPLITS_HAVE_TASKS, Law.EXTRAS_DO_NOT_RAISE, Law.CLOSES_ANY_TIME),
+        *(Law.NAMED_NUMBERS, Law.SPLITS_HAVE_TASKS, Law.EXTRAS_DO_NOT_RAISE, Law.FINITE_REWARD),
+        Law.CLOSES_ANY_TIME,
     }
 )
 """What is broken in one process shows in others as well, so these are compared only without it."""
@@ -81,7 +79,9 @@ class CheckReport:
     num_expert_episodes: int
     """Episodes that an expert played from the start; 0 where there is no expert."""
     num_expert_successes: int
-    """Those that it solved within `spec.max_rounds`."""
+    """How many of them it solved within `spec.max_rounds`."""
+    expert_failure: str
+    """The exception that kept the expert from ever being asked; empty where it was asked."""
     num_processes: int
     """Fresh processes in which episodes were played again; 0 for a class that has no name there,
     such as one defined inside a function."""
@@ -139,6 +139,7 @@ class _Checker:
         self._to_replay: list[EpisodeRecord] = []
         """Episodes for the fresh processes."""
         self._num_tasks = 0
+        self._is_expert_asked = False
         self._num_expert_episodes = 0
         self._num_expert_successes = 0
         self._num_processes = 0
@@ -149,17 +150,18 @@ class _Checker:
         return CheckReport(
             env=str(name),
             problems=self._findings.sentences(),
-            broken=tuple(law.title for law in self._findings.counts),
+            broken=tuple(law.title for law in self._findings.by_law),
             num_tasks=self._num_tasks,
             num_episodes=self._player.num_episodes,
             num_steps=self._player.num_steps,
             num_expert_episodes=self._num_expert_episodes,
             num_expert_successes=self._num_expert_successes,
+            expert_failure="" if self._is_expert_asked else self._player.first_exception,
             num_processes=self._num_processes,
         )
 
     def is_playable(self) -> bool:
-        """Check what the class says of itself; without that, nothing else makes sense."""
+        """Check the class and its spec; unless they are right, nothing can be played."""
         spec = getattr(self._class, "spec", None)  # as above
         missing = sorted(self._class.__abstractmethods__)
         if missing:
@@ -169,10 +171,9 @@ class _Checker:
             return False
         for law, value in spec_problems(spec):
             self._findings.add(law, f"{value!r:.200}")
-        return not self._findings.counts
+        return not self._findings.by_law
 
     def check_tasks(self, tasks_per_split: int) -> None:
-        """Check the lists of tasks, and play tasks of each."""
         transcripts: list[EpisodeRecord] = []
         for tasks in self._sample_tasks(tasks_per_split):
             for task in tasks:
@@ -185,7 +186,7 @@ class _Checker:
             with self._player.watching(f"an unknown task like {tasks[0].id}"):
                 self._check_unknown_tasks(tasks[0])
         with self._player.watching("tasks"):
-            self._check_refusal("tasks", self._player.list_tasks, _NO_SPLIT)
+            self._check_refusal("tasks", partial(self._player.list_tasks, _NO_SPLIT), _NO_SPLIT)
         for one, other in itertools.pairwise(transcripts[: _MAX_IN_TURNS + 1]):
             with self._player.watching(f"{one.task.id} interleaved with {other.task.id}"):
                 self._check_isolation(one, other)
@@ -233,19 +234,19 @@ class _Checker:
             unknown.append(replace(task, payload={_NO_LEVEL: None}))
         for stranger in unknown:
             with self._player.environment() as env:
-                self._check_refusal("reset", env.reset, stranger)
+                self._check_refusal("reset", partial(env.reset, stranger), stranger)
 
-    def _check_refusal(self, name: str, call: Callable[[_T], object], unknown: _T) -> None:
+    def _check_refusal(self, name: str, call: Callable[[], object], unknown: str | Task) -> None:
         """Check that a call raises ValueError for an unknown split or task."""
         try:
-            call(unknown)
+            call()
         except ValueError:
             return
         except Exception as error:  # noqa: BLE001 - what it raises is the finding
             found = f"raised {type(error).__name__} for"
         else:
             found = "accepted"
-        self._findings.add(Law.REFUSES_UNKNOWN, f"{name} {found} {unknown!r}")
+        self._findings.add(Law.REFUSES_UNKNOWN_TASKS, f"{name} {found} {unknown!r}")
 
     # Episodes
 
@@ -281,7 +282,7 @@ class _Checker:
             self._to_replay.append(transcript)
 
     def _check_rewards(self, transcript: EpisodeRecord) -> None:
-        """Add the rewards up; a limit on rounds may cut the episode after any of them."""
+        """Check the sum of rewards after every round, since a limit may cut the episode there."""
         low, high = self._class.spec.reward_range
         limit = max(self._class.spec.max_rounds, _SHORT_ROUNDS)
         rewards = [result.reward for result in transcript.results[:limit]]
@@ -334,6 +335,7 @@ class _Checker:
     def _check_expert(self, env: GuardedEnvironment, task: Task) -> None:
         self._player.reset(env, task)
         action = self._player.advised(env, task)
+        self._is_expert_asked = True
         if action is None:
             return
         self._num_expert_episodes += 1
@@ -380,11 +382,9 @@ class _Checker:
 
     def check_processes(self, name: str, num_processes: int, *, timeout_s: float) -> None:
         """Play episodes again in fresh processes and compare them with each other and with ours."""
-        if not self._to_replay or not _IN_THE_WAY.isdisjoint(self._findings.counts):
+        if not self._to_replay or not _IN_THE_WAY.isdisjoint(self._findings.by_law):
             return
-        plays = [
-            PlannedEpisode(transcript.task, transcript.actions) for transcript in self._to_replay
-        ]
+        plays = [(transcript.task, transcript.actions) for transcript in self._to_replay]
         try:
             recordings = replay_in_processes(
                 name, self._options, plays, num_processes=num_processes, timeout_s=timeout_s
@@ -399,7 +399,7 @@ class _Checker:
         for transcript, seen in zip(self._to_replay, recordings[0].plays, strict=True):
             texts = [item for item in seen if not isinstance(item, list)]
             ours = [transcript.first, *map(result_fields, transcript.results)]
-            if texts != ours and Law.SAME_IN_EVERY_PROCESS not in self._findings.counts:
+            if texts != ours and Law.SAME_IN_EVERY_PROCESS not in self._findings.by_law:
                 where = f"task {transcript.task.id}, in a fresh process and here"
                 self._findings.add(Law.SAME_IN_EVERY_PROCESS, where)
 

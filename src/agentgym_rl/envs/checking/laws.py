@@ -21,149 +21,110 @@ _RESERVED_TAGS = ("think", "action", "act")
 
 
 class Law(Enum):
-    """A short name that stays the same, and a sentence with the remedy."""
+    """What an environment must keep to; the value is the sentence with the remedy."""
 
-    COMPLETE = (
-        "complete",
-        "The class must have `spec`, an EnvSpec, and implement tasks, reset and step.",
-    )
+    COMPLETE = "The class must have `spec`, an EnvSpec, and implement tasks, reset and step."
     SPEC_TEXTS = (
-        "spec-texts",
-        "name, summary, instructions and example_action of spec must be texts that say something.",
+        "name, summary, instructions and example_action of spec must be texts, none of them blank."
     )
-    SPEC_SPLITS = ("spec-splits", "spec.splits must be a tuple of names, at least one, each once.")
-    SPEC_CATEGORIES = (
-        "spec-categories",
-        "spec.categories must be a tuple of names, at least one, each once.",
-    )
-    SPEC_ROUNDS = ("spec-rounds", "spec.max_rounds must be a whole number, at least 1.")
-    SPEC_REWARDS = (
-        "spec-rewards",
-        "spec.reward_range must be two finite numbers, the lower first.",
-    )
+    SPEC_SPLITS = "spec.splits must be a tuple of names, at least one, each once."
+    SPEC_CATEGORIES = "spec.categories must be a tuple of names, at least one, each once."
+    SPEC_ROUNDS = "spec.max_rounds must be a whole number, at least 1."
+    SPEC_REWARDS = "spec.reward_range must be two finite numbers, the lower first."
     SPEC_TAGS = (
-        "spec-tags",
-        "spec.action_tags must be a tuple of lower-case names, none of think, action and act.",
+        "spec.action_tags must be a tuple of lower-case names, none of think, action and act."
     )
     CONSTRUCTS = (
-        "constructs",
         "The constructor must work with its default options: give each option a default, and say "
-        "in the error what is missing on this machine.",
+        "in the error what is missing on this machine."
     )
     SPLITS_HAVE_TASKS = (
-        "splits-have-tasks",
         "tasks must list Task objects for every split that spec.splits names, at least one: drop "
-        "a split without tasks.",
+        "a split without tasks."
     )
-    SAME_TASKS = (
-        "same-tasks",
-        "tasks must give the same list every time, in every process: sort what it reads.",
-    )
-    TASK_NAMES = ("task-names", "A task must carry spec.name and the split it was listed under.")
-    KNOWN_CATEGORIES = ("known-categories", "Every task's category must be in spec.categories.")
-    UNIQUE_INDEX = (
-        "unique-index",
-        "Task.index must be unique over all splits: number on across them.",
-    )
-    REFUSES_UNKNOWN = (
-        "refuses-unknown-tasks",
-        "tasks and reset must raise ValueError for what there is not: call require_split(split), "
-        "and compare index, level and payload with the tasks that there are.",
+    SAME_TASKS = "tasks must give the same list every time, in every process: sort what it reads."
+    TASK_NAMES = "A task must carry spec.name and the split it was listed under."
+    KNOWN_CATEGORIES = "Every task's category must be in spec.categories."
+    UNIQUE_INDEX = "Task.index must be unique over all splits: continue the numbers across them."
+    REFUSES_UNKNOWN_TASKS = (
+        "tasks and reset must raise ValueError for an unknown split or task: call "
+        "require_split(split), and compare index, level and payload with the known tasks."
     )
     STARTS_EVERY_TASK = (
-        "starts-every-task",
         "reset must start every task that tasks lists, any number of times, with text that states "
-        "the goal.",
+        "the goal."
     )
-    ANY_TEXT = (
-        "any-text-is-an-action",
+    ANY_TEXT_IS_AN_ACTION = (
         "step must not raise for what an agent wrote, in any round: answer a bad action with "
-        'StepResult("...", valid_action=False).',
+        'StepResult("...", valid_action=False).'
     )
     STEP_RESULT = (
-        "step-result",
         "step must return a StepResult whose observation is str and whose flags are bool: convert "
-        "NumPy's with str() and bool().",
+        "NumPy's with str() and bool()."
     )
-    FINITE_REWARD = (
-        "finite-reward",
-        "StepResult.reward must be a finite float: convert NumPy's with float().",
-    )
-    SUCCESS_ENDS = ("success-ends", "success implies terminated: set both.")
+    FINITE_REWARD = "StepResult.reward must be a finite float: convert NumPy's with float()."
+    SUCCESS_ENDS = "success implies terminated: set both."
     REWARDS_IN_RANGE = (
-        "rewards-in-range",
         "The rewards of an episode must sum to a value in spec.reward_range in whatever round a "
-        "limit cuts it: widen the range, or stop paying.",
+        "limit cuts it: widen the range, or stop paying."
     )
     NAMED_NUMBERS = (
-        "named-numbers",
         "StepResult.metrics and reward_parts must be finite numbers under names like identifiers, "
-        "at most 64.",
+        "at most 64."
     )
     REWARD_PARTS = (
-        "reward-parts",
-        "StepResult.reward_parts must sum to StepResult.reward: give the sum as the reward.",
+        "StepResult.reward_parts must sum to StepResult.reward: give the sum as the reward."
     )
     SAME_EVERY_TIME = (
-        "same-every-time",
         "The same task and actions must give the same results, however long the episode: draw "
-        "from random.Random(task.seed) and keep nothing from the last episode.",
+        "from random.Random(task.seed) and keep nothing from the last episode."
     )
     SAME_IN_EVERY_PROCESS = (
-        "same-in-every-process",
         "The same task and actions must give the same results in every process: sort sets before "
-        "iterating over them, and use neither hash() nor id().",
+        "iterating over them, and use neither hash() nor id()."
     )
     LOOKING_CHANGES_NOTHING = (
-        "looking-changes-nothing",
-        "available_actions, expert_action, details and render must not change the episode.",
+        "available_actions, expert_action, details and render must not change the episode."
     )
     OWN_STATE = (
-        "own-state",
         "Two objects must not share state: move class attributes, module globals and global "
-        "random generators into the object.",
+        "random generators into the object."
     )
     LISTED_ACTIONS = (
-        "listed-actions",
-        "available_actions must return a tuple of texts, each a valid action now: list fewer.",
+        "available_actions must return a tuple of texts, each a valid action now: list fewer."
     )
     EXPERT_SOLVES = (
-        "expert-solves",
-        "An expert must solve its task: return None from expert_action where there is none.",
+        "An expert must solve its task: return None from expert_action where there is no expert."
     )
     PLAIN_DETAILS = (
-        "plain-details",
         "details must return a mapping of plain JSON, an empty one where there is nothing to say: "
-        "convert NumPy's numbers with float() or int(), sets with sorted(), objects with str().",
+        "convert NumPy's numbers with float() or int(), sets with sorted(), objects with str()."
     )
     PNG_OR_NOTHING = (
-        "png-or-nothing",
-        "render must return the bytes of a PNG file, or None where there is no picture.",
+        "render must return the bytes of a PNG file, or None where there is no picture."
     )
     EXTRAS_DO_NOT_RAISE = (
-        "extras-do-not-raise",
         "available_actions, expert_action, details and render must not raise, also after the end: "
-        "return an empty value where there is nothing to say.",
+        "return an empty value where there is nothing to say."
     )
     CLOSES_ANY_TIME = (
-        "closes-any-time",
-        "close must be harmless at any time: before the first reset, and when repeated.",
+        "close must be harmless at any time: before the first reset, and when repeated."
     )
     CALLS_RETURN = (
-        "calls-return",
-        "Every call must return in time: a server would give up on it too. The check ended there.",
+        "Every call must return in time: a server would give up on it too. The check ended there."
     )
 
-    def __init__(self, title: str, remedy: str) -> None:
-        self.title = title
-        self.remedy = remedy
+    @property
+    def title(self) -> str:
+        """The name in reports, such as "same-every-time"."""
+        return self.name.lower().replace("_", "-")
 
 
 _RAISED = {
     "the constructor": Law.CONSTRUCTS,
     "tasks": Law.SPLITS_HAVE_TASKS,
     "reset": Law.STARTS_EVERY_TASK,
-    "step": Law.ANY_TEXT,
+    "step": Law.ANY_TEXT_IS_AN_ACTION,
     "close": Law.CLOSES_ANY_TIME,
 }
 
@@ -174,7 +135,6 @@ def raising_law(call: str) -> Law:
 
 
 def is_broken_details(details: object) -> bool:
-    """Whether the answer of `details` breaks its law."""
     if not isinstance(details, Mapping):
         return True
     try:
@@ -185,14 +145,11 @@ def is_broken_details(details: object) -> bool:
 
 
 def is_broken_picture(picture: object) -> bool:
-    """Whether the answer of `render` breaks its law."""
-    if picture is None:
-        return False
-    return not (isinstance(picture, bytes) and picture.startswith(_PNG_SIGNATURE))
+    is_png = isinstance(picture, bytes) and picture.startswith(_PNG_SIGNATURE)
+    return picture is not None and not is_png
 
 
 def is_broken_list(actions: object) -> bool:
-    """Whether the answer of `available_actions` is not a tuple of texts."""
     if not isinstance(actions, Sequence) or isinstance(actions, str):
         return True
     return not all(isinstance(action, str) for action in actions)
@@ -228,17 +185,17 @@ def task_problems(task: Task, spec: EnvSpec, split: str) -> Iterator[Law]:
 
 def result_problems(result: StepResult) -> Iterator[tuple[Law, str]]:
     """Yield the laws that an answer breaks, and with what."""
-    told = str(result)[:200]
+    shown = str(result)[:200]
     if not isinstance(result, StepResult):
         yield Law.STEP_RESULT, repr(result)[:200]
         return
     flags = (result.terminated, result.truncated, result.success, result.valid_action)
     if not isinstance(result.observation, str) or not all(type(flag) is bool for flag in flags):
-        yield Law.STEP_RESULT, told
+        yield Law.STEP_RESULT, shown
     if not _is_number(result.reward):
-        yield Law.FINITE_REWARD, told
+        yield Law.FINITE_REWARD, shown
     if result.success and not result.terminated:
-        yield Law.SUCCESS_ENDS, told
+        yield Law.SUCCESS_ENDS, shown
     try:
         named_numbers(result.metrics, "metrics")
         parts = named_numbers(result.reward_parts, "reward_parts")
@@ -246,7 +203,7 @@ def result_problems(result: StepResult) -> Iterator[tuple[Law, str]]:
         yield Law.NAMED_NUMBERS, str(error)
         return
     if parts and _is_number(result.reward) and not parts_sum_to(parts, result.reward):
-        yield Law.REWARD_PARTS, told
+        yield Law.REWARD_PARTS, shown
 
 
 def _are_names(values: object) -> bool:
