@@ -17,6 +17,7 @@ from agentgym_rl.envs.scenarios.textcraft.actions import (
 )
 from agentgym_rl.envs.scenarios.textcraft.env import TextCraft
 from agentgym_rl.envs.scenarios.textcraft.minecraft import load_book
+from agentgym_rl.errors import install_command
 from agentgym_rl.types import StepResult, Task
 from worked_examples import assert_example_holds
 
@@ -387,3 +388,17 @@ def test_details_tell_goal_commands_and_inventory():
         "craft 4 oak planks using 1 oak logs",
     ]
     assert details["inventory"] == {"oak log": 1, "oak planks": 4}
+
+
+def test_missing_data_of_the_game_are_named_with_the_remedy():
+    program = (
+        "import sys; sys.modules['minecraft_data'] = None\n"
+        "from agentgym_rl.cli.main import main; main()"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program, "play", "textcraft"], capture_output=True, text=True
+    )
+    assert result.returncode
+    assert "environment 'textcraft' needs 'minecraft-data', which is not installed" in result.stderr
+    assert install_command("textcraft") in result.stderr
+    assert "ModuleNotFoundError" not in result.stderr

@@ -19,7 +19,7 @@ from agentgym_rl.envs.scenarios.textcraft.generator import (
 )
 from agentgym_rl.envs.scenarios.textcraft.minecraft import load_book
 from agentgym_rl.envs.scenarios.textcraft.recipes import Recipe, Slot, build_book
-from agentgym_rl.envs.scenarios.textcraft.world import build_world
+from agentgym_rl.envs.scenarios.textcraft.world import CraftingWorld
 from agentgym_rl.types import Task
 from worked_examples import assert_example_holds
 
@@ -108,7 +108,7 @@ def test_the_worked_example_is_played_as_shown():
         ]
     )
     env = GeneratedTextCraft(num_distractors=0)
-    assert_example_holds(env, env._begin(build_world(book), "orvel_lamp", "0"))
+    assert_example_holds(env, env._begin(CraftingWorld(book), "orvel_lamp", "0"))
 
 
 def test_wrong_tasks_are_refused():

@@ -29,7 +29,6 @@ from agentgym_rl.envs.scenarios.textcraft.actions import (
     parse,
 )
 from agentgym_rl.envs.scenarios.textcraft.draws import Draws
-from agentgym_rl.envs.scenarios.textcraft.names import find_name
 from agentgym_rl.envs.scenarios.textcraft.recipes import Recipe, RecipeBook, shown
 from agentgym_rl.envs.scenarios.textcraft.world import CraftingWorld
 from agentgym_rl.types import StepResult
@@ -84,7 +83,7 @@ class CraftingEnvironment(Environment):
         """Start with empty hands; the seed decides the distractors and the order of commands."""
         self._world = world
         self._goal = goal
-        self._commands = world.commands.draw(
+        self._commands = world.draw_commands(
             goal, num_distractors=self._num_distractors, draws=Draws(seed)
         )
         self._held = {}
@@ -133,7 +132,6 @@ class CraftingEnvironment(Environment):
         return self._world.planner.plan(self._goal, self._held)[0].text
 
     def details(self) -> Mapping[str, JsonValue]:
-        """Return the goal, the commands, what is held and how deep the goal lies."""
         if not self._goal:
             return {}
         return {
@@ -144,7 +142,7 @@ class CraftingEnvironment(Environment):
         }
 
     def _get(self, command: Get) -> StepResult:
-        name = find_name(self._book, command.item)
+        name = self._book.find(command.item)
         if name is None:
             return _refuse(_no_item(command.item))
         kinds = self._book.generics.get(name, (name,))
@@ -155,7 +153,7 @@ class CraftingEnvironment(Environment):
         return StepResult(f"Got {command.count} {shown(item)}.")
 
     def _craft(self, command: Craft) -> StepResult:
-        item = find_name(self._book, command.item)
+        item = self._book.find(command.item)
         if item is None:
             return _refuse(_no_item(command.item))
         if item in self._book.generics:
@@ -187,7 +185,7 @@ class CraftingEnvironment(Environment):
         """Return how many of which items the names of ingredients mean, or the refusal."""
         items: dict[str, int] = {}
         for given, count in named:
-            name = find_name(self._book, given)
+            name = self._book.find(given)
             if name is None:
                 return _refuse(_no_item(given))
             kinds = self._book.generics.get(name, (name,))

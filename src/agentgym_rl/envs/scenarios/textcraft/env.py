@@ -15,7 +15,7 @@ from agentgym_rl.envs.scenarios.textcraft.actions import MINECRAFT_EXAMPLES, Exa
 from agentgym_rl.envs.scenarios.textcraft.crafting import RULES, CraftingEnvironment
 from agentgym_rl.envs.scenarios.textcraft.minecraft import load_book
 from agentgym_rl.envs.scenarios.textcraft.splits import split_of_goals
-from agentgym_rl.envs.scenarios.textcraft.world import CraftingWorld, build_world
+from agentgym_rl.envs.scenarios.textcraft.world import CraftingWorld
 from agentgym_rl.types import Task
 
 _INSTRUCTIONS = f"""\
@@ -81,7 +81,7 @@ class TextCraft(CraftingEnvironment):
 @cache
 def load_world() -> CraftingWorld:
     """Return the world of the game's recipes; built once per process."""
-    return build_world(load_book())
+    return CraftingWorld(load_book())
 
 
 @cache

@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 
 from agentgym_rl.envs.scenarios.textcraft.draws import Draws
 from agentgym_rl.envs.scenarios.textcraft.recipes import Recipe, Slot, build_book, shown
-from agentgym_rl.envs.scenarios.textcraft.world import CraftingWorld, build_world
+from agentgym_rl.envs.scenarios.textcraft.world import CraftingWorld
 
 MAX_DEPTH = 8
 GOALS_PER_DEPTH = 5
@@ -71,7 +71,7 @@ def load_generated_world(number: int) -> CraftingWorld:
     draft = _Draft(number)
     for depth in range(1, MAX_DEPTH + 1):
         draft.add_goals(depth)
-    return build_world(build_book(draft.recipes))
+    return CraftingWorld(build_book(draft.recipes))
 
 
 class _Draft:

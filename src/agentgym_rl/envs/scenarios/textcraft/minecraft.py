@@ -23,7 +23,7 @@ from agentgym_rl.envs.scenarios.textcraft.recipes import (
     find_depths,
     shown,
 )
-from agentgym_rl.errors import install_command
+from agentgym_rl.errors import EnvError, install_command
 
 GAME_VERSION = "1.19"
 
@@ -153,10 +153,9 @@ def _data_folder() -> Path:
     """Find the data without importing the package, whose import reads far more than we need."""
     spec = find_spec("minecraft_data")
     if spec is None or not spec.submodule_search_locations:
-        raise ModuleNotFoundError(
-            "TextCraft reads its recipes from the package minecraft-data: "
-            f"{install_command('textcraft')}",
-            name="minecraft_data",
+        raise EnvError(
+            "environment 'textcraft' needs 'minecraft-data', which is not installed: "
+            f"{install_command('textcraft')}"
         )
     return Path(spec.submodule_search_locations[0]) / "data" / "data" / "pc" / GAME_VERSION
 

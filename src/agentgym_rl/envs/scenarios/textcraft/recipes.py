@@ -66,6 +66,24 @@ class RecipeBook:
         """Whether the item has no recipe and can be fetched. The item must exist."""
         return self.depths[item] == 0
 
+    def find(self, name: str) -> str | None:
+        """Return the id of the item or set that a name means; None where it means none or several.
+
+        An exact name always means itself. Otherwise singular and plural do not matter, where one
+        reading is left: "sticks" is the item "stick", "oak plank" is "oak planks". "Oak logs" is
+        itself a name, the set of everything that the recipes take as oak logs.
+        """
+        if self._has(name):
+            return name
+        others = [name.removesuffix(ending) for ending in ("s", "es") if name.endswith(ending)]
+        if name.endswith("ies"):
+            others.append(f"{name.removesuffix('ies')}y")
+        readings = {other for other in (*others, f"{name}s") if self._has(other)}
+        return readings.pop() if len(readings) == 1 else None
+
+    def _has(self, name: str) -> bool:
+        return name in self.depths or name in self.generics
+
     def match(self, output: str, ingredients: Mapping[str, int]) -> tuple[Recipe, int] | None:
         """Return the recipe that uses exactly these ingredients, and how many times.
 
