@@ -23,12 +23,12 @@ from bench_arguments import whole_from
 from rich.console import Console
 from rich.table import Table
 from shortcut_readers import QUERIES, READERS, blind_guesses, candidates
+from shortcuts import TOPK, first_searches, gives_away
 
 from agentgym_rl.envs.scenarios.searchqa.embedded import embedded_questions
 from agentgym_rl.envs.scenarios.searchqa.options import SearchOptions
 from agentgym_rl.envs.scenarios.searchqa.questions import Question
 from agentgym_rl.envs.scenarios.searchqa.scoring import exact_match
-from agentgym_rl.envs.scenarios.searchqa.shortcuts import TOPK, first_searches, gives_away
 from agentgym_rl.envs.scenarios.searchqa.sources import open_engine
 from agentgym_rl.retrieval.base import Retriever
 

@@ -10,14 +10,15 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from agentgym_rl.envs.scenarios.searchqa.questions import Question
-from agentgym_rl.envs.scenarios.searchqa.reading import plain_title
-from agentgym_rl.envs.scenarios.searchqa.scoring import normalize
-from agentgym_rl.envs.scenarios.searchqa.shortcuts import (
+from shortcuts import (
     asked_words,
     first_searches,
     names_in,
 )
+
+from agentgym_rl.envs.scenarios.searchqa.questions import Question
+from agentgym_rl.envs.scenarios.searchqa.reading import plain_title
+from agentgym_rl.envs.scenarios.searchqa.scoring import normalize
 from agentgym_rl.retrieval.passages import Passage
 
 Guess = Callable[[Question], str]

@@ -9,10 +9,9 @@ import re
 from collections.abc import Sequence
 from functools import cache
 
-from agentgym_rl.envs.scenarios.searchqa.catalog import Catalog, number_on
 from agentgym_rl.envs.scenarios.searchqa.env import SearchQA
 from agentgym_rl.envs.scenarios.searchqa.options import SearchOptions
-from agentgym_rl.envs.scenarios.searchqa.questions import Hop, Question
+from agentgym_rl.envs.scenarios.searchqa.questions import Catalog, Hop, Question, number_on
 from agentgym_rl.envs.scenarios.searchqa.sources import open_engine
 from agentgym_rl.retrieval.base import Hit, Retriever
 from agentgym_rl.retrieval.passages import Passage

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agentgym_rl.envs.scenarios.searchqa.names import plain
+from benchmarks.shortcuts import plain
 from tools.embedded_corpus.countries import Country
 from tools.embedded_corpus.films import Film
 

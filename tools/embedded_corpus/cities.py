@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict
 
-from agentgym_rl.envs.scenarios.searchqa.names import plain
+from benchmarks.shortcuts import plain
 from tools.embedded_corpus.packages import package_folder
 
 _KM_PER_DEGREE = 111.195

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from agentgym_rl.envs.scenarios.searchqa.names import fold
+from benchmarks.shortcuts import fold
 from tools.embedded_corpus.cities import GeoCountry, read_geo_countries
 from tools.embedded_corpus.packages import package_folder
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentgym_rl.envs.scenarios.searchqa.names import fold
 from agentgym_rl.envs.scenarios.searchqa.questions import Hop, Question
+from benchmarks.shortcuts import fold
 from tools.embedded_corpus.names import digest
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-from agentgym_rl.envs.scenarios.searchqa.names import fold
+from benchmarks.shortcuts import fold
 from tools.embedded_corpus.names import slug
 
 _SUFFIXES = frozenset({"Jr.", "Sr.", "II", "III", "IV"})

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
 
-from agentgym_rl.envs.scenarios.searchqa.names import fold
 from agentgym_rl.envs.scenarios.searchqa.questions import Hop
+from benchmarks.shortcuts import fold
 from tools.embedded_corpus.answers import (
     country_answers,
     film_answers,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from agentgym_rl.envs.scenarios.searchqa.names import plain
+from benchmarks.shortcuts import plain
 
 Item = TypeVar("Item")
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Literal, TypeAlias
 
-from agentgym_rl.envs.scenarios.searchqa.names import fold
 from agentgym_rl.envs.scenarios.searchqa.questions import Hop
+from benchmarks.shortcuts import fold
 from tools.embedded_corpus.answers import with_plain_forms, years_answers
 from tools.embedded_corpus.cities import City
 from tools.embedded_corpus.countries import Country

@@ -3,7 +3,7 @@
     python -m tools.embedded_corpus.screen
 
 A question that should take several searches is screened out if one search that a reader of it might
-make (`shortcuts.py` of the scenario) gives it away among its first three passages. Any question is
+make (`benchmarks/shortcuts.py`) gives it away among its first three passages. Any question is
 screened out if a query of its path does not find its passage among the first three. Drafts are
 tried in the order in which they are chosen, so the list has all that a split would have had room
 for.
@@ -18,9 +18,9 @@ import logging
 from collections import Counter
 
 from agentgym_rl.envs.scenarios.searchqa.embedded import embedded_corpus_file
-from agentgym_rl.envs.scenarios.searchqa.shortcuts import TOPK, first_searches, gives_away
 from agentgym_rl.retrieval.base import Retriever
 from agentgym_rl.retrieval.open import RetrieverOptions, open_retriever
+from benchmarks.shortcuts import TOPK, first_searches, gives_away
 from tools.embedded_corpus.choose import choose
 from tools.embedded_corpus.draft import Draft
 from tools.embedded_corpus.pool import Pool

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from agentgym_rl.envs.scenarios.searchqa.embedded import Split
-from agentgym_rl.envs.scenarios.searchqa.names import fold
+from benchmarks.shortcuts import fold
 from tools.embedded_corpus.countries import Country
 from tools.embedded_corpus.films import Film
 from tools.embedded_corpus.names import fraction

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from agentgym_rl.envs.scenarios.searchqa.names import fold
 from agentgym_rl.retrieval.passages import Passage
+from benchmarks.shortcuts import fold
 from tools.embedded_corpus.cities import (
     City,
     read_cities,

@@ -16,8 +16,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 
 import one_search_bench
+import shortcuts
+from shortcuts import fold, plain
 
-from agentgym_rl.envs.scenarios.searchqa import shortcuts
 from agentgym_rl.envs.scenarios.searchqa.embedded import (
     SPLITS,
     Split,
@@ -26,7 +27,6 @@ from agentgym_rl.envs.scenarios.searchqa.embedded import (
     is_embedded_indexed,
 )
 from agentgym_rl.envs.scenarios.searchqa.env import SearchQA
-from agentgym_rl.envs.scenarios.searchqa.names import fold, plain
 from agentgym_rl.envs.scenarios.searchqa.questions import Hop, Question
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.retrieval.base import Hit, Retriever

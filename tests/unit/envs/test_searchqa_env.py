@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -369,22 +368,6 @@ def test_details_hold_the_trace_as_plain_data():
             "is_right": False,
         },
     ]
-
-
-def test_the_picture_grows_with_the_trace():
-    env = start(topk=1)
-    small = env.render()
-    play(env, "<search>Stalker 漢字</search>", "x" * 5000, "<open>place-2</open>")
-    large = env.render()
-    assert small is not None and large is not None
-
-    def height(png: bytes) -> int:
-        return struct.unpack(">I", png[20:24])[0]
-
-    # two lines at first; a search and an opening with a passage each, and a mistake
-    assert height(large) - height(small) == 5 * 18
-    env.close()
-    assert env.render() is None
 
 
 # Data, Python, specs and contract

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from agentgym_rl.envs.scenarios.searchqa.embedded import SPLITS, Split, embedded_questions
-from agentgym_rl.envs.scenarios.searchqa.names import fold
 from agentgym_rl.envs.scenarios.searchqa.questions import Hop
+from benchmarks.shortcuts import fold
 from tools.embedded_corpus import build, packages
 from tools.embedded_corpus.answers import minutes_answers
 from tools.embedded_corpus.choose import quota

@@ -1,7 +1,7 @@
 """Deep search: answer questions that take several searches (class `SearchQA`).
 
-Search-R1's task (arXiv:2503.09516). Questions are in catalog.py, search engines in retrieval/, what
-the agent reads in reading.py, the expert in expert.py.
+Search-R1's task (arXiv:2503.09516). Questions are in questions.py, search engines in retrieval/,
+what the agent reads in reading.py, the expert in expert.py.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from typing import ClassVar, Self, TypeVar
 from agentgym_rl.envs.base import Environment, EnvSpec, JsonValue
 from agentgym_rl.envs.scenarios.searchqa import texts
 from agentgym_rl.envs.scenarios.searchqa.actions import Action, SearchMistake, parse
-from agentgym_rl.envs.scenarios.searchqa.catalog import Catalog
 from agentgym_rl.envs.scenarios.searchqa.datasets.catalog import DATASETS
 from agentgym_rl.envs.scenarios.searchqa.embedded import SPLITS, is_embedded_indexed
-from agentgym_rl.envs.scenarios.searchqa.expert import Library, SearchExpert
+from agentgym_rl.envs.scenarios.searchqa.expert import SearchExpert
 from agentgym_rl.envs.scenarios.searchqa.options import EMBEDDED, SearchOptions
-from agentgym_rl.envs.scenarios.searchqa.questions import Question
+from agentgym_rl.envs.scenarios.searchqa.questions import Catalog, Question
 from agentgym_rl.envs.scenarios.searchqa.reading import information, plain_title, show_all
 from agentgym_rl.envs.scenarios.searchqa.scoring import exact_match, f1
 from agentgym_rl.envs.scenarios.searchqa.sources import open_engine, read_catalog
@@ -131,7 +130,7 @@ class SearchQA(Environment):
         if task.level not in ("", level):
             raise ValueError(f"searchqa question {task.index} is {level!r}, not {task.level!r}")
         self._trace = Trace(question)
-        self._expert = SearchExpert(question, Library(self._shown_by, self._title_of))
+        self._expert = SearchExpert(question, self._shown_by, self._title_of)
         self._is_over = False
         self._f1 = 0.0
         return f"Question: {question.text}"
@@ -180,16 +179,6 @@ class SearchQA(Environment):
             "path": [asdict(hop) for hop in question.path],
             "trace": self._trace.as_json(),
         }
-
-    def render(self) -> bytes | None:
-        """Return a picture of the search trace."""
-        if self._trace is None:
-            return None
-        from agentgym_rl.envs.scenarios.searchqa.picture import (
-            draw_trace,  # Pillow, for viewers only
-        )
-
-        return draw_trace(self._trace)
 
     def close(self) -> None:
         """End the episode. The search engine serves others and stays open."""

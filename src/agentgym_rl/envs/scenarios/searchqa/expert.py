@@ -8,7 +8,6 @@ is opened. Where a passage cannot be found there is no advice, from the start.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from agentgym_rl.envs.scenarios.searchqa.actions import Action
 from agentgym_rl.envs.scenarios.searchqa.questions import Question
@@ -24,22 +23,20 @@ _FUNCTION_WORDS = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
-    """What an expert can find out before it acts."""
-
-    shows: Callable[[str, str], frozenset[str]]
-    """Ids of the passages that an action shows, given by its tag and its text."""
-    title_of: Callable[[str], str | None]
-    """The title of a passage by its id; None where it cannot be looked up."""
-
-
 class SearchExpert:
-    """Advice for one question."""
+    """Advice for one question.
 
-    def __init__(self, question: Question, library: Library) -> None:
-        self._question = question
-        self._library = library
+    `shows` returns the ids of the passages that an action would show, given by its tag and its
+    text; `title_of` the title of a passage by its id, None where it cannot be looked up.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        shows: Callable[[str, str], frozenset[str]],
+        title_of: Callable[[str], str | None],
+    ) -> None:
+        self._question, self._shows, self._title_of = question, shows, title_of
         self._has_way: bool | None = None
 
     def advise(self, trace: Trace) -> Action | None:
@@ -64,9 +61,7 @@ class SearchExpert:
         """Whether every passage of the path can be found."""
         if self._has_way is None:
             self._has_way = all(
-                any(
-                    hop.passage_id in self._library.shows(a.tag, a.text) for a in self._ways(number)
-                )
+                any(hop.passage_id in self._shows(a.tag, a.text) for a in self._ways(number))
                 for number, hop in enumerate(self._question.path)
             )
         return self._has_way
@@ -85,7 +80,7 @@ class SearchExpert:
             yield Action("search", " ".join(words))
         findings = (earlier.finding for earlier in self._question.path[:number])
         known = normalize(" ".join((self._question.text, *findings)))
-        name = plain_title(self._library.title_of(hop.passage_id) or "")
+        name = plain_title(self._title_of(hop.passage_id) or "")
         if name and f" {normalize(name)} " in f" {known} ":
             yield Action("open", name)
         yield Action("search", f"{hop.query} {self._question.text}")

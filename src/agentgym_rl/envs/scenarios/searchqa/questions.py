@@ -1,12 +1,15 @@
-"""A question of deep search: its text, its answers, and where the answers stand.
+"""A question of deep search: its text, its answers, where the answers stand, and its number.
 
 Both the embedded questions and the seven public data sets become this one type. Only the embedded
-ones know their gold passages and an expert's way to them.
+ones know their gold passages and an expert's way to them. The embedded questions are numbered
+across the splits, beginning with the test split; the data sets have AgentGym's numbers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +52,34 @@ class Question:
 
     path: tuple[Hop, ...]
     """An expert's searches in order, the last one brings the answer; empty where unknown."""
+
+
+@dataclass(frozen=True, eq=False)
+class Catalog:
+    """All questions of a source by split. Their indices are unique over the splits."""
+
+    splits: Mapping[str, tuple[Question, ...]]
+
+    @cached_property
+    def by_index(self) -> Mapping[int, tuple[str, Question]]:
+        """Split and question of every index."""
+        return {
+            question.index: (split, question)
+            for split, questions in self.splits.items()
+            for question in questions
+        }
+
+
+def number_on(splits: Mapping[str, Sequence[Question]], order: Sequence[str]) -> Catalog:
+    """Return the questions numbered from 0 on, one split of `order` after another."""
+    numbered: dict[str, tuple[Question, ...]] = {}
+    start = 0
+    for split in order:
+        numbered[split] = tuple(number_from(start, splits[split]))
+        start += len(numbered[split])
+    return Catalog(numbered)
+
+
+def number_from(start: int, questions: Sequence[Question]) -> list[Question]:
+    """Return the questions with indices from `start` on."""
+    return [replace(question, index=start + place) for place, question in enumerate(questions)]

@@ -6,7 +6,6 @@ import logging
 import threading
 from functools import cache
 
-from agentgym_rl.envs.scenarios.searchqa.catalog import Catalog, number_from, number_on
 from agentgym_rl.envs.scenarios.searchqa.datasets.catalog import ITEM_RANGES, ItemRange
 from agentgym_rl.envs.scenarios.searchqa.datasets.load import load_dataset
 from agentgym_rl.envs.scenarios.searchqa.embedded import (
@@ -14,7 +13,7 @@ from agentgym_rl.envs.scenarios.searchqa.embedded import (
     embedded_questions,
 )
 from agentgym_rl.envs.scenarios.searchqa.options import EMBEDDED, SearchOptions
-from agentgym_rl.envs.scenarios.searchqa.questions import Question
+from agentgym_rl.envs.scenarios.searchqa.questions import Catalog, Question, number_from, number_on
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.retrieval.base import Retriever
 from agentgym_rl.retrieval.open import RetrieverOptions, open_retriever
@@ -51,7 +50,7 @@ def _read_items(data: str, items: ItemRange) -> list[Question]:
     questions = load_dataset(data, items.name, items.split)
     if len(questions) != items.count:
         logger.warning(
-            "%s %s in %s has %d questions, and AgentGym's has %d: its ids may mean others",
+            "%s %s in %s has %d questions, AgentGym's has %d: ids may name other questions",
             items.name, items.split, data, len(questions), items.count,
         )  # fmt: skip
     return number_from(items.first, questions[: items.count])

@@ -5,7 +5,6 @@ For the expert, for the dense reward, and as plain data for viewers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentgym_rl.envs.base import JsonValue
@@ -68,10 +67,11 @@ class Trace:
 
     def as_json(self) -> list[JsonValue]:
         """Return the rounds as viewers read them."""
-        told: list[JsonValue] = []
+        rounds: list[JsonValue] = []
         known: set[Hop] = set()
         for number, event in enumerate(self.events):
-            new = [hop for hop in self._told_by(event) if hop not in known]
+            told = [h for h in self.question.path if any(tells(one, h) for one in event.shown)]
+            new = [hop for hop in told if hop not in known]
             known.update(new)
             fields: dict[str, JsonValue] = {
                 "round": number,
@@ -82,12 +82,8 @@ class Trace:
             }
             if event.kind == "answer":
                 fields["is_right"] = event.is_right
-            told.append(fields)
-        return told
-
-    def _told_by(self, event: Event) -> Sequence[Hop]:
-        """Return the hops of the expert's path whose finding stands in what was shown."""
-        return [hop for hop in self.question.path if any(tells(one, hop) for one in event.shown)]
+            rounds.append(fields)
+        return rounds
 
     def _passage(self, shown: Shown) -> JsonValue:
         return {

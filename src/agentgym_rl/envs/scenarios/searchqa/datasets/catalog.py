@@ -36,11 +36,6 @@ class ItemRange:
     first: int
     count: int
 
-    @property
-    def stop(self) -> int:
-        """The first id after the range."""
-        return self.first + self.count
-
 
 DATASETS = {
     dataset.name: dataset
@@ -80,13 +75,3 @@ def find_dataset(name: str) -> Dataset:
         hint = did_you_mean(name, DATASETS)
         raise ConfigError(f"no data set {name!r}{hint}; there are {', '.join(DATASETS)}")
     return DATASETS[name]
-
-
-def locate_item(item_id: int) -> tuple[ItemRange, int]:
-    """Return the range of one of AgentGym's ids and the row in it."""
-    for place in ITEM_RANGES:
-        if place.first <= item_id < place.stop:
-            return place, item_id - place.first
-    raise ConfigError(
-        f"AgentGym has no item {item_id}: its ids are 0 to {ITEM_RANGES[-1].stop - 1}"
-    )

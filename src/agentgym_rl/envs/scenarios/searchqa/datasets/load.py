@@ -16,7 +16,6 @@ from agentgym_rl.envs.scenarios.searchqa.datasets.catalog import (
     COLLECTION,
     DatasetSplit,
     find_dataset,
-    locate_item,
 )
 from agentgym_rl.envs.scenarios.searchqa.datasets.files import SUFFIXES, PlacedRow, read_rows
 from agentgym_rl.envs.scenarios.searchqa.datasets.rows import is_unanswerable, question_of_row
@@ -33,46 +32,17 @@ _STAND_INS: dict[DatasetSplit, tuple[DatasetSplit, ...]] = {
 """Where a split comes from: sets that keep their test answers secret are tested on another."""
 
 
+@cache
 def load_dataset(data_dir: str | Path, name: str, split: DatasetSplit) -> tuple[Question, ...]:
     """Return the questions of one data set in the file's order, numbered from 0.
 
     Raises ConfigError that says where to get the files if there are none, and ValueError with
     file and line for a row that cannot be read.
     """
-    return _load(str(Path(data_dir).expanduser()), find_dataset(name).name, split)
-
-
-def load_item(data_dir: str | Path, item_id: int) -> Question:
-    """Return the question that AgentGym knows under this id.
-
-    Raises ConfigError if the files at hand have another number of questions than AgentGym's: their
-    ids would mean other questions.
-    """
-    place, row = locate_item(item_id)
-    questions = load_dataset(data_dir, place.name, place.split)
-    if len(questions) != place.count:
-        raise ConfigError(
-            f"{place.name} {place.split} in {data_dir} has {len(questions)} questions and "
-            f"AgentGym's has {place.count}, so its ids do not fit: take the files of the "
-            f"collection {COLLECTION}, or number the questions by set instead"
-        )
-    question = questions[row]
-    return Question(
-        index=item_id,
-        text=question.text,
-        answers=question.answers,
-        category=question.category,
-        hops=question.hops,
-        gold=question.gold,
-        path=question.path,
-    )
-
-
-@cache
-def _load(data_dir: str, name: str, split: DatasetSplit) -> tuple[Question, ...]:
+    name = find_dataset(name).name
     questions: list[Question] = []
     num_unanswerable = 0
-    for place, row in _rows_of(Path(data_dir), name, split):
+    for place, row in _rows_of(Path(data_dir).expanduser(), name, split):
         if is_unanswerable(row):
             num_unanswerable += 1
             continue

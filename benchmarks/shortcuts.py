@@ -7,9 +7,10 @@ questions drops what one of them gives away, and `agentgym bench one-search` mea
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
+from functools import cache
 
-from agentgym_rl.envs.scenarios.searchqa.names import fold
 from agentgym_rl.envs.scenarios.searchqa.questions import Hop, Question
 from agentgym_rl.retrieval.base import Hit
 
@@ -31,6 +32,14 @@ _PLAIN_WORDS = frozenset(
      "their", "these", "this", "to", "together", "two", "was", "were", "what", "which", "who",
      "whose", "with")
 )  # fmt: skip
+
+# Letters that Unicode does not take apart into a base letter and an accent.
+_LETTERS = str.maketrans(
+    {"ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ß": "ss", "æ": "ae", "Æ": "Ae"}
+    | {"œ": "oe", "Œ": "Oe", "ð": "d", "Ð": "D", "þ": "th", "Þ": "Th", "\u0131": "i"}
+    | dict.fromkeys("\u02bb\u02bc\u2018\u2019`", "'")
+    | dict.fromkeys("\u2013\u2014", "-")
+)
 
 
 def names_in(text: str) -> list[str]:
@@ -107,3 +116,18 @@ def _has_answer(question: Question, text: str) -> bool:
     """Return whether a folded text has the answer as words; a bare number is none."""
     forms = [form for form in map(fold, question.answers) if form and not form.isdigit()]
     return any(f" {form} " in text for form in forms)
+
+
+@cache
+def plain(name: str) -> str:
+    """Return the name without accents, e.g. "Lodz" for "Łódź"."""
+    if name.isascii():
+        return name.replace("`", "'")
+    decomposed = unicodedata.normalize("NFKD", name.translate(_LETTERS))
+    return "".join(letter for letter in decomposed if not unicodedata.combining(letter))
+
+
+@cache
+def fold(name: str) -> str:
+    """Return what two spellings of one name have in common: lower-case letters and digits."""
+    return " ".join(re.findall(r"\w+", plain(name).casefold().replace("'", "")))
