@@ -181,11 +181,11 @@ def our_server(
 
 async def load_ours(
     url: str, server: psutil.Process, plans: Sequence[Plan], num_episodes: int, *,
-    is_batched: bool, seconds: float,
+    seconds: float,
 ) -> tuple[Load, tuple[float, float, float]]:  # fmt: skip
     """Put load on our server through our client."""
     load = Load(seconds)
-    async with HttpEnvSource(url, is_batched=is_batched, max_connections=num_episodes) as source:
+    async with HttpEnvSource(url) as source:
 
         async def play(number: int) -> None:
             draw = random.Random(number)
@@ -315,15 +315,9 @@ def measure_servers(
         with running((sys.executable, str(_BASELINE), "--env", scenario)) as (url, server):
             found = _run(load_baseline(url, server, plans, count, seconds=chosen.seconds))
             yield _measurement(scenario, "baseline server", count, *found)
-        for is_batched in (False, True):
-            with our_server(scenario, chosen.workers) as (url, server):
-                found = _run(
-                    load_ours(
-                        url, server, plans, count, is_batched=is_batched, seconds=chosen.seconds
-                    )
-                )
-            way = "ours, batched" if is_batched else "ours"
-            yield _measurement(scenario, way, count, *found)
+        with our_server(scenario, chosen.workers) as (url, server):
+            found = _run(load_ours(url, server, plans, count, seconds=chosen.seconds))
+        yield _measurement(scenario, "ours", count, *found)
         with our_server(scenario, chosen.workers) as (url, server):
             found = _run(load_least(url, server, plans, count, seconds=chosen.seconds))
         yield _measurement(scenario, "ours, least client", count, *found)

@@ -70,7 +70,7 @@ async def soak(
     numbers = itertools.count()
     num_done, samples, started = 0, list[Sample](), time.monotonic()
     every = max(1, chosen.total // _NUM_SAMPLES)
-    async with HttpEnvSource(url, max_connections=64) as source:
+    async with HttpEnvSource(url) as source:
 
         async def play() -> None:
             nonlocal num_done

@@ -11,13 +11,13 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from types import ModuleType
 
 import aiohttp
 import pytest
 
 from agentgym_rl.envs.access.serve import Address, EnvServer
 from agentgym_rl.envs.client import EnvSource
+from agentgym_rl.envs.service.client import patience
 from agentgym_rl.envs.service.server.backend import ServerLimits
 from agentgym_rl.errors import EnvBusyError
 
@@ -134,21 +134,19 @@ async def raw_client(url: str, token: str | None = None) -> AsyncIterator[RawCli
         yield RawClient(session, url)
 
 
-async def see_it_waited_for(
-    client: ModuleType, source: EnvSource, patch: pytest.MonkeyPatch, *, told: str
-) -> None:
+async def see_it_waited_for(source: EnvSource, patch: pytest.MonkeyPatch, *, told: str) -> None:
     """See that the one place of a full server is waited for, and what is told without the time.
 
     The source has a deadline of no more than 60 s.
     """
-    patch.setattr(client, "_BUSY_PAUSE_S", 0.1)
+    patch.setattr(patience, "_BUSY_PAUSE_S", 0.1)
     first = await source.open()
     second = asyncio.create_task(source.open())
     await asyncio.sleep(0.2)
     assert not second.done()
     await first.close()
     await (await second).close()
-    patch.setattr(client, "_BUSY_PAUSE_S", 60.0)  # no time for a second try
+    patch.setattr(patience, "_BUSY_PAUSE_S", 60.0)  # no time for a second try
     first = await source.open()
     with pytest.raises(EnvBusyError, match=told):
         await source.open()

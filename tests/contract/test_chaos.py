@@ -146,23 +146,16 @@ async def _play_all(
     servers: dict[str, FragileServer],
     proxies: dict[str, CuttingProxy],
 ) -> list[int]:
-    """Play every script while things are killed, a part of them with one request a call."""
+    """Play every script while things are killed."""
     draw = random.Random(SEED + 1)
-    sources = {
-        (env, is_batched): HttpEnvSource(
-            proxies[env].url, timeout_s=CALL_TIMEOUT_S, is_batched=is_batched
-        )
-        for env in ENVS
-        for is_batched in (True, False)
-    }
+    sources = {env: HttpEnvSource(proxies[env].url, timeout_s=CALL_TIMEOUT_S) for env in ENVS}
     chaos = Chaos(list(servers.values()), list(proxies.values()), seed=SEED + 2)
     reign = asyncio.create_task(chaos.reign(pause_s=0.3))
 
     async def bounded(env: str, script: Script) -> int:
         await asyncio.sleep(draw.uniform(0, 22))  # so that some run at every kill
-        source = sources[env, draw.random() < 0.7]
         async with asyncio.timeout(EPISODE_TIMEOUT_S):
-            return await play(source, script, draw)
+            return await play(sources[env], script, draw)
 
     attempts = await asyncio.gather(
         *(bounded(env, script) for env, written in scripts.items() for script in written)

@@ -94,11 +94,7 @@ async def test_episodes_are_equal_on_every_way(name: str):
     here = await transcripts(local, tasks, actions)
     for num_workers in (0, 2):
         with server_process(name, hash_seed=12345, num_workers=num_workers) as (url, _):
-            for way in (
-                HttpEnvSource(url, is_batched=False),
-                HttpEnvSource(url),
-                OpenEnvSource(f"{url}/openenv"),
-            ):
+            for way in (HttpEnvSource(url), OpenEnvSource(f"{url}/openenv")):
                 async with way:
                     assert await way.spec() == spec
                     for split in spec.splits:

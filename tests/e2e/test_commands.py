@@ -167,7 +167,7 @@ def test_bench_measures_an_environment_beside_its_baselines(tmp_path: Path):
     done = agentgym("bench", "env", *words)
     assert done.status == 0, done.stderr
     found = {row["way"]: row for row in json.loads(file.read_text())}
-    ours = {"ours", "ours, batched", "ours, least client"}
+    ours = {"ours", "ours, least client"}
     assert set(found) == {"bare loop", "baseline server", *ours}
     assert all(row["steps_per_s"] > 10 for row in found.values()), found
     assert is_refused(agentgym("bench", "evn"), "'evn'", "did you mean 'env'?")

@@ -24,7 +24,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum, auto
-from types import TracebackType
 from typing import Self
 
 from agentgym_rl.envs.base import EnvSpec, JsonValue
@@ -87,7 +86,7 @@ class EnvClient(ABC):
     async def reset(self, task: Task) -> str:
         """Start `task` anew and return the first observation. Ends the episode before it."""
         if task.env != self._env:
-            raise ValueError(f"task {task.id} is of environment {task.env!r}, not {self._env!r}")
+            raise ValueError(f"task {task.id} belongs to {task.env!r}, not to {self._env!r}")
         await self.create()
         with self._calling("reset"):
             self._phase, self._task, self._num_rounds = _Phase.IDLE, task, 0
@@ -129,7 +128,7 @@ class EnvClient(ABC):
             return await self._do_details()
 
     async def render(self) -> bytes | None:
-        """Return a picture of the present state as PNG; None where there is none."""
+        """Return a picture of the present state as PNG; None where there is no picture."""
         self._refuse_unless_started("render")
         with self._calling("render"):
             return await self._do_render()
@@ -147,12 +146,7 @@ class EnvClient(ABC):
         await self.create()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     @property
@@ -233,7 +227,7 @@ class EnvSource(ABC):
         """Return what is known of the environment before an episode starts."""
 
     async def tasks(self, split: str) -> tuple[Task, ...]:
-        """Return every task of a split, in order. Raises ValueError for no such split."""
+        """Return every task of a split, in order. Raises ValueError for an unknown split."""
         spec = await self.spec()
         if split not in spec.splits:
             raise ValueError(f"{spec.name} has no split {split!r}; it has {', '.join(spec.splits)}")
@@ -256,12 +250,7 @@ class EnvSource(ABC):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.aclose()
 
     @abstractmethod

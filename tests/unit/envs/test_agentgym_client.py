@@ -19,7 +19,6 @@ from starlette.routing import Route
 
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.client import EnvClient
-from agentgym_rl.envs.compat.agentgym import source as agentgym_source
 from agentgym_rl.envs.compat.agentgym.dialect import routes
 from agentgym_rl.envs.compat.agentgym.scenarios import tasks_of
 from agentgym_rl.envs.compat.agentgym.source import AgentGymEnvSource
@@ -260,7 +259,7 @@ async def test_a_slow_server_is_a_timeout():
 async def test_a_full_server_is_waited_for_and_then_busy(monkeypatch: pytest.MonkeyPatch):
     with dialect(TextCraft, capacity=1) as (url, _):
         async with AgentGymEnvSource(url, env="textcraft", timeout_s=60.0) as source:
-            await see_it_waited_for(agentgym_source, source, monkeypatch, told="HTTP 429")
+            await see_it_waited_for(source, monkeypatch, told="HTTP 429")
 
 
 async def test_an_episode_that_was_lost_is_gone():

@@ -16,6 +16,7 @@ from agentgym_clients import (
     play_expert,
     serving,
 )
+from agentgym_rl.envs.compat.agentgym import numbered_episodes
 from agentgym_rl.envs.compat.agentgym.numbered_episodes import NumberedEpisodes
 from agentgym_rl.envs.scenarios.babyai.env import BabyAI
 from agentgym_rl.envs.service.server.backend import ServerLimits
@@ -239,9 +240,10 @@ def test_a_close_does_not_wait_for_the_call_that_runs():
         assert service.episodes == {}
 
 
-async def test_ids_beyond_the_limit_are_lost_oldest_first():
+async def test_ids_beyond_the_limit_are_lost_oldest_first(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(numbered_episodes, "MAX_NUMBERS", 2)
     service = PlainService(CountingEnv)
-    plays = NumberedEpisodes(service, max_numbers=2)
+    plays = NumberedEpisodes(service)
     first, second = await plays.create(), await plays.create()
     async with plays.use(first.id):
         pass

@@ -113,7 +113,7 @@ async def test_overlapping_calls_are_refused(source: EnvSource):
 
 async def test_a_task_of_another_environment_is_refused(source: EnvSource):
     async with await source.open() as env:
-        with pytest.raises(ValueError, match="of environment 'chess', not 'trouble'"):
+        with pytest.raises(ValueError, match="belongs to 'chess', not to 'trouble'"):
             await env.reset(Task("chess", "train", 0))
         await env.reset(TASK)
 

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from agentgym_rl.envs.service.client import http
 from agentgym_rl.envs.service.client.http import HttpEnvSource
 from agentgym_rl.envs.service.server.backend import ServerLimits
 from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError
@@ -77,12 +76,11 @@ async def test_a_step_whose_answer_is_lost_is_done_once():
             assert proxy.num_lost == 5
 
 
-@pytest.mark.parametrize("is_batched", [True, False])
-async def test_a_create_whose_answer_is_lost_is_repeated_and_takes_one_place(is_batched: bool):
+async def test_a_create_whose_answer_is_lost_is_repeated_and_takes_one_place():
     with server_thread("fakes:TroubleEnv", num_workers=2) as url:
         async with (
             losing_proxy(url) as (proxied, proxy),
-            HttpEnvSource(proxied, is_batched=is_batched) as source,
+            HttpEnvSource(proxied) as source,
         ):
             await source.spec()
             proxy.num_answers_to_lose = 2
@@ -174,7 +172,7 @@ async def test_a_server_that_comes_up_late_is_waited_for():
 async def test_a_full_server_is_waited_for_and_then_busy(monkeypatch: pytest.MonkeyPatch):
     with server_thread("fakes:TroubleEnv", limits=ServerLimits(capacity=1)) as url:
         async with HttpEnvSource(url, timeout_s=60.0) as source:
-            await see_it_waited_for(http, source, monkeypatch, told="all 1 places are taken")
+            await see_it_waited_for(source, monkeypatch, told="all 1 places are taken")
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

@@ -14,7 +14,6 @@ from aiohttp import web
 
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.client import EnvSource
-from agentgym_rl.envs.compat.openenv import transport
 from agentgym_rl.envs.compat.openenv.mapping import (
     ActionForm,
     BadActionError,
@@ -173,7 +172,7 @@ async def test_a_connection_to_something_mute_ends_at_the_deadline():
 async def test_a_full_server_is_waited_for_and_then_busy(monkeypatch: pytest.MonkeyPatch):
     with openenv_server(PlainService(CountingEnv, capacity=1)) as url:
         async with OpenEnvSource(url, timeout_s=60.0) as source:
-            await see_it_waited_for(transport, source, monkeypatch, told="all places are taken")
+            await see_it_waited_for(source, monkeypatch, told="all places are taken")
 
 
 async def test_an_environment_that_cannot_start_is_an_error():

@@ -29,7 +29,7 @@ def url() -> Iterator[str]:
         yield url
 
 
-@pytest_asyncio.fixture(params=["local", "batch", "routes", "openenv"])
+@pytest_asyncio.fixture(params=["local", "http", "openenv"])
 async def source(request: pytest.FixtureRequest, url: str) -> AsyncIterator[EnvSource]:
     made: EnvSource
     match request.param:
@@ -37,8 +37,8 @@ async def source(request: pytest.FixtureRequest, url: str) -> AsyncIterator[EnvS
             made = LocalEnvSource(ReportingEnv)
         case "openenv":
             made = OpenEnvSource(f"{url}/openenv")
-        case kind:
-            made = HttpEnvSource(url, is_batched=kind == "batch")
+        case _:
+            made = HttpEnvSource(url)
     async with made:
         yield made
 

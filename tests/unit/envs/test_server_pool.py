@@ -334,9 +334,7 @@ async def test_a_stuck_worker_ends_by_itself_when_nobody_kills_it():
     settings = WorkerSettings(
         env="fakes:TroubleEnv",
         options={},
-        capacity=1,
-        call_timeout_s=60,
-        lease_s=60,
+        limits=ServerLimits(capacity=1, call_timeout_s=60, lease_s=60),
         max_stuck_s=3.0,
         prefix="1.",
     )

@@ -11,7 +11,7 @@
     GET    /episodes/{id}/details                               -> {"details": {...}}
     GET    /episodes/{id}/image                                 -> {"image": base64 of a PNG, null}
     DELETE /episodes/{id}                                       -> 204, known or not
-    POST   /batch                  {"calls": [Call, ...]}       -> an Answer a line, when ready
+    POST   /batch                  {"calls": [Call, ...]}       -> one Answer per line, when ready
 
 Rounds count from 0 after each reset. Repeating the latest round with the same action gives the
 same answer and does nothing; any other round than the next is refused. A create with the key of an
@@ -37,10 +37,9 @@ server/, retries in client/http.py.
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from types import MappingProxyType
 from typing import NamedTuple
 
 import orjson
@@ -84,9 +83,17 @@ MAX_KEY_CHARS = 64
 MAX_PAYLOAD_BYTES = 2**20
 """Of a task, as JSON: it travels with every reset."""
 
-SUCCESS_STATUS: Mapping[Op, int] = MappingProxyType(
-    dict.fromkeys(Op, 200) | {Op.CREATE: 201, Op.CLOSE: 204}
-)
+SUCCESS_STATUS: Mapping[Op, int] = dict.fromkeys(Op, 200) | {Op.CREATE: 201, Op.CLOSE: 204}
+
+_JSON_TYPES: Mapping[str, FieldTypes] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (float, int),
+    "bool": (bool,),
+    "tuple": (list,),
+    "Mapping": (dict,),
+}
+"""Annotation, without its parameters -> types of a decoded value; first the one that we write."""
 
 
 class Call(NamedTuple):
@@ -117,30 +124,46 @@ class Answer(NamedTuple):
     body: Object
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What a server counts."""
+
+    num_episodes: int = 0
+    """Episodes that have a place now."""
+    num_abandoned: int = 0
+    """Calls that passed their deadline and have not returned; each still holds its place."""
+    num_opened: int = 0
+    """Episodes opened since the start; the next two count how they ended."""
+    num_failed: int = 0
+    num_reaped: int = 0
+    num_steps: int = 0
+    num_workers: int = 0
+    """Worker processes that take episodes; 0 where the server's own process holds them."""
+    num_silent: int = 0
+    """Worker processes that have missed their heartbeats and get no new episodes."""
+    num_restarts: int = 0
+    """Worker processes that were replaced since the start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health(Counts):
     """The state of a server."""
 
     status: str
     """ "ok"; "degraded" while calls hang or a worker is missing; "draining" before the end."""
     env: str
-    num_episodes: int
-    """Episodes that have a place now."""
-    num_abandoned: int
-    """Calls that passed their deadline and have not returned; each still holds its place."""
     capacity: int
-    num_opened: int
-    """Episodes opened since the start; the next two count their ends."""
-    num_failed: int
-    num_reaped: int
-    num_steps: int
-    num_workers: int
-    """Worker processes that take episodes; 0 where they are in the server's own process."""
-    num_silent: int
-    """Worker processes that have missed their heartbeats and get no new episodes."""
-    num_restarts: int
-    """Worker processes that were replaced since the start."""
     uptime_s: float
+
+
+def json_types(cls: type) -> dict[str, FieldTypes]:
+    """Return the fields of a dataclass, in order, with the types that they have in JSON."""
+    return {each.name: _JSON_TYPES[str(each.type).partition("[")[0]] for each in fields(cls)}
+
+
+def wrong_type(message: str) -> ProtocolError:
+    """Return the error of a value that is not what the protocol asks for."""
+    return ProtocolError(ErrorKind.WRONG_TYPE, message)
 
 
 def encode_answer(number: int, status: int, body: object) -> bytes:
@@ -168,7 +191,6 @@ def step_fields(result: StepResult) -> Object:
 
 
 def task_fields(task: Task) -> Object:
-    """Return a task as it travels."""
     fields: Object = {
         "env": task.env,
         "split": task.split,
@@ -214,19 +236,16 @@ def decode_call(fields: Object) -> Call:
     types = _CALLS.get(op) if isinstance(op, str) else None
     if types is None:
         known = ", ".join(_CALLS)
-        raise ProtocolError(ErrorKind.WRONG_TYPE, f"call: 'op' must be one of {known}, not {op!r}")
-    if op == Op.CREATE:
-        return _decode_create({"key": "", **fields}, types)
-    checked(fields, types, types.name)
-    task = decode_task(fields["task"]) if op == Op.RESET else None
-    return Call(fields["call"], Op(op), fields["episode"], task)
-
-
-def _decode_create(fields: Object, types: Fields) -> Call:
-    key = checked(fields, types, types.name)["key"]
+        raise wrong_type(f"call: 'op' must be one of {known}, not {op!r}")
+    if op != Op.CREATE:
+        checked(fields, types, types.name)
+        task = decode_task(fields["task"]) if op == Op.RESET else None
+        return Call(fields["call"], Op(op), fields["episode"], task)
+    key = checked({"key": "", **fields}, types, types.name)["key"]
     if len(key) > MAX_KEY_CHARS:
-        message = f"create: 'key' must have at most {MAX_KEY_CHARS} characters, not {len(key)}"
-        raise ProtocolError(ErrorKind.WRONG_TYPE, message)
+        raise wrong_type(
+            f"create: 'key' must have at most {MAX_KEY_CHARS} characters, not {len(key)}"
+        )
     return Call(fields["call"], Op.CREATE, key=key)
 
 
@@ -246,11 +265,9 @@ def decode_batch(body: bytes) -> list[Object]:
     calls = checked(load(body), {"calls": (list,)}, "batch")["calls"]
     numbers = [call.get("call") if isinstance(call, dict) else None for call in calls]
     if not all(type(number) is int for number in numbers):
-        message = "batch: every one of 'calls' must be an object with an int 'call'"
-        raise ProtocolError(ErrorKind.WRONG_TYPE, message)
+        raise wrong_type("batch: every one of 'calls' must be an object with an int 'call'")
     if len(set(numbers)) < len(numbers):
-        message = "batch: the numbers 'call' of the calls must differ"
-        raise ProtocolError(ErrorKind.WRONG_TYPE, message)
+        raise wrong_type("batch: the numbers 'call' of the calls must differ")
     return calls
 
 
@@ -266,13 +283,13 @@ def decode_answer(line: bytes) -> Answer:
 def decode_step_result(fields: Object) -> StepResult:
     if is_like(fields, _STEP_NAMES, _STEP_TYPES):
         return StepResult(*fields.values())
-    fields = checked({**_STEP_DEFAULTS, **fields}, _FULL_STEP_RESULT, "step result")
+    fields = checked({**_STEP_DEFAULTS, **fields}, _STEP_RESULT, "step result")
     reward = float(fields["reward"])
     try:
         metrics = named_numbers(fields["metrics"], "metrics")
         parts = checked_parts(fields["reward_parts"], reward)
     except (TypeError, ValueError) as error:
-        raise ProtocolError(ErrorKind.WRONG_TYPE, f"step result: {error}") from error
+        raise wrong_type(f"step result: {error}") from error
     return StepResult(**fields | {"reward": reward, "metrics": metrics, "reward_parts": parts})
 
 
@@ -307,10 +324,9 @@ def decode_spec(fields: Object) -> EnvSpec:
     fields = dict(checked({**_SPEC_DEFAULTS, **fields}, _SPEC, "spec"))
     bounds = fields["reward_range"]
     if len(bounds) != 2 or not all(type(bound) in (int, float) for bound in bounds):
-        raise ProtocolError(ErrorKind.WRONG_TYPE, "spec: 'reward_range' must be two numbers")
-    fields["splits"] = texts_of(fields["splits"], "splits")
-    fields["categories"] = texts_of(fields["categories"], "categories")
-    fields["action_tags"] = texts_of(fields["action_tags"], "action_tags")
+        raise wrong_type("spec: 'reward_range' must be two numbers")
+    for name in ("splits", "categories", "action_tags"):
+        fields[name] = texts_of(fields[name], name)
     fields["reward_range"] = (float(bounds[0]), float(bounds[1]))
     return EnvSpec(**fields)
 
@@ -329,101 +345,45 @@ def decode_error(body: Object) -> str:
 
 def decode_task(value: object) -> Task:
     if not isinstance(value, dict):
-        raise ProtocolError(ErrorKind.WRONG_TYPE, "a task must be an object")
+        raise wrong_type("a task must be an object")
     if is_like(value, _TASK_NAMES, _TASK_TYPES):
         return Task(*value.values())
-    fields = checked({**_TASK_DEFAULTS, **value}, _FULL_TASK, "task")
+    fields = checked({**_TASK_DEFAULTS, **value}, _TASK, "task")
     if len(orjson.dumps(fields["payload"])) > MAX_PAYLOAD_BYTES:
-        message = f"task: 'payload' is larger than {MAX_PAYLOAD_BYTES} bytes"
-        raise ProtocolError(ErrorKind.WRONG_TYPE, message)
+        raise wrong_type(f"task: 'payload' is larger than {MAX_PAYLOAD_BYTES} bytes")
     try:
         return Task(**fields)
     except (TypeError, ValueError) as error:
-        raise ProtocolError(ErrorKind.WRONG_TYPE, f"task: {error}") from error
+        raise wrong_type(f"task: {error}") from error
 
 
 def _call(name: str, **types: FieldTypes) -> Fields:
     return Fields(name, call=(int,), op=(str,), **types)
 
 
-_CALLS: Mapping[str, Fields] = MappingProxyType(
-    {
-        Op.CREATE: _call("create", key=(str,)),
-        Op.RESET: _call("reset", episode=(str,), task=(dict,)),
-        Op.STEP: _call("step", episode=(str,), round=(int,), action=(str,)),
-        **{
-            op: _call(op, episode=(str,))
-            for op in (Op.OBSERVATION, Op.ACTIONS, Op.DETAILS, Op.IMAGE, Op.CLOSE)
-        },
-    }
-)
-_ANSWER: Mapping[str, FieldTypes] = MappingProxyType(
-    {"call": (int,), "status": (int,), "body": (dict, type(None))}
-)
-_STEP_RESULT: Mapping[str, FieldTypes] = MappingProxyType(
-    {
-        "observation": (str,),
-        "reward": (float, int),
-        "terminated": (bool,),
-        "truncated": (bool,),
-        "success": (bool,),
-        "valid_action": (bool,),
-    }
-)
-_STEP_DEFAULTS: Mapping[str, object] = MappingProxyType({"metrics": {}, "reward_parts": {}})
-_FULL_STEP_RESULT: Mapping[str, FieldTypes] = MappingProxyType(
-    {**_STEP_RESULT, "metrics": (dict,), "reward_parts": (dict,)}
-)
+def _without(types: Mapping[str, FieldTypes], names: Container[str]) -> dict[str, FieldTypes]:
+    return {name: allowed for name, allowed in types.items() if name not in names}
+
+
+_CALLS: Mapping[str, Fields] = {
+    **{op: _call(op, episode=(str,)) for op in Op},
+    Op.CREATE: _call("create", key=(str,)),
+    Op.RESET: _call("reset", episode=(str,), task=(dict,)),
+    Op.STEP: _call("step", episode=(str,), round=(int,), action=(str,)),
+}
+_ANSWER: Mapping[str, FieldTypes] = {"call": (int,), "status": (int,), "body": (dict, type(None))}
 _ANSWER_NAMES, _ANSWER_TYPES = first_types(_ANSWER)
-_STEP_NAMES, _STEP_TYPES = first_types(_STEP_RESULT)
-_TASK: Mapping[str, FieldTypes] = MappingProxyType(
-    {
-        "env": (str,),
-        "split": (str,),
-        "index": (int,),
-        "category": (str,),
-        "level": (str,),
-        "seed": (int,),
-    }
-)
-_TASK_NAMES, _TASK_TYPES = first_types(_TASK)
-_FULL_TASK: Mapping[str, FieldTypes] = MappingProxyType({**_TASK, "payload": (dict,)})
-_TASK_DEFAULTS: Mapping[str, object] = MappingProxyType(
-    {"category": "", "level": "", "seed": 0, "payload": {}}
-)
-_SPEC: Mapping[str, FieldTypes] = MappingProxyType(
-    {
-        "name": (str,),
-        "summary": (str,),
-        "instructions": (str,),
-        "example_action": (str,),
-        "splits": (list,),
-        "categories": (list,),
-        "max_rounds": (int,),
-        "reward_range": (list,),
-        "success": (str,),
-        "action_tags": (list,),
-        "has_answer": (bool,),
-        "replay_is_safe": (bool,),
-    }
-)
-_SPEC_DEFAULTS: Mapping[str, object] = MappingProxyType(
-    {"action_tags": [], "has_answer": False, "replay_is_safe": False}
-)
-_HEALTH: Mapping[str, FieldTypes] = MappingProxyType(
-    {
-        "status": (str,),
-        "env": (str,),
-        "num_episodes": (int,),
-        "num_abandoned": (int,),
-        "capacity": (int,),
-        "num_opened": (int,),
-        "num_failed": (int,),
-        "num_reaped": (int,),
-        "num_steps": (int,),
-        "num_workers": (int,),
-        "num_silent": (int,),
-        "num_restarts": (int,),
-        "uptime_s": (float, int),
-    }
-)
+
+_STEP_RESULT = json_types(StepResult)
+_STEP_DEFAULTS: Mapping[str, object] = {"metrics": {}, "reward_parts": {}}
+_STEP_NAMES, _STEP_TYPES = first_types(_without(_STEP_RESULT, _STEP_DEFAULTS))
+
+_TASK = json_types(Task)
+_TASK_DEFAULTS: Mapping[str, object] = {"category": "", "level": "", "seed": 0, "payload": {}}
+_TASK_NAMES, _TASK_TYPES = first_types(_without(_TASK, ("payload",)))
+
+_SPEC = json_types(EnvSpec)
+_SPEC_DEFAULTS: Mapping[str, object] = {
+    "action_tags": [], "has_answer": False, "replay_is_safe": False
+}  # fmt: skip
+_HEALTH = json_types(Health)

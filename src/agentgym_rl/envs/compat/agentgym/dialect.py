@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import orjson
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -175,7 +175,6 @@ class _Dialect:
     # What follows runs while no other request uses the same id.
 
     async def _start(self, numbered: NumberedEpisode, body: _Reset) -> JsonValue:
-        """Begin the task that a create names."""
         await self._reset(numbered, body)
         return self._profile.created(numbered)
 
@@ -236,6 +235,7 @@ def _posted(
     model: type[_M], handler: Callable[[_M], Awaitable[Response]], names: Mapping[str, str]
 ) -> _Endpoint:
     """Return the endpoint that takes the fields of `model`, by these names, from a JSON body."""
+    named = _named(model, names)
 
     async def endpoint(request: Request) -> Response:
         raw = await request.body()
@@ -246,9 +246,9 @@ def _posted(
         except (ValueError, RecursionError):
             return _unprocessable([_problem("json_invalid", ["body"], "JSON decode error")])
         try:
-            body = model.model_validate(_renamed(_without_surrogates(value), names))
+            body = named.model_validate(_without_surrogates(value))
         except ValidationError as error:
-            return _unprocessable(_problems("body", error, names))
+            return _unprocessable(_problems("body", error))
         return await handler(body)
 
     return endpoint
@@ -256,12 +256,13 @@ def _posted(
 
 def _queried(handler: Callable[[_Id], Awaitable[Response]], names: Mapping[str, str]) -> _Endpoint:
     """Return the endpoint that takes the id from the query."""
+    named = _named(_Id, names)
 
     async def endpoint(request: Request) -> Response:
         try:
-            query = _Id.model_validate(_renamed(dict(request.query_params), names))
+            query = named.model_validate(dict(request.query_params))
         except ValidationError as error:
-            return _unprocessable(_problems("query", error, names))
+            return _unprocessable(_problems("query", error))
         return await handler(query)
 
     return endpoint
@@ -277,32 +278,21 @@ def _without_surrogates(value: object) -> object:
     }
 
 
-def _renamed(value: object, names: Mapping[str, str]) -> object:
-    """Return an object with the scenario's names of fields replaced by ours."""
-    if not names or not isinstance(value, dict):
-        return value
-    return {names[key]: one for key, one in value.items() if key in names} | {
-        key: one for key, one in value.items() if key not in names and key not in names.values()
-    }
+def _named(model: type[_M], names: Mapping[str, str]) -> type[_M]:
+    """Return the model with the scenario's names of fields in place of ours."""
+    theirs = {ours: name for name, ours in names.items()}
+    config = ConfigDict(alias_generator=lambda field: theirs.get(field, field))
+    return type(model.__name__, (model,), {"model_config": config}) if names else model
 
 
 def _problem(kind: str, loc: Sequence[int | str], message: str, input_: object = None) -> _Problem:
     return {"type": kind, "loc": loc, "msg": message, "input": input_}
 
 
-def _problems(place: str, error: ValidationError, names: Mapping[str, str]) -> list[_Problem]:
-    """Return what pydantic found, in FastAPI's words and the scenario's names."""
-    theirs = {ours: name for name, ours in names.items()}
+def _problems(place: str, error: ValidationError) -> list[_Problem]:
+    """Return what pydantic found, in FastAPI's words."""
     found = error.errors(include_url=False, include_context=False)
-    return [
-        _problem(
-            one["type"],
-            [place, *(theirs.get(str(part), part) for part in one["loc"])],
-            one["msg"],
-            one["input"],
-        )
-        for one in found
-    ]
+    return [_problem(one["type"], [place, *one["loc"]], one["msg"], one["input"]) for one in found]
 
 
 def _unprocessable(problems: Sequence[_Problem]) -> Response:

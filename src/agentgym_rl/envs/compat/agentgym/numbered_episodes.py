@@ -35,7 +35,7 @@ NO_FACTS: Mapping[str, JsonValue] = MappingProxyType({})
 
 @dataclass(slots=True, eq=False)
 class NumberedEpisode:
-    """One AgentGym id. The numbers are those of the wire, in the scenario's own scale."""
+    """One AgentGym id. Reward and score are as they travel, in the scenario's own scale."""
 
     id: int
     episode: str
@@ -65,9 +65,8 @@ class RefusedError(Exception):
 class NumberedEpisodes:
     """The ids of one server. Lives on one event loop."""
 
-    def __init__(self, service: EpisodeService, *, max_numbers: int = MAX_NUMBERS) -> None:
+    def __init__(self, service: EpisodeService) -> None:
         self._service = service
-        self._max_numbers = max_numbers
         self._by_number: OrderedDict[int, NumberedEpisode] = OrderedDict()
         """By last use, the oldest first."""
         self._lost: OrderedDict[int, None] = OrderedDict()
@@ -76,13 +75,12 @@ class NumberedEpisodes:
         return len(self._by_number)
 
     async def create(self) -> NumberedEpisode:
-        """Take a place and give it an id."""
         episode = await self._service.create()
         numbered = NumberedEpisode(secrets.randbelow(_NUM_IDS), episode)
         self._by_number[numbered.id] = numbered
-        while len(self._by_number) > self._max_numbers:
+        while len(self._by_number) > MAX_NUMBERS:
             oldest = next(iter(self._by_number.values()))
-            logger.warning("more than %d AgentGym ids: %d is lost", self._max_numbers, oldest.id)
+            logger.warning("more than %d AgentGym ids: %d is lost", MAX_NUMBERS, oldest.id)
             await self._lose(oldest)
         return numbered
 
@@ -102,8 +100,6 @@ class NumberedEpisodes:
                 raise
 
     async def start(self, numbered: NumberedEpisode, task: Task) -> None:
-        """Begin a task; until its reset has succeeded the episode has none."""
-        numbered.task = None
         observation = await self._service.reset(numbered.episode, task)
         numbered.task, numbered.next_round, numbered.observation = task, 0, observation
         numbered.reward, numbered.score, numbered.is_done, numbered.facts = 0, 0, False, NO_FACTS
@@ -133,6 +129,6 @@ class NumberedEpisodes:
     async def _lose(self, numbered: NumberedEpisode) -> None:
         if self._by_number.pop(numbered.id, None) is not None:  # else its client has closed it
             self._lost[numbered.id] = None
-            if len(self._lost) > self._max_numbers:
+            if len(self._lost) > MAX_NUMBERS:
                 self._lost.popitem(last=False)
         await self._service.close(numbered.episode)

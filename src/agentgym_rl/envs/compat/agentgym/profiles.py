@@ -26,7 +26,7 @@ _MAX_HINTS = 10
 
 
 class Profile:
-    """TextCraft's shapes, and those of every environment that AgentGym does not have."""
+    """The shapes of TextCraft, and of every environment that AgentGym does not have."""
 
     starts_on_create: ClassVar[bool] = True
     """Whether a create resets as well, to the task whose index is the new id."""
@@ -55,7 +55,7 @@ class Profile:
         return {"/goal": _goal, "/commands": _commands, "/available_actions": _available_actions}
 
     def post_views(self) -> Mapping[str, View]:
-        """Return the same for those that are posted."""
+        """Return the routes like these that are posted."""
         return {}
 
     async def begin(self, service: EpisodeService, numbered: NumberedEpisode) -> None:
@@ -261,7 +261,6 @@ PROFILES: Mapping[str, type[Profile]] = {
 
 
 def profile_of(env: str) -> Profile:
-    """Return the profile of an environment by its name."""
     return PROFILES.get(env, Profile)()
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from types import MappingProxyType
 
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import EnvSpec
@@ -51,31 +50,29 @@ class Scenario:
     """Whether a part of the full score is a success too, once the episode is over."""
 
 
-SCENARIOS: Mapping[str, Scenario] = MappingProxyType(
-    {
-        scenario.name: scenario
-        for scenario in (
-            Scenario("textcraft"),
-            Scenario("babyai", score_key="score", succeeds_with_any_score=True),
-            Scenario("sciworld", score_key="score", full_score=100.0),
-            Scenario("searchqa", "env_idx", "id", create_fields=(("id", 0),)),
-            Scenario(
-                "webarena",
-                "env_idx",
-                "idx",
-                reset_fields=(("seed", 0),),
-                asks_observation=True,
-                done_key="terminated",
-                pays_at_end=True,
-                nulls_info_of_bad_actions=True,
-            ),
-        )
-    }
-)
+SCENARIOS: Mapping[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("textcraft"),
+        Scenario("babyai", score_key="score", succeeds_with_any_score=True),
+        Scenario("sciworld", score_key="score", full_score=100.0),
+        Scenario("searchqa", "env_idx", "id", create_fields=(("id", 0),)),
+        Scenario(
+            "webarena",
+            "env_idx",
+            "idx",
+            reset_fields=(("seed", 0),),
+            asks_observation=True,
+            done_key="terminated",
+            pays_at_end=True,
+            nulls_info_of_bad_actions=True,
+        ),
+    )
+}
 
 
 def scenario_of(env: str) -> Scenario:
-    """Return the scenario of a name; raises ValueError where AgentGym has none such."""
+    """Return the scenario of a name. Raises ValueError where AgentGym has no such scenario."""
     if env not in SCENARIOS:
         raise ValueError(
             f"AgentGym's dialect has no scenario {env!r}{did_you_mean(env, SCENARIOS)}; "

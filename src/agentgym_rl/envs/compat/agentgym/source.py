@@ -15,9 +15,8 @@ import asyncio
 import json
 import logging
 import math
-import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 
 import aiohttp
@@ -26,9 +25,9 @@ from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.client import EnvClient, EnvSource
 from agentgym_rl.envs.compat.agentgym.scenarios import Scenario, scenario_of, spec_of, tasks_of
 from agentgym_rl.envs.episode import without_surrogates
-from agentgym_rl.envs.service.client.connections import Connections
+from agentgym_rl.envs.service.client.connections import ERRORS, MAX_CONNECTIONS, Connections
 from agentgym_rl.envs.service.client.patience import OUTAGE_S, Outages
-from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
+from agentgym_rl.errors import EnvError, EnvTimeoutError
 from agentgym_rl.types import StepResult, Task
 
 logger = logging.getLogger(__name__)
@@ -37,7 +36,6 @@ _CLOSE_TIMEOUT_S = 5.0
 _IDLE_CONNECTION_S = 2.0
 """Those servers drop a connection that was idle for 5 s, and a call sent into that is lost."""
 _CREATE_PATH = "/create"
-_BUSY_PAUSE_S = 1.0
 _MAX_SHOWN_CHARS = 200
 
 
@@ -59,25 +57,16 @@ class AgentGymEnvSource(EnvSource):
         token: str | None = None,
         timeout_s: float = 60.0,
         outage_s: float = OUTAGE_S,
-        max_connections: int = 256,
     ) -> None:
         """Connect on first use.
 
-        Args:
-            url: Address of the server, "http://127.0.0.1:36001".
-            env: Its scenario: textcraft, babyai, sciworld, searchqa or webarena.
-            token: Bearer token, which servers of ours may want.
-            timeout_s: Deadline of each call.
-            outage_s: How long a new episode waits for a server that cannot be reached.
-            max_connections: Should reach the number of episodes that run at a time.
+        `env` is the server's scenario: textcraft, babyai, sciworld, searchqa or webarena.
+        `timeout_s` is the deadline of each call; a new episode waits up to `outage_s` for a server
+        that cannot be reached.
         """
         self._scenario = scenario_of(env)
         self._server = _Server(
-            url,
-            token=token,
-            timeout_s=timeout_s,
-            outages=Outages(url, outage_s),
-            max_connections=max_connections,
+            url, token=token, timeout_s=timeout_s, outages=Outages(url, outage_s)
         )
 
     async def spec(self) -> EnvSpec:
@@ -130,7 +119,9 @@ class AgentGymEnvClient(EnvClient):
         scenario = self._scenario
         answer = self._object("step", await self._post("step", self._with_id({"action": action})))
         self._observation = self._text(answer, "step", "observation")
-        is_done = self._flag(answer, scenario.done_key)
+        is_done = answer.get(scenario.done_key)
+        if not isinstance(is_done, bool):
+            raise self._unexpected("step", f"{scenario.done_key!r} is {_shown(is_done)}")
         before, self._earned = self._earned, self._earned_after(answer, is_done=is_done)
         enough = self._earned > 0 if scenario.succeeds_with_any_score else self._earned >= 1
         return StepResult(
@@ -211,36 +202,16 @@ class AgentGymEnvClient(EnvClient):
             raise self._unexpected(what, f"{key!r} is {_shown(value)}")
         return without_surrogates(value)
 
-    def _flag(self, answer: Mapping[str, object], key: str) -> bool:
-        value = answer.get(key)
-        if not isinstance(value, bool):
-            raise self._unexpected("step", f"{key!r} is {_shown(value)}")
-        return value
-
     def _unexpected(self, what: str, message: str) -> EnvError:
         return EnvError(f"{self.where}: {what} at {self._server.url}: {message}")
-
-
-@dataclass(frozen=True, slots=True)
-class _RawAnswer:
-    status: int
-    body: bytes
 
 
 class _Server:
     """Sends calls to one server, each once: deadline, and statuses turned into errors."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        token: str | None,
-        timeout_s: float,
-        outages: Outages,
-        max_connections: int,
-    ) -> None:
+    def __init__(self, url: str, *, token: str | None, timeout_s: float, outages: Outages) -> None:
         self._connections = Connections(
-            url, token=token, max_connections=max_connections, idle_s=_IDLE_CONNECTION_S
+            url, token=token, max_connections=MAX_CONNECTIONS, idle_s=_IDLE_CONNECTION_S
         )
         self.url = self._connections.url
         self._timeout_s = timeout_s
@@ -259,18 +230,16 @@ class _Server:
         timeout_s = min(timeout_s or self._timeout_s, self._timeout_s)
         what = f"{where}: {path.strip('/')} at {self.url}"
         try:
-            answer = await self._send(method, path, body, timeout_s)
+            status, content = await self._send(method, path, body, timeout_s)
         except TimeoutError:
             raise EnvTimeoutError(f"{what}: passed its deadline of {timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
             raise EnvError(f"{what}: {type(error).__name__}: {error}") from error
-        if answer.status != HTTPStatus.OK:
-            kind = _ERRORS.get(answer.status, EnvError)
-            raise kind(
-                f"{what}: HTTP {answer.status}: {_shown(answer.body.decode('utf8', 'replace'))}"
-            )
+        if status != HTTPStatus.OK:
+            kind = ERRORS.get(status, EnvError)
+            raise kind(f"{what}: HTTP {status}: {_shown(content.decode('utf8', 'replace'))}")
         try:
-            return json.loads(answer.body)
+            return json.loads(content)
         except (ValueError, RecursionError) as error:
             raise EnvError(f"{what}: not JSON: {error}") from error
 
@@ -279,45 +248,30 @@ class _Server:
 
     async def _send(
         self, method: str, path: str, body: Mapping[str, object] | None, timeout_s: float
-    ) -> _RawAnswer:
+    ) -> tuple[int, bytes]:
         """Send it and, while there is time, again where the server has no free place.
 
         A create is sent until the server can be reached.
         """
-        loop = asyncio.get_running_loop()
-        tries, deadline = self._outages.tries(), loop.time() + timeout_s
-        while True:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    answer = await self._send_once(method, path, body)
-            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-                if path != _CREATE_PATH:
-                    raise
-                await tries.pause(error)
-                deadline = loop.time() + timeout_s
-                continue
-            self._outages.end()
-            is_late = loop.time() + 1.5 * _BUSY_PAUSE_S > deadline
-            if answer.status != HTTPStatus.TOO_MANY_REQUESTS or is_late:
-                return answer
-            # Jitter, so that episodes that found no place together do not come back together.
-            await asyncio.sleep(_BUSY_PAUSE_S * random.uniform(1.0, 1.5))
-            tries = self._outages.tries()
+
+        async def may_create_later(error: Exception) -> bool:
+            is_unreached = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+            return path == _CREATE_PATH and isinstance(error, is_unreached)
+
+        return await self._outages.outlast(
+            partial(self._send_once, method, path, body),
+            is_away=may_create_later,
+            is_busy=lambda answer: answer[0] == HTTPStatus.TOO_MANY_REQUESTS,
+            timeout_s=timeout_s,
+        )
 
     async def _send_once(
         self, method: str, path: str, body: Mapping[str, object] | None
-    ) -> _RawAnswer:
+    ) -> tuple[int, bytes]:
         session = self._connections.session()
         url = self.url + path
         async with session.request(method, url, json=body, allow_redirects=False) as response:
-            return _RawAnswer(response.status, await response.read())
-
-
-_ERRORS: Mapping[int, type[EnvError]] = {
-    HTTPStatus.GONE: EnvGoneError,
-    HTTPStatus.TOO_MANY_REQUESTS: EnvBusyError,
-    HTTPStatus.GATEWAY_TIMEOUT: EnvTimeoutError,
-}
+            return response.status, await response.read()
 
 
 def _shown(value: object) -> str:

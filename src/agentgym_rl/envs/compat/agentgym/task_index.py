@@ -36,13 +36,8 @@ class TaskIndex:
         num_levels: int = 1,
         max_tasks: int | None = None,
     ) -> None:
-        """Read nothing yet.
-
-        Args:
-            service: Lists the tasks.
-            rule: What happens to an index that no task has.
-            num_levels: With ENDLESS, after how many indices the levels repeat.
-            max_tasks: Leaves out the tasks from this index on, which AgentGym does not have.
+        """With ENDLESS, levels repeat after `num_levels` indices. AgentGym knows the tasks below
+        index `max_tasks`, or all.
         """
         self._service = service
         self._rule = rule

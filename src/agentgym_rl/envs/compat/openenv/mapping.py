@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import orjson
 
 from agentgym_rl.envs.compat.openenv.protocol import TEXT_FIELD
-from agentgym_rl.envs.service.protocol import ErrorKind, Object, ProtocolError
+from agentgym_rl.envs.service.protocol import Object, wrong_type
 from agentgym_rl.frozen import named_numbers, parts_sum_to
 from agentgym_rl.types import StepResult
 
@@ -99,11 +99,11 @@ def observation_text(outcome: Object, field: str | None) -> str:
     if isinstance(observation, str):
         return observation
     if not isinstance(observation, dict):
-        raise _unexpected("'observation' must be an object")
+        raise wrong_type("'observation' must be an object")
     if field is not None:
         if field not in observation:
             known = ", ".join(observation)
-            raise _unexpected(f"the observation has no field {field!r}; it has {known}")
+            raise wrong_type(f"the observation has no field {field!r}; it has {known}")
         value = observation[field]
         return value if isinstance(value, str) else compact(value)
     shown = {name: value for name, value in observation.items() if name != "metadata"}
@@ -145,20 +145,18 @@ def total_reward(outcome: Object) -> float:
     if reward is None:
         return 0.0
     if not isinstance(reward, bool | int | float) or not math.isfinite(reward):
-        raise _unexpected(f"'reward' must be a number, not {str(reward)[:50]!r}")
+        raise wrong_type(f"'reward' must be a number, not {str(reward)[:50]!r}")
     return float(reward)
 
 
 def is_over(outcome: Object) -> bool:
-    """Return whether the server ended the episode."""
     done = outcome.get("done", False)
     if not isinstance(done, bool):
-        raise _unexpected(f"'done' must be bool, not {str(done)[:50]!r}")
+        raise wrong_type(f"'done' must be bool, not {str(done)[:50]!r}")
     return done
 
 
 def compact(value: object) -> str:
-    """Return a value as JSON without spaces."""
     return orjson.dumps(value).decode()
 
 
@@ -211,7 +209,3 @@ _BY_TYPE: Mapping[str, object] = {
     "array": (),
     "object": {},
 }
-
-
-def _unexpected(message: str) -> ProtocolError:
-    return ProtocolError(ErrorKind.WRONG_TYPE, message)

@@ -12,7 +12,7 @@ from agentgym_rl.envs.compat.openenv.mapping import ActionForm, OpenEnvOptions
 from agentgym_rl.envs.compat.openenv.protocol import SPEC_FIELD
 from agentgym_rl.envs.compat.openenv.transport import OpenEnvTransport
 from agentgym_rl.envs.service import protocol
-from agentgym_rl.envs.service.protocol import ErrorKind, Object, ProtocolError
+from agentgym_rl.envs.service.protocol import Object, wrong_type
 from agentgym_rl.types import Task
 
 _CATEGORY = "all"
@@ -46,7 +46,6 @@ class ServerProfile:
         return self.selector is _Selector.TASK
 
     def reset_data(self, task: Task) -> Object:
-        """Return the data of the reset that starts `task`."""
         if self.selector is _Selector.TASK:
             return {"task": protocol.task_fields(task)}
         if self.selector is _Selector.SEED:
@@ -73,7 +72,7 @@ class ServerProfile:
         answer = await _fetch(transport, f"{path}/num_tasks", {"split": split})
         num = answer.get("num_tasks")
         if type(num) is not int:
-            raise _unexpected("'num_tasks' must be int")
+            raise wrong_type("'num_tasks' must be int")
         # Unique over the splits, and the same whatever their sizes.
         splits = self.spec.splits
         return self._numbered(split, range(splits.index(split), num * len(splits), len(splits)))
@@ -89,7 +88,7 @@ async def describe(
     metadata = await _fetch(transport, "/metadata")
     schema = (await _fetch(transport, "/schema")).get("action")
     if not isinstance(schema, dict) and options.action_field is None:
-        raise _unexpected("/schema has no 'action': name the field of an action (action_field)")
+        raise wrong_type("/schema has no 'action': name the field of an action (action_field)")
     form = ActionForm.from_schema(schema or {}, options.action_field)
     names = await transport.fetch("/list_environments")
     route_name = str(names[0]) if isinstance(names, list) and names else env or "openenv"
@@ -120,7 +119,7 @@ async def _fetch_splits(transport: OpenEnvTransport, route_name: str) -> tuple[s
     if splits is None:
         return ()
     if not isinstance(splits, list):
-        raise _unexpected("the splits must be a list")
+        raise wrong_type("the splits must be a list")
     return tuple(str(_object(split, "a split").get("name")) for split in splits)
 
 
@@ -132,16 +131,12 @@ async def _fetch(transport: OpenEnvTransport, path: str, body: Object | None = N
 
 def _object(value: object, what: str) -> Object:
     if not isinstance(value, dict):
-        raise _unexpected(f"{what} must be an object")
+        raise wrong_type(f"{what} must be an object")
     return value
 
 
 def _list(fields: Object, name: str) -> list[object]:
     value = fields.get(name)
     if not isinstance(value, list):
-        raise _unexpected(f"{name!r} must be a list")
+        raise wrong_type(f"{name!r} must be a list")
     return value
-
-
-def _unexpected(message: str) -> ProtocolError:
-    return ProtocolError(ErrorKind.WRONG_TYPE, message)

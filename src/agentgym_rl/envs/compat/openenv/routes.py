@@ -5,10 +5,9 @@
     POST  /{env}/tasks /{env}/num_tasks /{env}/task /{env}/task_range
     POST  /reset /step /mcp   GET /state /openapi.json
 
-HTTP has no sessions in this protocol: /reset plays a reset and gives its place back, /state is
-that of an episode which has not begun, and /step is refused with 409, because no episode is there
-to step. /mcp has no tools. What travels is drawn in protocol.py; the frames of a
-session are answered in session.py.
+HTTP has no sessions in this protocol: /reset plays a reset and gives its place back, /state reports
+an episode that has not begun, and /step is refused with 409, because no episode is there to step.
+/mcp has no tools. What travels is drawn in protocol.py; session.py answers the frames of a session.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from agentgym_rl.envs.compat.openenv.protocol import SPEC_FIELD
-from agentgym_rl.envs.compat.openenv.schema import SCHEMA, openapi
+from agentgym_rl.envs.compat.openenv.protocol import SCHEMA, SPEC_FIELD, openapi
 from agentgym_rl.envs.compat.openenv.session import (
     OpenEnvSession,
     action_text,
@@ -33,7 +31,7 @@ from agentgym_rl.envs.compat.openenv.session import (
     reset_outcome,
 )
 from agentgym_rl.envs.compat.openenv.tasks import TaskBook, describe, natural
-from agentgym_rl.envs.service.protocol import ErrorKind, ProtocolError
+from agentgym_rl.envs.service.protocol import ErrorKind, ProtocolError, wrong_type
 from agentgym_rl.envs.service.server.episode_service import EpisodeService
 from agentgym_rl.serving import bodies
 
@@ -133,7 +131,7 @@ class _Api:
         return {"episode_id": None, "step_count": 0}
 
     async def reset(self, request: Request) -> object:
-        task = await self._tasks.choose(await self._body(request))
+        task = await self._tasks.choose(await _body(request))
         episode = await self._service.create()
         try:
             return reset_outcome(await self._service.reset(episode, task), task)
@@ -141,14 +139,14 @@ class _Api:
             await self._service.close(episode)
 
     async def step(self, request: Request) -> object:
-        action_text(await self._body(request))
+        action_text(await _body(request))
         raise ProtocolError(
             ErrorKind.WRONG_STATE, "there is no episode to step over HTTP: play through /ws"
         )
 
     async def mcp(self, request: Request) -> object:
         """Answer in JSON-RPC that there are no tools: an environment here is played with text."""
-        body = await self._body(request)
+        body = await _body(request)
         answer = {"jsonrpc": "2.0", "id": body.get("id")}
         if body.get("method") == "tools/list":
             return {**answer, "result": {"tools": ()}}
@@ -167,23 +165,23 @@ class _Api:
         ]
 
     async def tasks(self, request: Request) -> object:
-        tasks = await self._tasks.split(self._split(request, await self._body(request)))
+        tasks = await self._tasks.split(self._split(request, await _body(request)))
         specs = [describe(task, position) for position, task in enumerate(tasks)]
         return {"tasks": specs, "env_name": self._service.spec.name}
 
     async def num_tasks(self, request: Request) -> object:
-        tasks = await self._tasks.split(self._split(request, await self._body(request)))
+        tasks = await self._tasks.split(self._split(request, await _body(request)))
         return {"num_tasks": len(tasks)}
 
     async def task(self, request: Request) -> object:
-        body = await self._body(request)
+        body = await _body(request)
         index = natural(body, "index")
         if index is None:
-            raise ProtocolError(ErrorKind.WRONG_TYPE, "'index' is missing")
+            raise wrong_type("'index' is missing")
         return {"task": describe(await self._tasks.at(self._split(request, body), index), index)}
 
     async def task_range(self, request: Request) -> object:
-        body = await self._body(request)
+        body = await _body(request)
         start, stop = natural(body, "start"), natural(body, "stop")
         tasks = list(enumerate(await self._tasks.split(self._split(request, body))))
         return {"tasks": [describe(task, position) for position, task in tasks[start:stop]]}
@@ -197,20 +195,14 @@ class _Api:
         self._check_env(request)
         split = body.get("split")
         if not isinstance(split, str):
-            raise ProtocolError(ErrorKind.WRONG_TYPE, "'split' must be a string")
+            raise wrong_type("'split' must be a string")
         return split
 
-    async def _body(self, request: Request) -> Mapping[str, object]:
-        """Return the body; an absent one is empty. A large one is refused before it is read."""
-        size = 0
-        chunks: list[bytes] = []
-        async for chunk in request.stream():
-            size += len(chunk)
-            if size > self._max_message_bytes:
-                message = f"the body is larger than {self._max_message_bytes} bytes"
-                raise ProtocolError(ErrorKind.TOO_LARGE, message)
-            chunks.append(chunk)
-        return bodies.load(b"".join(chunks)) if size else {}
+
+async def _body(request: Request) -> Mapping[str, object]:
+    """Return the body; an absent one is empty."""
+    body = await request.body()
+    return bodies.load(body) if body else {}
 
 
 async def _read(socket: WebSocket, frames: asyncio.Queue[bytes]) -> None:

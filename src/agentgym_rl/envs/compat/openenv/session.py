@@ -17,9 +17,9 @@ from agentgym_rl.envs.compat.openenv.protocol import ACTION_FIELD, CODES, TEXT_F
 from agentgym_rl.envs.compat.openenv.tasks import TaskBook
 from agentgym_rl.envs.episode import EpisodeStateError
 from agentgym_rl.envs.service import protocol
-from agentgym_rl.envs.service.protocol import ErrorKind, ProtocolError
-from agentgym_rl.envs.service.server.episode_service import EpisodeService
-from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
+from agentgym_rl.envs.service.protocol import ErrorKind, ProtocolError, wrong_type
+from agentgym_rl.envs.service.server.episode_service import KINDS, EpisodeService
+from agentgym_rl.errors import EnvBusyError, EnvError
 from agentgym_rl.serving import bodies
 from agentgym_rl.types import StepResult, Task
 
@@ -54,7 +54,9 @@ class OpenEnvSession:
         try:
             await self._take_place()
         except Exception as error:  # noqa: BLE001 - a failed create must reach the client in words
-            return _error_frame(error, code=_creation_code(error))
+            is_busy = isinstance(error, EnvBusyError)
+            code = ErrorCode.CAPACITY_REACHED if is_busy else ErrorCode.FACTORY_ERROR
+            return _error_frame(error, code=code)
         return None
 
     async def answer(self, frame: bytes) -> bytes | None:
@@ -66,12 +68,8 @@ class OpenEnvSession:
             return bodies.encode(await self._handlers[kind](data))
         except Exception as error:  # noqa: BLE001 - a bug here must not end the client's session
             if isinstance(error, EnvError):
-                await self._leave_place()
+                await self.close()
             return _error_frame(error)
-
-    async def close(self) -> None:
-        """Give the place back, also in the middle of a call. Safe to repeat."""
-        await self._leave_place()
 
     def _decode(self, frame: bytes) -> tuple[str, _Fields]:
         if len(frame) > self._max_message_bytes:
@@ -87,16 +85,15 @@ class OpenEnvSession:
         if kind == "step" and isinstance(data, str):
             return kind, {ACTION_FIELD: data}
         if data is not None and not isinstance(data, dict):
-            raise ProtocolError(ErrorKind.WRONG_TYPE, f"{kind}: 'data' must be an object")
+            raise wrong_type(f"{kind}: 'data' must be an object")
         return kind, data or {}
 
     async def _reset(self, data: _Fields) -> _Fields:
         episode_id = data.get("episode_id")
         if not (episode_id is None or isinstance(episode_id, str)):
-            raise ProtocolError(ErrorKind.WRONG_TYPE, "'episode_id' must be str")
+            raise wrong_type("'episode_id' must be str")
         if episode_id is not None and len(episode_id) > _MAX_EPISODE_ID:
-            message = f"'episode_id' is longer than {_MAX_EPISODE_ID} characters"
-            raise ProtocolError(ErrorKind.WRONG_TYPE, message)
+            raise wrong_type(f"'episode_id' is longer than {_MAX_EPISODE_ID} characters")
         task = await self._tasks.choose(data)
         self._task = None
         observation = await self._service.reset(await self._take_place(), task)
@@ -138,14 +135,15 @@ class OpenEnvSession:
         if self._place is None:
             self._place = asyncio.create_task(self._service.create())
         try:
-            # A create that is cancelled half-way might keep its place for ever, so it runs on and
-            # `_leave_place` waits for it.
+            # A create that is cancelled half-way might keep its place forever, so it runs on and
+            # `close` waits for it.
             return await asyncio.shield(self._place)
         except Exception:
             self._place = None
             raise
 
-    async def _leave_place(self) -> None:
+    async def close(self) -> None:
+        """Give the place back, also in the middle of a call. Safe to repeat."""
         place, self._place, self._task = self._place, None, None
         if place is None:
             return
@@ -161,12 +159,11 @@ def action_text(data: Mapping[str, object]) -> str:
     if isinstance(action, dict):
         action = action.get(ACTION_FIELD)
     if not isinstance(action, str):
-        raise ProtocolError(ErrorKind.WRONG_TYPE, f"a step needs {ACTION_FIELD!r}, a string")
+        raise wrong_type(f"a step needs {ACTION_FIELD!r}, a string")
     return action
 
 
 def reset_outcome(observation: str, task: Task) -> _Fields:
-    """Return the data of the answer to a reset."""
     return _outcome(observation, {"task": protocol.task_fields(task)}, reward=None, is_done=False)
 
 
@@ -194,26 +191,12 @@ def _error_frame(error: Exception, *, code: ErrorCode | None = None) -> bytes:
     return bodies.encode({"type": "error", "data": data})
 
 
-def _creation_code(error: Exception) -> ErrorCode:
-    is_busy = isinstance(error, EnvBusyError)
-    return ErrorCode.CAPACITY_REACHED if is_busy else ErrorCode.FACTORY_ERROR
-
-
 def failure_of(error: Exception) -> tuple[ErrorKind, str]:
     """Return the kind of a failure and its message; a bug is logged, without details here."""
     if isinstance(error, ProtocolError):
         return error.kind, str(error)
-    for cause, kind in _KINDS.items():
+    for cause, kind in KINDS.items():
         if isinstance(error, cause):
             return kind, str(error)
     logger.error("a call failed for a reason of the server's own", exc_info=error)
     return ErrorKind.INTERNAL, "the server failed; its log has the reason"
-
-
-_KINDS: Mapping[type[Exception], ErrorKind] = {
-    EpisodeStateError: ErrorKind.WRONG_STATE,
-    EnvBusyError: ErrorKind.BUSY,
-    EnvGoneError: ErrorKind.GONE,
-    EnvTimeoutError: ErrorKind.TIMEOUT,
-    EnvError: ErrorKind.ENV_FAILED,
-}

@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping
 from dataclasses import replace
 
-from agentgym_rl.envs.service.protocol import ErrorKind, ProtocolError, decode_task, task_fields
+from agentgym_rl.envs.service.protocol import decode_task, task_fields, wrong_type
 from agentgym_rl.envs.service.server.episode_service import EpisodeService
 from agentgym_rl.types import Task
 
@@ -22,7 +22,6 @@ class TaskBook:
         self._lock = asyncio.Lock()
 
     async def split(self, name: str) -> tuple[Task, ...]:
-        """Return the tasks of a split, in order."""
         async with self._lock:
             return await self._read(name)
 
@@ -30,7 +29,7 @@ class TaskBook:
         """Return the task at a position of a split, from 0."""
         tasks = await self.split(split)
         if not 0 <= position < len(tasks):
-            raise _refusal(
+            raise wrong_type(
                 f"'index' must be 0 to {len(tasks) - 1} in split {split!r}, not {position}"
             )
         return tasks[position]
@@ -49,7 +48,7 @@ class TaskBook:
             return self._own(decode_task(task))
         split = selectors.get("split")
         if split is not None and not isinstance(split, str):
-            raise _refusal(f"'split' must be str, not {type(split).__name__}")
+            raise wrong_type(f"'split' must be str, not {type(split).__name__}")
         name = split or self._service.spec.splits[0]
         index, seed = natural(selectors, "index"), natural(selectors, "seed")
         if index is not None:
@@ -57,13 +56,13 @@ class TaskBook:
             return chosen if seed is None else replace(chosen, seed=seed)
         tasks = await self.split(name)
         if not tasks:
-            raise _refusal(f"split {name!r} has no tasks")
+            raise wrong_type(f"split {name!r} has no tasks")
         return random.choice(tasks) if seed is None else tasks[seed % len(tasks)]
 
     async def _read(self, name: str) -> tuple[Task, ...]:
         if name not in self._service.spec.splits:
             known = ", ".join(self._service.spec.splits)
-            raise _refusal(f"no split {name!r}; there is {known}")
+            raise wrong_type(f"no split {name!r}; there is {known}")
         if name not in self._splits:
             self._splits[name] = await self._service.tasks(name)
         return self._splits[name]
@@ -77,13 +76,13 @@ class TaskBook:
         index, _, seed = numbers.partition("/")
         task = self._by_index.get(int(index)) if index.isdecimal() and not env else None
         if task is None or not (seed.isdecimal() or not seed):
-            raise _refusal(f"no task {task_id[:100]!r}")
+            raise wrong_type(f"no task {task_id[:100]!r}")
         return replace(task, seed=int(seed)) if seed else task
 
     def _own(self, task: Task) -> Task:
         if task.env != self._service.spec.name:
-            raise _refusal(
-                f"task {task.id} is of environment {task.env!r}, "
+            raise wrong_type(
+                f"task {task.id} belongs to {task.env!r}, "
                 f"this server has {self._service.spec.name!r}"
             )
         return task
@@ -106,9 +105,5 @@ def natural(fields: Mapping[str, object], name: str) -> int | None:
     if value is None:
         return None
     if type(value) is not int or value < 0:
-        raise _refusal(f"{name!r} must be a whole number from 0, not {str(value)[:50]!r}")
+        raise wrong_type(f"{name!r} must be a whole number from 0, not {str(value)[:50]!r}")
     return value
-
-
-def _refusal(message: str) -> ProtocolError:
-    return ProtocolError(ErrorKind.WRONG_TYPE, message)

@@ -8,25 +8,20 @@ took its episode along.
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
-from typing import TypeVar
 
 import aiohttp
 import orjson
 
 from agentgym_rl.envs.compat.openenv.protocol import ErrorCode
-from agentgym_rl.envs.service import protocol
 from agentgym_rl.envs.service.client.connections import Connections
 from agentgym_rl.envs.service.client.patience import Outages
-from agentgym_rl.envs.service.protocol import Object, ProtocolError
+from agentgym_rl.envs.service.protocol import Object, ProtocolError, wrong_type
 from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.serving import bodies
 
-_T = TypeVar("_T")
-_BUSY_PAUSE_S = 1.0
 _CLOSE_TIMEOUT_S = 5.0
 _CLOSE_HANDSHAKE_S = 1.0
 """What a server that no longer answers may cost beyond the deadline."""
@@ -48,8 +43,8 @@ class ErrorFrame(Exception):  # noqa: N818 - an answer, which may or may not be 
 
 class OpenEnvSocket:
     """One session. Messages are answered in order, so the answers to calls that were cancelled
-    are counted and thrown away. A task of its own reads, because pings must be answered also
-    while nobody waits for a message.
+    are counted and dropped. A separate task reads, because pings must be answered also while
+    nobody waits for a message.
     """
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
@@ -115,29 +110,22 @@ class OpenEnvTransport:
     async def fetch(self, path: str, body: Object | None = None) -> object | None:
         """Return the JSON of a GET, or with a body of a POST; None where there is no such route."""
         async with self.calling("env server", path, extra_s=self._outage_s):
-            return await self._patiently(lambda: self._request(path, body))
+            return await self._outages.outlast(
+                lambda: self._request(path, body), is_away=_is_away, timeout_s=self._timeout_s
+            )
 
     async def open(self, where: str) -> OpenEnvSocket:
         """Return a session that the server has given a place. Waits for one as long as it may."""
-        loop = asyncio.get_running_loop()
         async with self.calling(where, "create", extra_s=self._outage_s):
-            connected = await self._patiently(self._connect)
-            deadline = loop.time() + self._timeout_s
-            while True:
-                socket = OpenEnvSocket(connected)
-                try:
-                    await _confirm(socket)
-                except EnvBusyError:
-                    await socket.close()
-                    if loop.time() + 1.5 * _BUSY_PAUSE_S > deadline:
-                        raise
-                except BaseException:
-                    await socket.close()
-                    raise
-                else:
-                    return socket
-                await asyncio.sleep(_BUSY_PAUSE_S * random.uniform(1.0, 1.5))
-                connected = await self._patiently(self._connect)
+            opened = await self._outages.outlast(
+                self._open_once,
+                is_away=_is_away,
+                is_busy=lambda opened: isinstance(opened, EnvBusyError),
+                timeout_s=self._timeout_s,
+            )
+            if isinstance(opened, EnvBusyError):
+                raise opened
+            return opened
 
     @asynccontextmanager
     async def calling(self, where: str, what: str, *, extra_s: float = 0.0) -> AsyncIterator[None]:
@@ -164,20 +152,16 @@ class OpenEnvTransport:
     async def aclose(self) -> None:
         await self._connections.aclose()
 
-    async def _patiently(self, attempt: Callable[[], Awaitable[_T]]) -> _T:
-        """Try again while the server cannot be reached. Nothing is lost with an attempt."""
-        tries = self._outages.tries()
-        while True:
-            try:
-                async with asyncio.timeout(self._timeout_s):
-                    result = await attempt()
-            except (aiohttp.ClientError, OSError) as error:
-                if type(error) is TimeoutError:  # it can be reached, and does not answer
-                    raise
-                await tries.pause(error)
-            else:
-                self._outages.end()
-                return result
+    async def _open_once(self) -> OpenEnvSocket | EnvBusyError:
+        socket = OpenEnvSocket(await self._connect())
+        try:
+            await _confirm(socket)
+        except BaseException as error:
+            await socket.close()
+            if isinstance(error, EnvBusyError):
+                return error
+            raise
+        return socket
 
     async def _request(self, path: str, body: Object | None) -> object | None:
         method = "GET" if body is None else "POST"
@@ -207,6 +191,11 @@ class OpenEnvTransport:
             raise EnvError(f"HTTP {error.status} instead of a WebSocket at /ws") from error
 
 
+async def _is_away(error: Exception) -> bool:
+    """Whether the server cannot be reached; one that only does not answer in time can be."""
+    return isinstance(error, aiohttp.ClientError | OSError) and type(error) is not TimeoutError
+
+
 async def _confirm(socket: OpenEnvSocket) -> None:
     """Ask for the state, whose answer shows whether a session was given or refused."""
     try:
@@ -232,7 +221,7 @@ def _data_of(answer: bytes) -> Object:
     message = bodies.load(answer)
     data = message.get("data")
     if not isinstance(data, dict):
-        raise ProtocolError(protocol.ErrorKind.WRONG_TYPE, "'data' must be an object")
+        raise wrong_type("'data' must be an object")
     if message.get("type") == "error":
         raise ErrorFrame(data)
     return data

@@ -1,1 +1,1 @@
-"""The HTTP client of environments: calls (http.py), how they travel (senders.py)."""
+"""The HTTP client of environments: calls (http.py), how they travel (batches.py)."""

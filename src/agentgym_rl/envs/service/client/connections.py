@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from http import HTTPStatus
 
 import aiohttp
 
+from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
+
+ERRORS: Mapping[int, type[EnvError]] = {
+    HTTPStatus.GONE: EnvGoneError,
+    HTTPStatus.TOO_MANY_REQUESTS: EnvBusyError,
+    HTTPStatus.GATEWAY_TIMEOUT: EnvTimeoutError,
+}
+"""What a status means to an episode; every other failure is an EnvError."""
+
+MAX_CONNECTIONS = 256
 _CONNECT_TIMEOUT_S = 5.0
 _IDLE_S = 30.0
 """Shorter than our servers keep a connection, so a request never meets one that just closed."""

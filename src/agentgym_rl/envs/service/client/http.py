@@ -1,8 +1,8 @@
 """The client of an environment server (service/server) over HTTP.
 
-All clients of a source share their connections and, unless told otherwise, their requests
-(senders.py). No call can be done twice: a step carries its round number, a create a key, and a
-reset starts anew. So each is sent again while the server cannot be reached (patience.py).
+All clients of a source share their connections and requests (batches.py). No call can be done
+twice: a step carries its round number, a create a key, and a reset starts anew. So each is sent
+again while the server cannot be reached (patience.py).
 
 A server that was restarted knows none of its episodes. The client then plays its episode there once
 more, with the actions it has sent so far, and compares what comes back: the contract of
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
@@ -26,9 +25,9 @@ import aiohttp
 from agentgym_rl.envs.base import EnvSpec, JsonValue
 from agentgym_rl.envs.client import EnvClient, EnvSource
 from agentgym_rl.envs.service import protocol
-from agentgym_rl.envs.service.client.connections import Connections
+from agentgym_rl.envs.service.client.batches import BatchSender, get
+from agentgym_rl.envs.service.client.connections import ERRORS, MAX_CONNECTIONS, Connections
 from agentgym_rl.envs.service.client.patience import OUTAGE_S, Outages, Tries
-from agentgym_rl.envs.service.client.senders import BatchSender, RouteSender, Sender, request
 from agentgym_rl.envs.service.protocol import (
     Answer,
     Call,
@@ -38,13 +37,12 @@ from agentgym_rl.envs.service.protocol import (
     Op,
     ProtocolError,
 )
-from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
+from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import StepResult, Task
 
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-_BUSY_PAUSE_S = 1.0
 _SHORT_TIMEOUT_S = 5.0
 _SHORT_OUTAGE_S = 1.0
 """For calls that need not outlast a restart: what they ask or end is over with the server."""
@@ -55,10 +53,8 @@ _AWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE)
 class HttpEnvSource(EnvSource):
     """Clients of the environment served at `url`. Belongs to the event loop of its first call.
 
-    `timeout_s` is how long an answer may take; the server has a deadline of its own. A server that
-    cannot be reached is waited for up to `outage_s`, and less at the first contact. Without
-    `is_batched` every call is a request of its own, and `max_connections` should reach the number
-    of episodes that run at a time.
+    `timeout_s` is how long an answer may take; the server has its own deadline. A server that
+    cannot be reached is waited for up to `outage_s`, and less at the first contact.
     """
 
     def __init__(
@@ -68,14 +64,9 @@ class HttpEnvSource(EnvSource):
         token: str | None = None,
         timeout_s: float = 60.0,
         outage_s: float = OUTAGE_S,
-        max_connections: int = 256,
-        is_batched: bool = True,
     ) -> None:
-        self._connections = Connections(url, token=token, max_connections=max_connections)
-        sender = BatchSender if is_batched else RouteSender
-        self._calls = _ServerCalls(
-            self._connections, sender(self._connections), Outages(url, outage_s), timeout_s
-        )
+        self._connections = Connections(url, token=token, max_connections=MAX_CONNECTIONS)
+        self._calls = _ServerCalls(self._connections, Outages(url, outage_s), timeout_s)
         self._spec: EnvSpec | None = None
         self._spec_lock = asyncio.Lock()
 
@@ -86,7 +77,6 @@ class HttpEnvSource(EnvSource):
             return self._spec
 
     async def health(self) -> Health:
-        """Return the state of the server."""
         return await self._calls.get("/health", protocol.decode_health, outage_s=_SHORT_OUTAGE_S)
 
     async def aclose(self) -> None:
@@ -144,7 +134,7 @@ class HttpEnvClient(EnvClient):
         if not self._episode:  # the create failed or was cancelled: the lease will run out
             return
         try:
-            # Not for long: beyond it the server's lease sees to it.
+            # Not for long: after that the server's lease ends the episode.
             await self._calls.ask(
                 Call(0, Op.CLOSE, self._episode),
                 lambda body: None,
@@ -165,7 +155,7 @@ class HttpEnvClient(EnvClient):
                 return await self._calls.ask(call._replace(episode=self._episode), decode, self)
             except _UnknownEpisodeError as error:
                 self._is_lost = True
-                tries = tries or self._calls.tries()
+                tries = tries or self._calls.outages.tries()
                 await tries.pause(error)
 
     async def _bring_back(self) -> None:
@@ -193,17 +183,11 @@ class HttpEnvClient(EnvClient):
 class _ServerCalls:
     """Calls to one server: deadlines, repeats, and statuses turned into errors."""
 
-    def __init__(
-        self, connections: Connections, sender: Sender, outages: Outages, timeout_s: float
-    ) -> None:
+    def __init__(self, connections: Connections, outages: Outages, timeout_s: float) -> None:
         self._connections = connections
-        self._sender = sender
-        self._outages = outages
+        self._sender = BatchSender(connections)
+        self.outages = outages
         self._timeout_s = timeout_s
-
-    def tries(self) -> Tries:
-        """Return the tries of a call that begins now."""
-        return self._outages.tries()
 
     async def ask(
         self,
@@ -219,55 +203,55 @@ class _ServerCalls:
         try:
             return decode(await self._answer(partial(self._sender.send, call), timeout_s, outage_s))
         except (TimeoutError, ProtocolError, _RefusedError, *_TRANSPORT_ERRORS) as error:
-            raise self._told(error, client.where, call.op, timeout_s) from error
+            raise self._as_env_error(error, client.where, call.op, timeout_s) from error
 
     async def get(
         self, path: str, decode: Callable[[Object], _T], *, outage_s: float | None = None
     ) -> _T:
         """Return the decoded answer to a request that is of no episode."""
         try:
-            send = partial(request, self._connections, "GET", path)
+            send = partial(get, self._connections, path)
             return decode(await self._answer(send, self._timeout_s, outage_s))
         except (TimeoutError, ProtocolError, _RefusedError, *_TRANSPORT_ERRORS) as error:
-            raise self._told(error, "env server", path, self._timeout_s) from error
+            raise self._as_env_error(error, "env server", path, self._timeout_s) from error
 
     async def _answer(
         self, send: Callable[[], Awaitable[Answer]], timeout_s: float, outage_s: float | None
     ) -> Object:
         """Send a call until it is answered; return the body of a good answer."""
-        loop = asyncio.get_running_loop()
-        tries, deadline = self._outages.tries(max_s=outage_s), loop.time() + timeout_s
-        while True:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    answer = await send()
-                if answer.status in _AWAY:
-                    raise _RefusedError(answer)
-            except (TimeoutError, _RefusedError, *_TRANSPORT_ERRORS) as error:
-                if type(error) is TimeoutError and await self._is_there():
-                    raise  # the call takes too long, and not the way to the server
-                await tries.pause(error)
-                deadline = loop.time() + timeout_s
-                continue
-            self._outages.end()
-            if answer.status < HTTPStatus.MULTIPLE_CHOICES:
-                return answer.body
-            is_late = loop.time() + 1.5 * _BUSY_PAUSE_S > deadline
-            if answer.status != HTTPStatus.TOO_MANY_REQUESTS or is_late:
+
+        async def send_unless_away() -> Answer:
+            answer = await send()
+            if answer.status in _AWAY:
                 raise _RefusedError(answer)
-            # Jitter, so that episodes that found no place together do not come back together.
-            await asyncio.sleep(_BUSY_PAUSE_S * random.uniform(1.0, 1.5))
-            tries = self._outages.tries(max_s=outage_s)
+            return answer
+
+        answer = await self.outages.outlast(
+            send_unless_away,
+            is_away=self._is_away,
+            is_busy=lambda answer: answer.status == HTTPStatus.TOO_MANY_REQUESTS,
+            timeout_s=timeout_s,
+            max_s=outage_s,
+        )
+        if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+            raise _RefusedError(answer)
+        return answer.body
+
+    async def _is_away(self, error: Exception) -> bool:
+        """Whether the server, not the call, is what an exception is about."""
+        if type(error) is TimeoutError:
+            return not await self._is_there()  # else the call only takes too long
+        return isinstance(error, (_RefusedError, *_TRANSPORT_ERRORS))
 
     async def _is_there(self) -> bool:
         """Whether the server answers at all."""
         try:
             async with asyncio.timeout(_SHORT_TIMEOUT_S):
-                return (await request(self._connections, "GET", "/health")).status not in _AWAY
+                return (await get(self._connections, "/health")).status not in _AWAY
         except (TimeoutError, ProtocolError, *_TRANSPORT_ERRORS):
             return False
 
-    def _told(self, error: Exception, where: str, what: str, timeout_s: float) -> EnvError:
+    def _as_env_error(self, error: Exception, where: str, what: str, timeout_s: float) -> EnvError:
         """Return our own error for what went wrong, with the place where it did."""
         place = f"{where}: {what} at {self._connections.url}"
         if isinstance(error, _RefusedError):
@@ -296,11 +280,6 @@ class _RefusedError(Exception):
 
 
 _TRANSPORT_ERRORS = (aiohttp.ClientError, OSError)
-_ERRORS: Mapping[int, type[EnvError]] = {
-    HTTPStatus.GONE: EnvGoneError,
-    HTTPStatus.TOO_MANY_REQUESTS: EnvBusyError,
-    HTTPStatus.GATEWAY_TIMEOUT: EnvTimeoutError,
-}
 
 
 def _kind_of(answer: Answer) -> type[EnvError]:
@@ -308,4 +287,4 @@ def _kind_of(answer: Answer) -> type[EnvError]:
     error = answer.body.get("error")
     if isinstance(error, dict) and error.get("type") == ErrorKind.UNKNOWN_EPISODE.type:
         return _UnknownEpisodeError
-    return _ERRORS.get(answer.status, EnvError)
+    return ERRORS.get(answer.status, EnvError)

@@ -1,15 +1,7 @@
 """How long a server that cannot be reached is waited for: by time, not by a count of tries.
 
     outages = Outages(url)                  # one for each server
-    tries = outages.tries()                 # one for each call
-    while True:
-        try:
-            answer = await send()
-        except OSError as error:
-            await tries.pause(error)        # raises the error when the server is away for too long
-        else:
-            outages.end()
-            return answer
+    answer = await outages.outlast(send, is_away=..., timeout_s=60)
 
 Which failures mean that a call may be sent again is for the clients to say.
 """
@@ -19,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +24,8 @@ _FIRST_CONTACT_S = 15.0
 which should show soon."""
 _FIRST_PAUSE_S = 0.1
 _MAX_PAUSE_S = 2.0
+_BUSY_PAUSE_S = 1.0
+_T = TypeVar("_T")
 _NOTED_AFTER_S = 1.0
 """A connection that breaks now and then is not worth a line in the log."""
 
@@ -43,13 +39,46 @@ class Outages:
         self._has_answered = False
         self._noted_at: float | None = None
 
+    async def outlast(
+        self,
+        send: Callable[[], Awaitable[_T]],
+        *,
+        is_away: Callable[[Exception], Awaitable[bool]],
+        is_busy: Callable[[_T], bool] = lambda answer: False,
+        timeout_s: float,
+        max_s: float | None = None,
+    ) -> _T:
+        """Return what `send` returns, sent again while the server is away or has no free place.
+
+        Every try has `timeout_s`, and so has the wait for a place, after which the answer that
+        says "busy" is returned. `is_away` says whether an exception calls for another try;
+        `max_s` limits the wait for a server that is away, as in `tries`.
+        """
+        loop = asyncio.get_running_loop()
+        tries, deadline = self.tries(max_s=max_s), loop.time() + timeout_s
+        while True:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    answer = await send()
+            except Exception as error:
+                if not await is_away(error):
+                    raise
+                await tries.pause(error)
+                deadline = loop.time() + timeout_s
+                continue
+            self._note_answer()
+            if not is_busy(answer) or loop.time() + 1.5 * _BUSY_PAUSE_S > deadline:
+                return answer
+            # Jitter, so that episodes that found no place together do not come back together.
+            await asyncio.sleep(_BUSY_PAUSE_S * random.uniform(1.0, 1.5))
+            tries = self.tries(max_s=max_s)
+
     def tries(self, *, max_s: float | None = None) -> Tries:
         """Return the tries of a call that begins now; `max_s` may be less than the default."""
         limit_s = self._max_s if self._has_answered else min(self._max_s, _FIRST_CONTACT_S)
         return Tries(self, limit_s if max_s is None else min(max_s, limit_s))
 
-    def end(self) -> None:
-        """Take note of an answer."""
+    def _note_answer(self) -> None:
         self._has_answered = True
         if self._noted_at is not None:
             away_s = asyncio.get_running_loop().time() - self._noted_at

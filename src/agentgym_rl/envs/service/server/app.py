@@ -1,7 +1,7 @@
 """An environment server as an ASGI application: our routes (protocol.py) and other dialects.
 
     origin, token, size of bodies, timing     ServiceGate
-    POST /batch, POST /episodes/{id}/step     plain ASGI: the hot paths
+    POST /batch                               plain ASGI: the hot path
     everything else                           Starlette: our routes, then the dialects'
 
 A handler turns a request into a call, asks the backend and turns the answer back; every failure
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import asdict
 from functools import partial
 
 from starlette.applications import Starlette
@@ -29,7 +29,7 @@ from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.envs.service import protocol
 from agentgym_rl.envs.service.protocol import ErrorKind, Health, Object, Op, ProtocolError
 from agentgym_rl.envs.service.server.backend import Backend, ServerLimits
-from agentgym_rl.envs.service.server.episode_service import BackendService, EpisodeService, ask
+from agentgym_rl.envs.service.server.episode_service import EpisodeService, ask
 from agentgym_rl.envs.service.server.metrics import ServerMetrics
 from agentgym_rl.envs.service.server.openapi import describe
 from agentgym_rl.envs.service.server.pool import WorkerPool
@@ -41,8 +41,6 @@ from agentgym_rl.serving.gate import ServiceGate
 logger = logging.getLogger(__name__)
 
 _RETRY_AFTER_S = "1"
-_STEP_PATH = re.compile("/episodes/([^/]+)/step")
-_JSON_HEADERS = ((b"content-type", b"application/json"),)
 
 Dialect = Callable[[EpisodeService, ServerLimits], Sequence[BaseRoute]]
 """Returns the routes of another wire protocol over the same episodes."""
@@ -105,46 +103,33 @@ class EnvApp:
 
     @property
     def is_draining(self) -> bool:
-        """Whether new episodes are refused because the server is about to stop."""
         return self._backend.is_draining
 
     def drain(self) -> None:
-        """Refuse new episodes from now on."""
         self._backend.is_draining = True
 
     async def num_episodes(self) -> int:
-        """Return how many episodes are open."""
         return (await self._backend.stats()).num_episodes
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "POST":
-            path = scope["path"]
-            if path == "/batch":
-                await self._answer_batch(scope, receive, send)
-                return
-            if (step := _STEP_PATH.fullmatch(path)) is not None:
-                await self._answer_step(step[1], receive, send)
-                return
-        await self._starlette(scope, receive, send)
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        if is_post and scope["path"] == "/batch":
+            await self._answer_batch(scope, receive, send)
+        else:
+            await self._starlette(scope, receive, send)
 
     def _routes(self) -> list[BaseRoute]:
         """Return the routes, the most used first: they are matched in order."""
-        service = BackendService(self._spec, self._source, self._backend)
-        posts = {Op.STEP: "step", Op.RESET: "reset"}
-        gets = {
-            Op.OBSERVATION: "observation",
-            Op.ACTIONS: "actions",
-            Op.DETAILS: "details",
-            Op.IMAGE: "image",
-        }
+        service = EpisodeService(self._spec, self._source, self._backend)
+        posts, gets = (Op.STEP, Op.RESET), (Op.OBSERVATION, Op.ACTIONS, Op.DETAILS, Op.IMAGE)
         return [
             *(
-                Route(f"/episodes/{{id}}/{name}", partial(self._post, op), methods=["POST"])
-                for op, name in posts.items()
+                Route(f"/episodes/{{id}}/{op}", partial(self._post, op), methods=["POST"])
+                for op in posts
             ),
             *(
-                Route(f"/episodes/{{id}}/{name}", partial(self._get, op), methods=["GET"])
-                for op, name in gets.items()
+                Route(f"/episodes/{{id}}/{op}", partial(self._get, op), methods=["GET"])
+                for op in gets
             ),
             Route("/episodes/{id}", partial(self._get, Op.CLOSE), methods=["DELETE"]),
             Route("/episodes", self._create, methods=["POST"]),
@@ -183,19 +168,6 @@ class EnvApp:
             chunk, is_open = await lines.take()
             await send({"type": "http.response.body", "body": chunk, "more_body": is_open})
 
-    async def _answer_step(self, episode: str, receive: Receive, send: Send) -> None:
-        try:
-            fields = _own_fields(bodies.load(await _read(receive)))
-            fields["op"], fields["episode"] = Op.STEP.value, episode
-            answer = await ask(self._backend, fields)
-            status, body = answer.status, bodies.encode(answer.body)
-        except ProtocolError as error:
-            status = error.kind.status
-            body = bodies.encode(bodies.error_body(error.kind, str(error)))
-        headers = [*_JSON_HEADERS, (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
-
     async def _create(self, request: Request) -> Response:
         body = await request.body()
         fields = _own_fields(bodies.load(body)) if body else {}
@@ -215,23 +187,16 @@ class EnvApp:
         return _json(answer.body, answer.status)
 
     async def _health(self, request: Request) -> Response:
-        stats = await self._backend.stats()
-        status = "degraded" if stats.num_abandoned or stats.num_missing else "ok"
+        counts: dict[str, int] = asdict(await self._backend.stats())
+        is_degraded = counts.pop("num_missing") or counts["num_abandoned"]
+        status = "draining" if self.is_draining else "degraded" if is_degraded else "ok"
         return _json(
             Health(
-                status="draining" if self.is_draining else status,
+                status=status,
                 env=self._spec.name,
-                num_episodes=stats.num_episodes,
-                num_abandoned=stats.num_abandoned,
                 capacity=self._limits.capacity,
-                num_opened=stats.num_opened,
-                num_failed=stats.num_failed,
-                num_reaped=stats.num_reaped,
-                num_steps=stats.num_steps,
-                num_workers=stats.num_workers,
-                num_silent=stats.num_silent,
-                num_restarts=stats.num_restarts,
                 uptime_s=time.monotonic() - self._started,
+                **counts,
             )
         )
 
@@ -244,7 +209,7 @@ class EnvApp:
             tasks = await self._source.tasks(split)
             return _json({"tasks": [protocol.task_fields(task) for task in tasks]})
         except ValueError as error:
-            raise ProtocolError(ErrorKind.WRONG_TYPE, str(error)) from None
+            raise protocol.wrong_type(str(error)) from None
 
     async def _count(self, request: Request) -> Response:
         text = self._metrics.render(await self._backend.stats(), self._limits.capacity)
@@ -279,7 +244,6 @@ class _Lines:
 
 
 async def _read(receive: Receive) -> bytes:
-    """Return the whole body of a request."""
     body = b""
     while True:
         message = await receive()
@@ -294,7 +258,7 @@ def _own_fields(fields: Object) -> Object:
     """Return the fields of a body, refusing those that the route itself decides."""
     for name in ("call", "op", "episode"):
         if name in fields:
-            raise ProtocolError(ErrorKind.WRONG_TYPE, f"unknown fields: {name!r}")
+            raise protocol.wrong_type(f"unknown fields: {name!r}")
     return fields
 
 

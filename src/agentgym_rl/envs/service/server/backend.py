@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol
 
-from agentgym_rl.envs.service.protocol import Object
+from agentgym_rl.envs.service.protocol import Counts, Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,19 +35,10 @@ class ServerLimits:
                 raise ValueError(f"{field.name} must be above 0, got {value}")
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """What a backend counts; see protocol.Health for the words."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats(Counts):
+    """What a backend counts."""
 
-    num_episodes: int = 0
-    num_abandoned: int = 0
-    num_opened: int = 0
-    num_failed: int = 0
-    num_reaped: int = 0
-    num_steps: int = 0
-    num_workers: int = 0
-    num_silent: int = 0
-    num_restarts: int = 0
     num_missing: int = 0
     """Worker processes that should take episodes and do not."""
 

@@ -1,8 +1,8 @@
 """The episodes of one environment as every dialect of a server sees them.
 
 A dialect (app.py, compat/agentgym, compat/openenv) turns its own requests into these calls and the
-answers and errors back into its own shapes. `BackendService` plays the episodes on a backend: in
-this process, or in worker processes.
+answers and errors back into its own shapes. A backend plays the episodes: in this process, or in
+worker processes.
 
 What a call raises: `EnvBusyError` (no free place), `EnvGoneError` (no such episode any more),
 `EnvTimeoutError`, `EnvError` (the environment failed; the episode is then gone),
@@ -13,8 +13,7 @@ What a call raises: `EnvBusyError` (no free place), `EnvGoneError` (no such epis
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from agentgym_rl.envs.base import EnvSpec, JsonValue
 from agentgym_rl.envs.episode import EpisodeStateError
@@ -26,56 +25,17 @@ from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutE
 from agentgym_rl.serving import bodies
 from agentgym_rl.types import StepResult, Task
 
-_ERRORS: Mapping[str, Callable[[str], Exception]] = {
-    ErrorKind.WRONG_STATE.type: EpisodeStateError,
-    ErrorKind.GONE.type: EnvGoneError,
-    ErrorKind.UNKNOWN_EPISODE.type: EnvGoneError,
-    ErrorKind.BUSY.type: EnvBusyError,
-    ErrorKind.TIMEOUT.type: EnvTimeoutError,
-    ErrorKind.ENV_FAILED.type: EnvError,
+KINDS: Mapping[type[Exception], ErrorKind] = {
+    EpisodeStateError: ErrorKind.WRONG_STATE,
+    EnvBusyError: ErrorKind.BUSY,
+    EnvGoneError: ErrorKind.GONE,
+    EnvTimeoutError: ErrorKind.TIMEOUT,
+    EnvError: ErrorKind.ENV_FAILED,
 }
-
-
-class EpisodeService(ABC):
-    """Creates episodes and plays them. Episode ids are opaque and cannot be guessed."""
-
-    spec: EnvSpec
-
-    @abstractmethod
-    async def tasks(self, split: str) -> tuple[Task, ...]:
-        """Return every task of a split, in order. Raises ValueError for no such split."""
-
-    @abstractmethod
-    async def create(self) -> str:
-        """Take a place and return the id of its episode; a reset comes next."""
-
-    @abstractmethod
-    async def reset(self, episode: str, task: Task) -> str:
-        """Start the task anew and return the first observation."""
-
-    @abstractmethod
-    async def step(self, episode: str, round_index: int, action: str) -> StepResult:
-        """Do round `round_index` (from 0 after each reset), or answer the latest one again."""
-
-    @abstractmethod
-    async def observation(self, episode: str) -> str:
-        """Return the latest observation again."""
-
-    @abstractmethod
-    async def available_actions(self, episode: str) -> tuple[str, ...]:
-        """Return the actions that make sense now; empty after the end and where unlisted."""
-
-    @abstractmethod
-    async def details(self, episode: str) -> Mapping[str, JsonValue]:
-        """Return the environment's facts beyond the observation."""
-
-    @abstractmethod
-    async def render(self, episode: str) -> bytes | None:
-        """Return a picture of the present state as PNG; None where there is none."""
-
-    @abstractmethod
-    async def close(self, episode: str) -> None:
-        """Give the place back, also in the middle of a call. Safe to repeat, for any id."""
+"""What a call raises, and the kind of failure it stands for; the base class comes last."""
+_ERRORS = {kind.type: error for error, kind in KINDS.items()} | {
+    ErrorKind.UNKNOWN_EPISODE.type: EnvGoneError
+}
 
 
 async def ask(backend: Backend, fields: Object) -> Answer:
@@ -85,8 +45,8 @@ async def ask(backend: Backend, fields: Object) -> Answer:
     return protocol.decode_answer(await sink.line)
 
 
-class BackendService(EpisodeService):
-    """Plays episodes on a backend."""
+class EpisodeService:
+    """Creates episodes and plays them. Episode ids are opaque and cannot be guessed."""
 
     def __init__(self, spec: EnvSpec, source: LocalEnvSource, backend: Backend) -> None:
         self.spec = spec
@@ -94,15 +54,18 @@ class BackendService(EpisodeService):
         self._backend = backend
 
     async def tasks(self, split: str) -> tuple[Task, ...]:
+        """Return every task of a split, in order. Raises ValueError for an unknown split."""
         return await self._source.tasks(split)
 
     async def create(self) -> str:
+        """Take a place and return the id of its episode; a reset comes next."""
         return protocol.decode_episode(await self._ask(Call(0, Op.CREATE)))
 
     async def reset(self, episode: str, task: Task) -> str:
         return protocol.decode_observation(await self._ask(Call(0, Op.RESET, episode, task)))
 
     async def step(self, episode: str, round_index: int, action: str) -> StepResult:
+        """Do round `round_index` (from 0 after each reset), or answer the latest one again."""
         call = Call(0, Op.STEP, episode, None, round_index, action)
         return protocol.decode_step_result(await self._ask(call))
 
@@ -119,6 +82,7 @@ class BackendService(EpisodeService):
         return protocol.decode_image(await self._ask(Call(0, Op.IMAGE, episode)))
 
     async def close(self, episode: str) -> None:
+        """Give the place back, also in the middle of a call. Safe to repeat, for any id."""
         await self._ask(Call(0, Op.CLOSE, episode))
 
     async def _ask(self, call: Call) -> Object:

@@ -36,13 +36,11 @@ class ServerMetrics:
         )  # fmt: skip
 
     def observe(self, path: str, status: int, seconds: float) -> None:
-        """Count one request."""
         route = _route_of(path)
         self._requests.labels(route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
 
     def render(self, stats: Stats, capacity: int) -> bytes:
-        """Return everything as text."""
         self._backend.stats, self._backend.capacity = stats, capacity
         return generate_latest(self._registry)
 
@@ -71,14 +69,11 @@ class _BackendCollector(Collector):
             ("steps", "Steps asked for", stats.num_steps),
             ("worker_restarts", "Worker processes replaced", stats.num_restarts),
         )
-        for name, help_text, value in gauges:
-            gauge = GaugeMetricFamily(f"agentgym_{name}", help_text, labels=("env",))
-            gauge.add_metric((self._env,), value)
-            yield gauge
-        for name, help_text, value in counters:
-            counter = CounterMetricFamily(f"agentgym_{name}", help_text, labels=("env",))
-            counter.add_metric((self._env,), value)
-            yield counter
+        for kind, rows in ((GaugeMetricFamily, gauges), (CounterMetricFamily, counters)):
+            for name, help_text, value in rows:
+                family = kind(f"agentgym_{name}", help_text, labels=("env",))
+                family.add_metric((self._env,), value)
+                yield family
 
 
 def _route_of(path: str) -> str:

@@ -133,9 +133,7 @@ class WorkerPool(Backend):
         settings = WorkerSettings(
             env=self._env,
             options=self._options,
-            capacity=capacity,
-            call_timeout_s=self._limits.call_timeout_s,
-            lease_s=self._limits.lease_s,
+            limits=replace(self._limits, capacity=capacity),
             max_stuck_s=2 * self._max_silence_s,  # longer, for a server that is gone
             prefix=f"{number}.",
         )

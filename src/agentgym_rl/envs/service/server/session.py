@@ -53,7 +53,7 @@ class Session:
     ) -> None:
         self.id = session_id
         self.key = key
-        """That of its create, which may come again; empty for none."""
+        """The key of its create, which may be sent again; empty for none."""
         self.episode = episode
         self.runner = runner
         self.num_waiting = 0
@@ -84,8 +84,8 @@ class Session:
                 try:
                     return {"observation": self.episode.reset(call.task)}
                 except ValueError as error:
-                    message = f"task {call.task.id} is refused: {_told(error)}"
-                    raise ProtocolError(ErrorKind.WRONG_TYPE, message) from error
+                    message = f"task {call.task.id} is refused: {_in_words(error)}"
+                    raise protocol.wrong_type(message) from error
             case Op.OBSERVATION:
                 return {"observation": self.episode.observation()}
             case Op.ACTIONS:
@@ -152,7 +152,7 @@ class SessionCall(QueuedCall):
         except OverdueInterrupt as interrupt:
             self.interrupt(interrupt.timeout_s)
         except BaseException as error:  # SystemExit of an environment ends no thread
-            self.failure = f"{session.where}: {call.op} raised {_told(error)}"
+            self.failure = f"{session.where}: {call.op} raised {_in_words(error)}"
             logger.warning("%s: %s raised", session.where, call.op, exc_info=True)
             # Set here and not on the event loop, so that no call behind this one touches it.
             session.end_reason = f"the environment failed: {self.failure}"
@@ -201,7 +201,7 @@ def gone_message(reason: str) -> str:
     return f"the episode is gone: {reason}"
 
 
-def _told(error: BaseException) -> str:
+def _in_words(error: BaseException) -> str:
     """Return an environment's exception in words that JSON can carry."""
     try:
         return without_surrogates(f"{type(error).__name__}: {error}")

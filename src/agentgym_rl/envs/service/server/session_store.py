@@ -74,7 +74,6 @@ class SessionStore(Backend):
 
     @property
     def num_episodes(self) -> int:
-        """How many episodes have a place."""
         return len(self._sessions)
 
     @property
@@ -100,7 +99,6 @@ class SessionStore(Backend):
         return self.counts()
 
     def counts(self) -> Stats:
-        """Return the present counts."""
         self._left_behind = [runner for runner in self._left_behind if runner.is_alive]
         return Stats(
             num_episodes=len(self._sessions),
@@ -192,10 +190,8 @@ class SessionStore(Backend):
             raise ProtocolError(ErrorKind.GONE, gone_message(self._gone[call.episode]))
         name = self._class.spec.name
         if call.task is not None and call.task.env != name:
-            raise ProtocolError(
-                ErrorKind.WRONG_TYPE,
-                f"task {call.task.id} is of environment {call.task.env!r}, "
-                f"this server has {name!r}",
+            raise protocol.wrong_type(
+                f"task {call.task.id} belongs to {call.task.env!r}, this server has {name!r}"
             )
         return session
 
@@ -224,7 +220,6 @@ class SessionStore(Backend):
         return session
 
     def _runner_for_new(self) -> CallRunner:
-        """Return the runner for a new session."""
         if not self._class.shares_thread:
             return self._new_runner()
         if self._shared_runner is None:
@@ -237,7 +232,7 @@ class SessionStore(Backend):
         return ThreadRunner(f"env-{self._class.spec.name}", asyncio.get_running_loop())
 
     def _on_finished(self, done: SessionCall) -> None:
-        """Take note of a call that came back, or was given up."""
+        """Account for a call that came back, or was given up."""
         session = done.session
         session.num_waiting -= 1
         session.last_used = time.monotonic()
@@ -279,7 +274,7 @@ class SessionStore(Backend):
                 call.finish()
 
     def _close_apart(self, call: SessionClose) -> None:
-        """Close an environment whose runner is lost on a runner of its own."""
+        """Close an environment whose runner is lost on a separate runner."""
         runner = self._new_runner()
         runner.put([call])
         runner.stop()
@@ -298,7 +293,7 @@ class SessionStore(Backend):
             self._closing[runner] = time.monotonic()
         else:
             unfinished = runner.leave_behind()
-            assert unfinished is not None, "it is left behind at any rate"
+            assert unfinished is not None, "without `after_s` it is always left behind"
             runner.deliver()
             self._left_behind.append(runner)
             if isinstance(unfinished.running, SessionCall):

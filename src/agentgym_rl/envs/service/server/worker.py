@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import orjson
 
@@ -42,15 +42,18 @@ class WorkerSettings:
 
     env: str
     options: Mapping[str, object]
-    capacity: int
-    call_timeout_s: float
-    lease_s: float
+    limits: ServerLimits
     max_stuck_s: float
     """It ends when its event loop has not run for this long."""
     prefix: str
 
     def to_json(self) -> str:
-        return orjson.dumps(asdict(self)).decode()
+        return orjson.dumps(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> WorkerSettings:
+        fields = orjson.loads(text)
+        return cls(**fields | {"limits": ServerLimits(**fields["limits"])})
 
 
 def main() -> None:
@@ -60,7 +63,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.path.insert(0, "")  # as the server's process has it, for a user's "module:Class"
     connection = socket.socket(fileno=int(sys.argv[1]))
-    settings = WorkerSettings(**orjson.loads(sys.argv[2]))
+    settings = WorkerSettings.from_json(sys.argv[2])
     try:
         cls = registry.configured(registry.env_class(settings.env), settings.options)
     except Exception as error:  # noqa: BLE001 - whatever a user's module raises is reported
@@ -82,13 +85,8 @@ async def _work(
     connection: socket.socket, settings: WorkerSettings, cls: type[Environment]
 ) -> None:
     """Answer frames until the connection ends."""
-    limits = ServerLimits(
-        capacity=settings.capacity,
-        call_timeout_s=settings.call_timeout_s,
-        lease_s=settings.lease_s,
-    )
     store = SessionStore(
-        cls, settings.options, limits, prefix=settings.prefix, has_main_thread=True
+        cls, settings.options, settings.limits, prefix=settings.prefix, has_main_thread=True
     )
     await store.start()
     watchdog = asyncio.create_task(_feed_watchdog(settings.max_stuck_s))

@@ -72,7 +72,7 @@ class WorkerProcess:
 
     @property
     def capacity(self) -> int:
-        return self._settings.capacity
+        return self._settings.limits.capacity
 
     @property
     def load(self) -> int:

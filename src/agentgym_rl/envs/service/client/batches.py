@@ -1,14 +1,12 @@
-"""Two ways of sending calls to an environment server: each on its route, or many in one request.
+"""How calls reach an environment server: many in one request, each sent once.
 
-A sender sends a call once and returns its answer; aiohttp's errors pass through. Repeating,
-deadlines and what an answer means are in http.py.
+aiohttp's errors pass through. Repeating, deadlines and what an answer means are in http.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from abc import ABC, abstractmethod
 from collections import deque
 from http import HTTPStatus
 
@@ -16,7 +14,7 @@ import aiohttp
 
 from agentgym_rl.envs.service import protocol
 from agentgym_rl.envs.service.client.connections import Connections
-from agentgym_rl.envs.service.protocol import Answer, Call, Op, ProtocolError
+from agentgym_rl.envs.service.protocol import Answer, Call, ProtocolError
 from agentgym_rl.serving import bodies
 
 _NUM_PARTS = 3
@@ -29,49 +27,14 @@ _BATCH_DELAY_S = 0.01
 """How long a call waits at most for one of this many requests to end."""
 
 
-async def request(
-    connections: Connections, method: str, path: str, body: bytes | None = None
-) -> Answer:
-    """Return the answer to one request; the number is 0."""
-    url = connections.url + path
-    async with connections.session().request(method, url, data=body) as response:
+async def get(connections: Connections, path: str) -> Answer:
+    """Return the answer to one GET; its number is 0."""
+    async with connections.session().get(connections.url + path) as response:
         return _answer(0, response.status, await response.read())
 
 
-class Sender(ABC):
-    """Sends calls."""
-
-    @abstractmethod
-    async def send(self, call: Call) -> Answer:
-        """Send the call once and return its answer; the numbers of both are of no concern."""
-
-
-class RouteSender(Sender):
-    """Sends every call on the route of its own."""
-
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
-
-    async def send(self, call: Call) -> Answer:
-        path = f"/episodes/{call.episode}"
-        match call.op:
-            case Op.CREATE:
-                body = bodies.encode({"key": call.key} if call.key else {})
-                return await request(self._connections, "POST", "/episodes", body)
-            case Op.CLOSE:
-                return await request(self._connections, "DELETE", path)
-            case Op.RESET:
-                assert call.task is not None, "a reset has its task"
-                body = bodies.encode({"task": protocol.task_fields(call.task)})
-                return await request(self._connections, "POST", f"{path}/reset", body)
-            case Op.STEP:
-                body = bodies.encode({"round": call.round_index, "action": call.action})
-                return await request(self._connections, "POST", f"{path}/step", body)
-        return await request(self._connections, "GET", f"{path}/{call.op}")
-
-
-class BatchSender(Sender):
-    """Sends what is ready in one request.
+class BatchSender:
+    """Sends the calls that are ready in one request.
 
     A call that finds the line idle goes at once. While several requests are under way calls gather
     until one of them ends, or for a moment, so batches grow with the load. Answers are taken as
@@ -87,6 +50,7 @@ class BatchSender(Sender):
         """Calls that wait or are under way."""
 
     async def send(self, call: Call) -> Answer:
+        """Send the call once and return its answer; the numbers of both do not matter."""
         posting = _Posting(call)
         self._waiting.append(posting)
         self._num_calls += 1
