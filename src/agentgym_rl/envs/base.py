@@ -80,14 +80,14 @@ class Environment(ABC):
     def with_options(cls, options: Mapping[str, object]) -> type[Environment]:
         """Return the class whose `spec` and `tasks` hold under these options, which it takes too.
 
-        It is this one unless options change what there is to do. Raises ValueError for options
-        that cannot be.
+        It is this one unless options change the tasks or the tools. Raises ValueError for options
+        that make no sense.
         """
         return cls
 
     @classmethod
     def is_prepared(cls) -> bool:
-        """Return whether episodes are quick to have; else the first one builds what they need."""
+        """Return whether episodes can start at once; else the first one builds what they need."""
         return True
 
     @classmethod
@@ -132,7 +132,7 @@ class Environment(ABC):
         return {}
 
     def render(self) -> bytes | None:
-        """Return a picture of the present state as PNG; None where there is none."""
+        """Return a picture of the present state as PNG; None where there is no picture."""
         return None
 
     def close(self) -> None:  # noqa: B027 - most environments hold nothing

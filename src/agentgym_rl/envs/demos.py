@@ -68,7 +68,12 @@ def collect_demonstrations(
     """
     cls = registry.env_class(source) if isinstance(source, str) else source
     name, caller = cls.spec.name, BlockingCaller(call_timeout_s)
-    env = _make(cls, options or {}, caller)
+    chosen = dict(options or {})
+
+    def make() -> Environment:
+        return registry.construct(registry.configured(cls, chosen), chosen)
+
+    env = GuardedEnvironment(make, caller)
     num_found = num_failed = num_hangs = 0
     try:
         for task in tasks:
@@ -82,7 +87,7 @@ def collect_demonstrations(
                 logger.warning("%s: the demonstration failed: %s", task.id, error)
                 if num_hangs == _MAX_HANGS:
                     raise
-                env = _make(cls, options or {}, caller)
+                env = GuardedEnvironment(make, caller)
             except Exception as error:  # noqa: BLE001 - one broken task must not end a run
                 logger.warning("%s: the demonstration failed: %r", task.id, error)
             if demo is None:
@@ -98,12 +103,4 @@ def collect_demonstrations(
             "%s: the expert did not solve %d of %d tasks", name, num_failed, num_found + num_failed
         )
     if num_found < num_demos:
-        logger.warning("%s: only %d of %d demonstrations could be had", name, num_found, num_demos)
-
-
-def _make(
-    cls: type[Environment], options: Mapping[str, object], caller: BlockingCaller
-) -> GuardedEnvironment:
-    return GuardedEnvironment(
-        lambda: registry.construct(registry.configured(cls, options), options), caller
-    )
+        logger.warning("%s: found only %d of %d demonstrations", name, num_found, num_demos)

@@ -14,7 +14,6 @@ import inspect
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
-from types import MappingProxyType
 
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.errors import EnvError, did_you_mean, install_command
@@ -22,32 +21,31 @@ from agentgym_rl.lookup import ImportFailedError, load_object
 
 ENTRY_POINT_GROUP = "agentgym_rl.envs"
 
-_PLAIN_TYPES: Mapping[str, str] = MappingProxyType(
-    {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text"}
-)
+_PLAIN_TYPES: Mapping[str, str] = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "a text",
+}
 """Annotation -> what it is to a user."""
 
-BUILTIN: Mapping[str, str] = MappingProxyType(
-    {
-        "textcraft": "agentgym_rl.envs.scenarios.textcraft.env:TextCraft",
-        "textcraft_generated": (
-            "agentgym_rl.envs.scenarios.textcraft.generated_env:GeneratedTextCraft"
-        ),
-        "babyai": "agentgym_rl.envs.scenarios.babyai.env:BabyAI",
-        "sciworld": "agentgym_rl.envs.scenarios.sciworld.env:SciWorld",
-        "searchqa": "agentgym_rl.envs.scenarios.searchqa.env:SearchQA",
-    }
-)
+BUILTIN: Mapping[str, str] = {
+    "textcraft": "agentgym_rl.envs.scenarios.textcraft.env:TextCraft",
+    "textcraft_generated": (
+        "agentgym_rl.envs.scenarios.textcraft.generated_env:GeneratedTextCraft"
+    ),
+    "babyai": "agentgym_rl.envs.scenarios.babyai.env:BabyAI",
+    "sciworld": "agentgym_rl.envs.scenarios.sciworld.env:SciWorld",
+    "searchqa": "agentgym_rl.envs.scenarios.searchqa.env:SearchQA",
+}
 """Name -> "module:Class". The extra that an environment needs, if any, has the environment's
 name."""
 
-FAMILIES: Mapping[str, str] = MappingProxyType(
-    {
-        "gymnasium": "agentgym_rl.envs.adapters.gymnasium:gymnasium_class",
-        "textarena": "agentgym_rl.envs.adapters.textarena:textarena_class",
-        "reasoning_gym": "agentgym_rl.envs.adapters.reasoning_gym:reasoning_gym_class",
-    }
-)
+FAMILIES: Mapping[str, str] = {
+    "gymnasium": "agentgym_rl.envs.adapters.gymnasium:gymnasium_class",
+    "textarena": "agentgym_rl.envs.adapters.textarena:textarena_class",
+    "reasoning_gym": "agentgym_rl.envs.adapters.reasoning_gym:reasoning_gym_class",
+}
 """Prefix -> "module:function" that makes a class of the id after the slash. The extra has the
 prefix's name, with a hyphen for an underscore."""
 
@@ -138,7 +136,6 @@ def _family_class(family: str, env_id: str) -> type[Environment]:
 
 
 def _target(name: str) -> str:
-    """Return the "module:Class" of a name."""
     if ":" in name:
         return name
     target = BUILTIN.get(name) or _installed().get(name)

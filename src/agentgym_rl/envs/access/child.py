@@ -1,4 +1,4 @@
-"""A server that belongs to the process that started it: `client/workers.py` talks to it.
+"""A server that belongs to the process that started it: workers.py talks to it.
 
 It reads its order, one line of JSON, from standard input, writes one line, {"url": ...} or
 {"error": ...}, and ends when standard input does: with its parent, however that ends.

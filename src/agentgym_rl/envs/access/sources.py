@@ -23,7 +23,7 @@ def make_source(config: EnvConfig) -> EnvSource:
     """Return where the recipe's environments come from."""
     if not config.url:
         if config.dialect != "agentgym_rl":
-            raise ConfigError(f"env.dialect={config.dialect} is of a server: set env.url as well")
+            raise ConfigError(f"env.dialect={config.dialect} needs a server: set env.url as well")
         if config.workers:
             return WorkersEnvSource(
                 config.name,
@@ -34,8 +34,8 @@ def make_source(config: EnvConfig) -> EnvSource:
         return LocalEnvSource(config.name, options=config.options, timeout_s=config.timeout_s)
     if config.workers:
         raise ConfigError(
-            f"env.workers={config.workers} are of this machine, and env.url={config.url} has its "
-            "own: remove one of the two"
+            f"env.workers={config.workers} starts workers on this machine, but the server at "
+            f"env.url={config.url} has its own: remove one of the two"
         )
     token = _read_token(config.token_file) if config.token_file else None
     if config.dialect == "openenv":

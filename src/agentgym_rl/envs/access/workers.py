@@ -1,7 +1,7 @@
-"""Episodes in worker processes of one's own: a private server, started and ended with the source.
+"""Episodes in private worker processes: a server that starts and ends with the source.
 
-For environments that compute much: one process steps one episode at a time, and Python's lock makes
-threads no remedy.
+For environments that compute much: one process steps one episode at a time, and threads do not
+help, because Python's lock lets only one of them run.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class WorkersEnvSource(EnvSource):
                 f"the workers of {self._env!r} did not start within {_START_TIMEOUT_S:g} s"
             ) from None
         if not line:
-            raise EnvError(f"the workers of {self._env!r} ended at their start; see the log above")
+            raise EnvError(f"the workers of {self._env!r} exited while starting; see the log above")
         answer = json.loads(line)
         if "error" in answer:
             raise EnvError(answer["error"])

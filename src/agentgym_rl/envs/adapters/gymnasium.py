@@ -75,7 +75,7 @@ def gymnasium_class(
 
     Raises ValueError for an unknown id or where a hook is needed, EnvError for what cannot start.
     """
-    told = outline or Outline()
+    given = outline or Outline()
     preset = find_preset(env_id)
     settings = dict(options or {})
     with closing(_make(env_id, settings)) as probe:
@@ -83,9 +83,10 @@ def gymnasium_class(
         _check_spaces(env_id, probe, names, has_describe=describe is not None, parse=parse)
         max_steps = probe.spec.max_episode_steps if probe.spec else None
         rule, rule_in_words = _default_success(probe, preset)
+    default_goal = preset.goal if preset else f"bring {env_id} to an end that pays."
     translation = _Translation(
         env_id=env_id,
-        describe=describe or _described_by(preset),
+        describe=describe or (preset.describe if preset else None),
         actions=names,
         parse=parse,
         success=success or rule,
@@ -95,20 +96,20 @@ def gymnasium_class(
 
     class Adapted(GymnasiumEnvironment):
         spec: ClassVar[EnvSpec] = EnvSpec(
-            name=told.name or f"gymnasium/{env_id}",
+            name=given.name or f"gymnasium/{env_id}",
             summary=f"Gymnasium's {env_id} in words.",
-            instructions=told.instructions or _instructions(env_id, preset, names),
-            example_action=told.example_action or (names[0] if names else "look"),
+            instructions=given.instructions or _instructions(env_id, preset, names),
+            example_action=given.example_action or (names[0] if names else "look"),
             splits=SPLITS,
             categories=(env_id,),
-            max_rounds=told.max_rounds or max_steps or _DEFAULT_ROUNDS,
+            max_rounds=given.max_rounds or max_steps or _DEFAULT_ROUNDS,
             reward_range=reward_range or (0.0, 1.0),
             success="the rule given for it holds" if success else rule_in_words,
         )
-        outline: ClassVar[Outline] = told
-        shares_thread: ClassVar[bool] = told.shares_thread
+        outline: ClassVar[Outline] = given
+        shares_thread: ClassVar[bool] = given.shares_thread
         _translation: ClassVar[_Translation] = translation
-        _goal: ClassVar[str] = told.goal or (preset.goal if preset else _default_goal(env_id))
+        _goal: ClassVar[str] = given.goal or default_goal
 
     return Adapted
 
@@ -121,22 +122,20 @@ class GymnasiumEnvironment(SeededEnvironment):
 
     def __init__(self, **options: object) -> None:
         """Take options of `gymnasium.make`, which only the environment can list."""
-        told = self._translation
-        self._env = _make(told.env_id, {**told.options, **options})
+        given = self._translation
+        self._env = _make(given.env_id, {**given.options, **options})
         self._info: Mapping[str, object] = {}
         self._total = 0.0
         self._paid = 0.0
         self._is_closed = False
 
     def reset(self, task: Task) -> str:
-        """Start from the task's seed."""
         self._check_task(task)
         observation, self._info = self._env.reset(seed=seed_of(task))
         self._total = self._paid = 0.0
         return f"Goal: {self._goal}\n\n{self._describe(observation)}"
 
     def step(self, action: str) -> StepResult:
-        """Do one action."""
         value = self._parse(action)
         if value is None:
             return StepResult(self._refusal(action), valid_action=False)
@@ -162,7 +161,6 @@ class GymnasiumEnvironment(SeededEnvironment):
         return tuple(n for n, is_open in zip(names, np.asarray(mask), strict=True) if is_open)
 
     def details(self) -> Mapping[str, JsonValue]:
-        """Return the reward so far as the environment counts it."""
         return {"env": self._translation.env_id, "total_reward": self._total}
 
     def close(self) -> None:
@@ -283,21 +281,10 @@ def _default_success(env: GymEnv, preset: Preset | None) -> tuple[Callable[[Outc
     return ended_well, "the environment reports success, or ends with a reward above 0"
 
 
-def _described_by(preset: Preset | None) -> Callable[[GymEnv, object], str] | None:
-    if preset is None or preset.describe is None:
-        return None
-    describe = preset.describe
-    return lambda env, observation: describe(observation)
-
-
 def _instructions(env_id: str, preset: Preset | None, names: tuple[str, ...]) -> str:
     rules = preset.rules if preset else f"You act in Gymnasium's environment {env_id}."
     known = f" Your action is one of: {_listed(names)}." if names else ""
     return f"{rules} Every round you do one action and see what comes of it.{known}"
-
-
-def _default_goal(env_id: str) -> str:
-    return f"bring {env_id} to an end that pays."
 
 
 def _listed(names: tuple[str, ...]) -> str:

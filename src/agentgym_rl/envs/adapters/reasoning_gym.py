@@ -68,25 +68,25 @@ def reasoning_gym_class(
         raise ValueError(
             f"reasoning-gym's {generator} is refused: {_BROKEN[generator]}; choose another"
         )
-    told = outline or Outline()
+    given = outline or Outline()
     settings = dict(options or {})
-    _make_dataset(generator, _settings_of(told, settings))
+    _make_dataset(generator, _settings_of(given, settings))
 
     class Adapted(ReasoningGymEnvironment):
         spec: ClassVar[EnvSpec] = EnvSpec(
-            name=told.name or f"reasoning_gym/{generator}",
+            name=given.name or f"reasoning_gym/{generator}",
             summary=f"One question of reasoning-gym's {generator} a task.",
-            instructions=told.instructions or _INSTRUCTIONS,
-            example_action=told.example_action or "42",
+            instructions=given.instructions or _INSTRUCTIONS,
+            example_action=given.example_action or "42",
             splits=SPLITS,
             categories=(generator,),
-            max_rounds=told.max_rounds or 1,
+            max_rounds=given.max_rounds or 1,
             success="the answer has the full score",
             has_answer=True,
         )
-        outline: ClassVar[Outline] = told
+        outline: ClassVar[Outline] = given
         # A call that waits for the sandbox must not hold up the others.
-        shares_thread: ClassVar[bool] = told.shares_thread and has_plain_scorer(generator)
+        shares_thread: ClassVar[bool] = given.shares_thread and has_plain_scorer(generator)
         _generator: ClassVar[str] = generator
         _settings: ClassVar[Mapping[str, object]] = settings
 
@@ -143,7 +143,6 @@ class ReasoningGymEnvironment(SeededEnvironment):
         return answer
 
     def details(self) -> Mapping[str, JsonValue]:
-        """Return the generator and its answer."""
         return {"generator": self._generator, "answer": str(self._entry.get("answer"))}
 
     def _score(self, answer: str) -> float | None:

@@ -54,7 +54,6 @@ class SeededEnvironment(Environment):
 
     @classmethod
     def tasks(cls, split: str) -> Sequence[Task]:
-        """Return one task a seed."""
         cls.require_split(split)
         first = 0 if split == "test" else cls.outline.num_test
         number = cls.outline.num_test if split == "test" else cls.outline.num_train

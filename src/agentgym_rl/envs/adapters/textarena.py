@@ -48,26 +48,26 @@ def textarena_class(
     """
     if game not in ENV_REGISTRY:
         raise ValueError(f"TextArena has no game {game!r}{did_you_mean(game, ENV_REGISTRY)}")
-    told = outline or Outline()
+    given = outline or Outline()
     settings = dict(options or {})
     max_turns = _try_out(game, settings)
 
     class Adapted(TextArenaEnvironment):
         spec: ClassVar[EnvSpec] = EnvSpec(
-            name=told.name or f"textarena/{game}",
+            name=given.name or f"textarena/{game}",
             summary=f"The game {game} of TextArena, for one player.",
-            instructions=told.instructions
+            instructions=given.instructions
             or f"You play the game {game}. The first observation has the rules. Your action is "
             "one move, written as the rules say.",
-            example_action=told.example_action or "[1]",
+            example_action=given.example_action or "[1]",
             splits=SPLITS,
             categories=(game,),
-            max_rounds=told.max_rounds or max_turns or _DEFAULT_ROUNDS,
+            max_rounds=given.max_rounds or max_turns or _DEFAULT_ROUNDS,
             reward_range=reward_range,
             success="the game pays 1, which is a win",
         )
-        outline: ClassVar[Outline] = told
-        shares_thread: ClassVar[bool] = told.shares_thread
+        outline: ClassVar[Outline] = given
+        shares_thread: ClassVar[bool] = given.shares_thread
         _game_id: ClassVar[str] = game
         _settings: ClassVar[Mapping[str, object]] = settings
 
@@ -120,7 +120,6 @@ class TextArenaEnvironment(SeededEnvironment):
         return self._last_result(text, is_valid=is_valid)
 
     def details(self) -> Mapping[str, JsonValue]:
-        """Return the number of turns and what the game says of the player."""
         if self._game is None:
             return {}
         state = _state_of(self._game)
@@ -146,8 +145,8 @@ class TextArenaEnvironment(SeededEnvironment):
         """Return what the game has said since the last look, without the player's own moves."""
         assert self._game is not None
         _, messages = self._game.get_observation()
-        told = (str(text).strip() for sender, text, _ in messages if sender == textarena.GAME_ID)
-        return "\n".join(text for text in told if text)
+        texts = (str(text).strip() for sender, text, _ in messages if sender == textarena.GAME_ID)
+        return "\n".join(text for text in texts if text)
 
     @contextmanager
     def _own_random(self) -> Iterator[None]:
@@ -188,7 +187,7 @@ def _try_out(game: str, options: Mapping[str, object]) -> int | None:
             return _state_of(made).max_turns
         except Exception as error:  # each game has its own way to refuse a single player
             raise ValueError(
-                f"TextArena's {game} is not a game for one player; only those can be adapted"
+                f"TextArena's {game} is not a game for one player: choose another"
             ) from error
         finally:
             random.setstate(outside)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeVar, TypeVarTuple
 
 from agentgym_rl.envs import registry
@@ -87,19 +88,13 @@ class LocalEnvClient(EnvClient):
         self._calls.stop(self._episode.close)
 
     async def _on_thread(self, what: str, fn: Callable[[*_Ts], _T], *args: *_Ts) -> _T:
-        """Call on the episode's thread, turning each kind of failure into our own."""
+        """Call on the episode's thread; a failure leaves the episode behind."""
         try:
-            return await self._calls.call(fn, *args, timeout_s=self._timeout_s)
-        except CallExpiredError:
+            with _failures(f"{self.where}: {what}", self._timeout_s):
+                return await self._calls.call(fn, *args, timeout_s=self._timeout_s)
+        except EnvError:
             self._calls.stop(self._episode.close)
-            raise EnvTimeoutError(
-                f"{self.where}: {what} passed its deadline of {self._timeout_s:g} s"
-            ) from None
-        except CallAbandonedError as error:
-            raise EnvGoneError(f"{self.where}: {what} on a closed client") from error
-        except CallFailedError as error:
-            self._calls.stop(self._episode.close)
-            raise EnvError(f"{self.where}: {what} raised {error}") from error.cause
+            raise
 
 
 class LocalEnvSource(EnvSource):
@@ -143,12 +138,22 @@ class LocalEnvSource(EnvSource):
     async def _do_tasks(self, split: str) -> tuple[Task, ...]:
         name = self.env_class.spec.name
         calls = ThreadCaller(CallThread(f"env-{name}-tasks"))  # a first call may read large files
+        tasks = self.env_class.tasks
         try:
-            return tuple(await calls.call(self.env_class.tasks, split, timeout_s=self._timeout_s))
-        except CallExpiredError:
-            message = f"env {name}: tasks passed its deadline of {self._timeout_s:g} s"
-            raise EnvTimeoutError(message) from None
-        except CallFailedError as error:
-            raise EnvError(f"env {name}: tasks({split!r}) raised {error}") from error.cause
+            with _failures(f"env {name}: tasks({split!r})", self._timeout_s):
+                return tuple(await calls.call(tasks, split, timeout_s=self._timeout_s))
         finally:
             calls.stop()
+
+
+@contextmanager
+def _failures(what: str, timeout_s: float) -> Iterator[None]:
+    """Turn each kind of failure of a call into ours."""
+    try:
+        yield
+    except CallExpiredError:
+        raise EnvTimeoutError(f"{what} passed its deadline of {timeout_s:g} s") from None
+    except CallAbandonedError as error:
+        raise EnvGoneError(f"{what} on a closed client") from error
+    except CallFailedError as error:
+        raise EnvError(f"{what} raised {error}") from error.cause

@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from types import FrameType
+from typing import TypeAlias
 
 logger = logging.getLogger(__name__)
 
@@ -76,42 +77,8 @@ class OverdueInterrupt(BaseException):
         self.timeout_s = timeout_s
 
 
-class CallRunner(ABC):
-    """Runs calls in order. All methods are for the event loop, or the thread, that made it."""
-
-    @property
-    @abstractmethod
-    def is_alive(self) -> bool:
-        """Whether its thread exists."""
-
-    @property
-    @abstractmethod
-    def is_busy(self) -> bool:
-        """Whether a call runs or waits."""
-
-    @abstractmethod
-    def put(self, calls: Sequence[QueuedCall]) -> None:
-        """Run these after the ones that wait already."""
-
-    @abstractmethod
-    def leave_behind(self, *, after_s: float = 0.0) -> Unfinished | None:
-        """Give up on the running call, and return it with those that wait.
-
-        Returns None, and does nothing, unless a call has run for `after_s`. Call `deliver`
-        afterwards, when nothing sends calls here any more.
-        """
-
-    @abstractmethod
-    def deliver(self) -> None:
-        """Finish the calls that have run."""
-
-    @abstractmethod
-    def stop(self) -> None:
-        """End after what is in hand; returns at once. Takes no calls any more."""
-
-
-class LoopRunner(CallRunner):
-    """Runs calls on the event loop, in turns of a few milliseconds.
+class LoopRunner:
+    """Runs calls on the event loop, in turns of a few milliseconds; otherwise a `ThreadRunner`.
 
     Its alarm takes SIGALRM and the process's timer, so there is one in a process.
     """
@@ -179,8 +146,11 @@ class LoopRunner(CallRunner):
             raise OverdueInterrupt(self._timeout_s)
 
 
-class ThreadRunner(CallRunner):
-    """Runs calls on a thread of its own, which starts with the first of them."""
+class ThreadRunner:
+    """Runs calls in order on a thread of its own, which starts with the first of them.
+
+    All methods are for the event loop, or the thread, that made it.
+    """
 
     def __init__(self, name: str, loop: asyncio.AbstractEventLoop | None) -> None:
         """Calls finish on the event loop; without one, on the runner's own thread."""
@@ -200,13 +170,16 @@ class ThreadRunner(CallRunner):
 
     @property
     def is_alive(self) -> bool:
+        """Whether its thread exists."""
         return self._thread is not None and self._thread.is_alive()
 
     @property
     def is_busy(self) -> bool:
+        """Whether a call runs or waits."""
         return self._running is not None or bool(self._waiting)
 
     def put(self, calls: Sequence[QueuedCall]) -> None:
+        """Run these after the ones that wait already."""
         assert not self._is_closed, "a runner that was stopped or left behind takes no calls"
         if len(calls) > 1 or self.is_busy:
             self._watch_held_up()
@@ -217,6 +190,11 @@ class ThreadRunner(CallRunner):
         self._signals.put(True)
 
     def leave_behind(self, *, after_s: float = 0.0) -> Unfinished | None:
+        """Give up on the running call, and return it with those that wait.
+
+        Returns None, and does nothing, unless a call has run for `after_s`. Call `deliver`
+        afterwards, when nothing sends calls here any more.
+        """
         with self._lock:
             now = time.monotonic()
             if after_s and (self._running is None or now - self._running_since <= after_s):
@@ -229,10 +207,12 @@ class ThreadRunner(CallRunner):
         return unfinished
 
     def stop(self) -> None:
+        """End after what is in hand; returns at once. Takes no calls any more."""
         self._is_closed = True
         self._signals.put(False)
 
     def deliver(self) -> None:
+        """Finish the calls that have run."""
         with self._lock:
             finished, self._is_reported = self._finished.copy(), False
             self._finished.clear()
@@ -298,3 +278,6 @@ class ThreadRunner(CallRunner):
             self._loop.call_soon_threadsafe(self.deliver)
         except RuntimeError:
             logger.debug("the event loop closed before a call was delivered")
+
+
+CallRunner: TypeAlias = LoopRunner | ThreadRunner

@@ -1,14 +1,13 @@
 """Blocking calls that coroutines await: on a daemon thread of their own, or on one that many share.
 
 Environments are synchronous and may hang. An episode therefore gets a thread of its own
-(`CallThread`): a call that passes its deadline keeps its thread, and nobody else waits for it. The
-threads are daemons, so a hung one never keeps the interpreter alive.
+(`CallThread`): a call that passes its deadline keeps its thread, and nobody else waits for it.
 
-A thread for each episode would not make environments faster that only compute, and every call would
-have to wait for the interpreter twice. Their episodes share one (`SharedThread`): the calls of all
-run one after another, and their answers come back several at a time (runners.py). A call that takes
-long is left behind with the thread, and the other episodes continue on a new one: nobody waits for
-it but its own episode, until its deadline, which counts from when the call begins.
+Environments that only compute gain nothing from threads, and every call would wait for the
+interpreter twice. Their episodes share one (`SharedThread`): calls run one after another, and
+answers come back several at a time (runners.py). A call that takes long is left behind with the
+thread, and the other episodes continue on a new one. Only its own episode waits for it, until its
+deadline, which counts from when the call begins.
 
 What the calls mean, and which error a failure becomes, belongs to the caller (local.py).
 """

@@ -97,7 +97,7 @@ class Level:
 def level_of(index: int) -> Level:
     """Return the level of the task with this index. Raises ValueError where there is none.
 
-    Seeds go on beyond the splits, as they do in AgentGym.
+    Seeds continue beyond the splits, as they do in AgentGym.
     """
     if not 0 <= index < MAX_INDEX:
         raise ValueError(f"babyai has tasks 0 to {MAX_INDEX - 1}, not {index}")
@@ -105,7 +105,6 @@ def level_of(index: int) -> Level:
 
 
 def seed_of(index: int) -> int:
-    """Return the simulator's seed of the task with this index."""
     return index // len(LEVELS)
 
 

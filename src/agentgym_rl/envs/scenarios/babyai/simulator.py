@@ -62,7 +62,6 @@ def has_key_of(simulator: RoomGridLevel, door: WorldObj) -> bool:
 
 
 def make_simulator(level: Level, seed: int) -> RoomGridLevel:
-    """Return the simulator of a level, reset with `seed`."""
     simulator = gymnasium.make(level.gym_id, disable_env_checker=True).unwrapped
     assert isinstance(simulator, RoomGridLevel)
     # The image is most of a step's time and nobody reads it: view.py looks at the grid itself.

@@ -39,7 +39,7 @@ class Thing:
     """One visible object or door, with the name the agent knows it by.
 
     Example: Thing(name="red ball", number=2, cell=Cell(x=4, y=1, ahead=3, right=-1, ...), state="")
-    is told as "red ball 2: 3 ahead, 1 left".
+    is shown as "red ball 2: 3 ahead, 1 left".
     """
 
     name: str
@@ -92,7 +92,7 @@ def look(simulator: RoomGridLevel) -> View:
 
 
 def describe(view: View, carried: WorldObj | None) -> str:
-    """Return the view as text: a line a thing, the wall straight ahead, what is carried."""
+    """Return the view as text: one line per thing, the wall straight ahead, what is carried."""
     lines = [_thing_line(thing) for thing in view.things] or ["no objects in view"]
     wall = _wall_distance(view)
     if wall is not None:

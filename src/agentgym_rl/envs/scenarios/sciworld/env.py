@@ -260,7 +260,8 @@ class SciWorld(Environment):
     def _result(self, reply: SimulatorReply, text: str, *, is_valid: bool) -> StepResult:
         before, self._score = self._score, reply.score
         terminated = reply.is_completed or reply.score < 0
-        truncated = not terminated and self._is_out_of_moves()
+        is_late = self._max_moves is not None and self.simulation.num_moves() > self._max_moves
+        truncated = is_late and not terminated
         self._is_over = terminated or truncated
         # A score below 0 counts as 0 on both sides, so that the changes sum to a share in [0, 1].
         reward = max(reply.score, 0) / 100
@@ -277,9 +278,6 @@ class SciWorld(Environment):
             valid_action=is_valid,
             metrics={"score": reply.score},
         )
-
-    def _is_out_of_moves(self) -> bool:
-        return self._max_moves is not None and self.simulation.num_moves() > self._max_moves
 
 
 def _parse_simplifications(given: str) -> str:

@@ -1,6 +1,6 @@
 """The expert: paths that the simulator's own solver finds, kept on disk.
 
-A search takes 0.2 to 20 seconds, so each path is found once a machine. A path is played before it
+A search takes 0.2 to 20 seconds, so each path is found once per machine. A path is played before it
 is kept: it ends where the task is completed, and one that does not complete it is kept as empty.
 Files are written beside and renamed into place; processes that search for the same path at
 the same time write the same thing.
@@ -36,14 +36,10 @@ def default_folder() -> Path:
     return Path.home() / ".cache" / "agentgym-rl" / f"sciworld-gold-{version}-{_FORMAT}"
 
 
+@cache  # a few kilobytes each
 def gold_path(variation: Variation, simplifications: str, folder: Path) -> tuple[str, ...]:
     """Return actions that solve the task from its start; empty where none are known."""
     file = folder / (simplifications or "plain") / f"{variation.topic.name}-{variation.number}.json"
-    return _cached(variation, simplifications, file)
-
-
-@cache  # a few kilobytes each
-def _cached(variation: Variation, simplifications: str, file: Path) -> tuple[str, ...]:
     path = _read(file)
     if path is None:
         path = _search(variation, simplifications)

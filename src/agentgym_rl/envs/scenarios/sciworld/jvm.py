@@ -131,14 +131,14 @@ def shared_jvm() -> Jvm:
 
 def package_folder() -> Path:
     """Return where `scienceworld` is installed. Raises ModuleNotFoundError where it is not."""
+    folders: list[str] = []
     for name in ("scienceworld", "py4j"):
+        # Not imported: that takes a while, and we need only the jar of the former.
         spec = importlib.util.find_spec(name)
         if spec is None or not spec.submodule_search_locations:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-    # Not imported: that takes a while, and we need only its jar.
-    spec = importlib.util.find_spec("scienceworld")
-    assert spec is not None and spec.submodule_search_locations
-    return Path(spec.submodule_search_locations[0])
+        folders += spec.submodule_search_locations
+    return Path(folders[0])
 
 
 def _launch() -> tuple[int, str, subprocess.Popen[bytes]]:

@@ -55,7 +55,8 @@ class Simulation:
 
     def __init__(self, variation: Variation, simplifications: str) -> None:
         self._simulator = _simulator()
-        self._globals: _Globals | None = None
+        self.left_globals: _Globals | None = None
+        """The state to put back when this episode continues."""
         with self._simulator.jvm.calls():
             self._interface = self._simulator.load(variation, simplifications)
             self._simulator.present = self
@@ -67,12 +68,12 @@ class Simulation:
         """Do one action: one line of plain text. Raises EnvError when the simulator is broken."""
         with self._entered():
             answer = self._interface.step(action)
-            told = answer.toString()
+            reply = answer.toString()
             self._simulator.jvm.gateway.detach(answer)
             # The tuple (text, score, completed); only the text may contain commas.
-            text, score, is_completed = told[1:-1].rsplit(",", 2)
+            text, score, is_completed = reply[1:-1].rsplit(",", 2)
             percent = round(100 * float(score))
-            # After an exception of its own the simulator answers with a score of -1 for ever.
+            # After an internal exception the simulator answers with a score of -1 forever.
             if percent < 0 and self._interface.isInErrorState():
                 raise EnvError(f"the ScienceWorld simulator failed: {text}")
         return SimulatorReply(text, percent, is_completed == "true")
@@ -134,8 +135,8 @@ class Simulation:
             visible = self._interface.getAgentVisibleObjects(True)
             room = visible._2()
             for place in (room, agent):
-                told = parser.getAllUniqueReferentsWithTypeLUTJSON(place, True, False)
-                for by_id in json.loads(told).values():
+                listed = parser.getAllUniqueReferentsWithTypeLUTJSON(place, True, False)
+                for by_id in json.loads(listed).values():
                     ids.update(int(key) for key in by_id if key != "desc")
             for used in (parser, agent, visible, room):
                 self._simulator.jvm.free(used)
@@ -155,14 +156,10 @@ class Simulation:
             assert self._finalizer.alive, "a closed episode is asked nothing"
             if simulator.present is not self:
                 simulator.leave_present()
-                assert self._globals is not None, "left without its state"
-                simulator.write_globals(self._globals)
+                assert self.left_globals is not None, "left without its state"
+                simulator.write_globals(self.left_globals)
                 simulator.present = self
             yield
-
-    def keep_globals(self, values: _Globals) -> None:
-        """Remember the state to put back when this episode continues."""
-        self._globals = values
 
 
 class _Simulator:
@@ -213,7 +210,7 @@ class _Simulator:
     def leave_present(self) -> None:
         """Keep the outer state for the episode that it belongs to."""
         if self.present is not None:
-            self.present.keep_globals(self.read_globals())
+            self.present.left_globals = self.read_globals()
             self.present = None
 
     def read_globals(self) -> _Globals:

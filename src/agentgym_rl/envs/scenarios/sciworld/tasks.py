@@ -113,7 +113,6 @@ def variation_of(index: int) -> Variation:
 
 @cache
 def tasks_of(split: str) -> tuple[Task, ...]:
-    """Return the tasks of a split by rising index."""
     if split not in SPLITS:
         raise ValueError(f"sciworld has no split {split!r}; it has {', '.join(SPLITS)}")
     return tuple(
