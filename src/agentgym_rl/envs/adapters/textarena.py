@@ -94,7 +94,8 @@ class TextArenaEnvironment(SeededEnvironment):
         self._random_state = random.Random(seed).getstate()
         with self._own_random():
             game = _make_game(self._game_id, self._options)
-            self._adds_brackets = _has_wrapper(game, ActionFormattingWrapper)
+            is_wrapped = isinstance(game, textarena.Wrapper)
+            self._adds_brackets = is_wrapped and game.is_wrapped_with(ActionFormattingWrapper)
             self._game = _unwrapped(game)
             self._game.reset(num_players=1, seed=seed)
             text = self._new_messages()
@@ -197,10 +198,6 @@ def _state_of(game: textarena.Env) -> textarena.SinglePlayerState:
     state = getattr(game, "state", None)  # every game sets it in reset, none declares it
     assert isinstance(state, textarena.SinglePlayerState), type(state)
     return state
-
-
-def _has_wrapper(game: textarena.Env, wrapper: type[textarena.Wrapper]) -> bool:
-    return isinstance(game, textarena.Wrapper) and game.is_wrapped_with(wrapper)
 
 
 def _unwrapped(game: textarena.Env) -> textarena.Env:

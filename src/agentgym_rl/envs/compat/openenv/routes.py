@@ -16,7 +16,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from importlib import metadata
+from importlib.metadata import version
+from typing import TypeAlias
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -37,6 +38,8 @@ from agentgym_rl.serving import bodies
 
 logger = logging.getLogger(__name__)
 
+_Handler: TypeAlias = Callable[[Request], Awaitable[object]]
+"""Returns what the body of the answer holds."""
 _MAX_WAITING = 4
 """Frames of one socket that may wait for the frame in work; the rest waits in the network."""
 _NORMAL, _TRY_AGAIN = 1000, 1013
@@ -59,29 +62,35 @@ def routes(service: EpisodeService, *, max_message_bytes: int = 4 * 1024 * 1024)
         "/{env}/task": api.task,
         "/{env}/task_range": api.task_range,
     }
+    spec = service.spec
+    metadata = {
+        "name": spec.name,
+        "description": spec.summary,
+        "readme_content": spec.instructions,
+        "version": version("agentgym-rl"),
+        "author": None,
+        "documentation_url": None,
+        SPEC_FIELD: spec,
+    }
     gets = {
-        "/health": api.health,
-        "/metadata": api.metadata,
-        "/schema": api.schema,
-        "/state": api.state,
-        "/list_environments": api.environments,
+        "/health": _always({"status": "healthy"}),
+        "/metadata": _always(metadata),
+        "/schema": _always(SCHEMA),
+        "/state": _always({"episode_id": None, "step_count": 0}),
+        "/list_environments": _always([spec.name]),
         "/{env}/splits": api.splits,
     }
     document = openapi(dict.fromkeys(gets, "get") | dict.fromkeys(posts, "post"))
-
-    async def describe_api(request: Request) -> object:
-        return document
-
+    gets["/openapi.json"] = _always(document)
     return [
         WebSocketRoute("/ws", api.socket),
-        Route("/openapi.json", _answering(describe_api), methods=["GET"]),
         *(Route(path, _answering(handler), methods=["GET"]) for path, handler in gets.items()),
         *(Route(path, _answering(handler), methods=["POST"]) for path, handler in posts.items()),
     ]
 
 
 class _Api:
-    """The handlers; those over HTTP return what the body of the answer holds."""
+    """The handlers that need the service."""
 
     def __init__(self, service: EpisodeService, max_message_bytes: int) -> None:
         self._service = service
@@ -109,27 +118,6 @@ class _Api:
         with suppress(RuntimeError, WebSocketDisconnect):  # the peer may have closed it already
             await socket.close(code)
 
-    async def health(self, request: Request) -> object:
-        return {"status": "healthy"}
-
-    async def metadata(self, request: Request) -> object:
-        spec = self._service.spec
-        return {
-            "name": spec.name,
-            "description": spec.summary,
-            "readme_content": spec.instructions,
-            "version": metadata.version("agentgym-rl"),
-            "author": None,
-            "documentation_url": None,
-            SPEC_FIELD: spec,
-        }
-
-    async def schema(self, request: Request) -> object:
-        return SCHEMA
-
-    async def state(self, request: Request) -> object:
-        return {"episode_id": None, "step_count": 0}
-
     async def reset(self, request: Request) -> object:
         task = await self._tasks.choose(await _body(request))
         episode = await self._service.create()
@@ -152,9 +140,6 @@ class _Api:
             return {**answer, "result": {"tools": ()}}
         code, message = (-32601, "no such method") if "method" in body else (-32600, "no method")
         return {**answer, "error": {"code": code, "message": message}}
-
-    async def environments(self, request: Request) -> object:
-        return [self._service.spec.name]
 
     async def splits(self, request: Request) -> object:
         self._check_env(request)
@@ -228,9 +213,16 @@ async def _play(socket: WebSocket, frames: asyncio.Queue[bytes], session: OpenEn
         await socket.send_text(answer.decode())
 
 
-def _answering(
-    handler: Callable[[Request], Awaitable[object]],
-) -> Callable[[Request], Awaitable[Response]]:
+def _always(content: object) -> _Handler:
+    """Return the handler that answers every request with this content."""
+
+    async def handler(request: Request) -> object:
+        return content
+
+    return handler
+
+
+def _answering(handler: _Handler) -> Callable[[Request], Awaitable[Response]]:
     """Return the endpoint of a handler; a failure has a status and {"detail": its message}."""
 
     async def endpoint(request: Request) -> Response:

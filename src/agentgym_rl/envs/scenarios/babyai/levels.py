@@ -114,12 +114,11 @@ def tasks_of(split: str) -> tuple[Task, ...]:
         raise ValueError(f"babyai has no split {split!r}; it has {', '.join(SPLIT_SEEDS)}")
     seeds = SPLIT_SEEDS[split]
     indices = range(seeds.start * len(LEVELS), seeds.stop * len(LEVELS))
-    return tuple(_task(split, index) for index in indices)
-
-
-def _task(split: str, index: int) -> Task:
-    level = level_of(index)
-    return Task(env=ENV_NAME, split=split, index=index, category=level.category, level=level.name)
+    return tuple(
+        Task(ENV_NAME, split, index, category=level.category, level=level.name)
+        for index in indices
+        for level in (level_of(index),)
+    )
 
 
 def _category(number: int, name: str) -> str:

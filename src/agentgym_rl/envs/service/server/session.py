@@ -35,19 +35,6 @@ UNKNOWN_MESSAGE = "the episode is gone: it is unknown here (the server may have 
 class Session:
     """One place of a server."""
 
-    __slots__ = (
-        "_env",
-        "_latest_action",
-        "_latest_result",
-        "end_reason",
-        "episode",
-        "id",
-        "key",
-        "last_used",
-        "num_waiting",
-        "runner",
-    )  # fmt: skip
-
     def __init__(
         self, session_id: str, episode: EnvEpisode, runner: CallRunner, *, env: str, key: str
     ) -> None:
