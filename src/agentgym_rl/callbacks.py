@@ -1,4 +1,4 @@
-"""Callbacks: what a program hears of a run while it trains, and how it ends one early."""
+"""Callbacks: how a program follows a run while it trains, and ends one early."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _P = ParamSpec("_P")
 
 
 class Callback:
-    """Override what you want to hear of; every method is called on the thread of the run.
+    """Override the methods you need; each is called on the thread of the run.
 
-    What a callback raises ends the run and reaches the caller, with a note that names the callback.
-    A callback is not part of a checkpoint: whoever resumes a run passes it again.
+    An exception in a callback ends the run and reaches the caller, with a note that names the
+    callback. A callback is not part of a checkpoint: whoever resumes a run passes it again.
 
         class StopWhenSolved(Callback):
             def on_evaluation(self, report: EvalReport) -> None:
@@ -60,14 +60,8 @@ class Callbacks:
                     f"callbacks: {callback!r} is not a Callback; subclass agentgym_rl.Callback"
                 )
 
-    @property
-    def stop_reason(self) -> str | None:
-        """Why a callback wants the run to end; None while none does."""
-        reasons = (callback._stop_reason for callback in self._callbacks)
-        return next((reason for reason in reasons if reason is not None), None)
-
     def should_stop(self) -> bool:
-        return self.stop_reason is not None
+        return any(callback._stop_reason is not None for callback in self._callbacks)
 
     def on_run_start(self, run: Run) -> None:
         for callback in self._callbacks:
@@ -80,7 +74,7 @@ class Callbacks:
 
     def on_step(self, metrics: Metrics) -> None:
         for callback in self._callbacks:
-            _call(callback.on_step, dict(metrics))  # a copy, for the run goes on with its own
+            _call(callback.on_step, dict(metrics))  # a copy: the run keeps using its own
 
     def on_evaluation(self, report: EvalReport) -> None:
         for callback in self._callbacks:

@@ -1,8 +1,8 @@
-"""Objects that a program hands over in the place of names in a recipe.
+"""Objects that a program hands over instead of names in a recipe.
 
-A run keeps saying what it used: `config.toml` has "module:Class" of what can be imported, and of
-the rest a marker, "<object>:__main__.MyEnv". A run with a marker resumes only where the object is
-handed over again.
+A run records what it used: `config.toml` has "module:Class" for what can be imported, and a marker
+for the rest, "<object>:__main__.MyEnv". A run with a marker resumes only when the object is handed
+over again.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class Objects:
 
     def __post_init__(self) -> None:
         _check_env(self.env)
-        _check_agent(self.agent)
+        if self.agent is not None and not isinstance(self.agent, Agent):
+            check_agent_class(self.agent, given=f"agent={self.agent!r}")
         _check_algorithm(self.algorithm)
         if self.reward is not None and not callable(self.reward):
             raise ValueError(
@@ -61,7 +62,7 @@ class Objects:
             )
 
     def settings(self) -> dict[str, object]:
-        """Return what the recipe has to say of these objects, by dotted key."""
+        """Return the settings that stand for these objects, by dotted key."""
         found: dict[str, object] = {}
         if self.env is not None:
             found["env.name"] = name_of(self.env)
@@ -131,7 +132,6 @@ class Objects:
         return make_source(config)
 
     def make_agent(self, config: AgentConfig, spec: EnvSpec) -> Agent:
-        """Return the agent for an environment."""
         if not isinstance(self.agent, Agent):
             return make_agent(config, spec, self.agent)
         if self.agent.spec.name != spec.name:
@@ -142,7 +142,6 @@ class Objects:
         return self.agent
 
     def rewards(self, config: RunConfig) -> EpisodeRewards:
-        """Return what decides the rewards of episodes."""
         return EpisodeRewards.of(config, self.reward)
 
 
@@ -173,11 +172,6 @@ def _check_env(env: object) -> None:
         )
     if not hasattr(env, "spec"):
         raise ValueError(f"env={env.__name__} has no `spec`; give the class an EnvSpec")
-
-
-def _check_agent(agent: object) -> None:
-    if agent is not None and not isinstance(agent, Agent):
-        check_agent_class(agent, given=f"agent={agent!r}")
 
 
 def _check_algorithm(algorithm: object) -> None:

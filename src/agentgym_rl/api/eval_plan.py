@@ -15,8 +15,8 @@ from agentgym_rl.config.overrides import Overrides, override_texts
 from agentgym_rl.config.recipes import TomlTable
 from agentgym_rl.envs import registry
 from agentgym_rl.errors import ConfigError, RunError, boundary
-from agentgym_rl.evaluation.run import Wanted, folder_name
-from agentgym_rl.evaluation.settings import load_settings
+from agentgym_rl.evaluation.run import folder_name
+from agentgym_rl.evaluation.settings import Wanted, load_settings
 from agentgym_rl.lookup import OBJECT_MARKER
 from agentgym_rl.models.loading import TINY
 from agentgym_rl.objects import Objects
@@ -35,7 +35,7 @@ is sent to the run's server as a token."""
 def eval_config(
     model: str, env: str, overrides: Overrides = (), *, objects: Objects | None = None
 ) -> RunConfig:
-    """Return the settings to play a model with: those of the run that it comes from, if any.
+    """Return the settings to play a model with: of the run that it comes from, if any.
 
     `env` is a name; empty for the environment of that run.
     """
@@ -49,7 +49,7 @@ def eval_config(
         env = trained_name  # code of the user's own is named by the user, not by a run folder
     if not env:
         raise ConfigError(
-            f"which environment {model} plays is not said: give env, a name or a class"
+            f"{model} does not say which environment it plays: give env, a name or a class"
         )
     if trained_name != env:
         table.pop("env", None)  # levels, options and address belong to the environment of the run
@@ -67,7 +67,7 @@ def model_directory(model: str) -> str:
         if (path / inner).is_dir():
             return str((path / inner).resolve())  # what `latest` points at may change
     if (path / "config.toml").is_file():
-        raise ConfigError(f"the run in {model} has no checkpoint yet, so there is no model in it")
+        raise ConfigError(f"the run in {model} has no checkpoint yet, and so no model")
     if path.is_dir() and not any(path.glob("*.json")) and not any(path.glob("*.gguf")):
         runs = sorted(file.parent.name for file in path.glob("*/config.toml"))
         remedy = f"name one of its runs: {', '.join(runs)}" if runs else "name another folder"
@@ -121,33 +121,28 @@ def default_folder(wanted: Wanted, configs: Mapping[str, RunConfig], *, is_suite
 
 
 def refuse_a_run(out: Path) -> None:
-    """A report and episodes among those of training would pass for the run's own."""
+    """Refuse a run's folder: the evaluation's files would pass for the run's own."""
     if RunFolder(out).exists:
         raise RunError(f"{out} is the folder of a run; choose another, such as {out}-eval")
 
 
 def _table_of_run(model: str) -> TomlTable:
-    """Return what the settings of a model's run say, but for what only the user may say."""
+    """Return the settings of a model's run, without what a run may not decide on this machine."""
     run = _run_of(model)
     table = read_table(run.config_file) if run is not None else {}
-    _drop_what_only_commands_say(table)
-    left_out = table.pop("reward", None)
-    name = str(left_out.get("function", "")) if isinstance(left_out, dict) else ""
-    if name and not name.startswith(OBJECT_MARKER):
-        # A run folder is data: only a command names code of the user's own.
-        logger.warning(
-            "rewards are the environment's own; for those of the run add reward.function=%s", name
-        )
-    return table
-
-
-def _drop_what_only_commands_say(table: dict[str, object]) -> None:
-    """Leave out what a run may not decide on the machine of whoever evaluates its model."""
     for name, keys in _ONLY_BY_COMMAND.items():
         section = table.get(name)
         if isinstance(section, dict):
             for key in keys:
                 section.pop(key, None)
+    left_out = table.pop("reward", None)
+    name = str(left_out.get("function", "")) if isinstance(left_out, dict) else ""
+    if name and not name.startswith(OBJECT_MARKER):
+        # A run folder is data: only a command names code of the user's own.
+        logger.warning(
+            "rewards are the environment's own; for the run's rewards add reward.function=%s", name
+        )
+    return table
 
 
 def _run_of(model: str) -> RunFolder | None:

@@ -76,7 +76,9 @@ def plan_run(
 ) -> RunPlan:
     """Return the plan of a run. Raises ConfigError or RunError, which say what to change."""
     if run_dir == Path():
-        raise ConfigError("the run folder is the present folder or empty; name one of its own")
+        raise ConfigError(
+            "the run folder is empty or the current folder; name a folder for the run"
+        )
     objects = objects or Objects()
     texts = [*override_texts(objects.settings()), *override_texts(overrides)]
     if resume:
@@ -148,7 +150,6 @@ def _check_env(config: RunConfig, cls: type[Environment] | None) -> None:
 
 
 def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
-    """Return the dotted keys whose values differ."""
     before, after = flatten(old.model_dump(mode="json")), flatten(new.model_dump(mode="json"))
     return sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
 
@@ -219,9 +220,10 @@ def _resumed(
     differing = changed_keys(saved, config)
     changed = [key for key in differing if not key.startswith(_MAY_CHANGE)]
     if changed:
+        may_change = ", ".join(key + "*" * key.endswith(".") for key in _MAY_CHANGE)
         raise ConfigError(
             f"changed against the run in {run_dir}: {', '.join(changed)}; a run resumes with the "
-            f"settings it began with (only {_may_change()} may change): start a new run instead"
+            f"settings it began with (only {may_change} may change): start a new run instead"
         )
     checkpoint = run.latest_checkpoint()
     num_done = step_of(checkpoint.name) if checkpoint is not None else 0
@@ -243,17 +245,13 @@ def _resumed(
     return config, run
 
 
-def _may_change() -> str:
-    return ", ".join(key + "*" * key.endswith(".") for key in _MAY_CHANGE)
-
-
 def _check_past(run: RunFolder, config: RunConfig, checkpoint: Path | None) -> None:
-    """Report what of the run's past is lost; refuse to resume where the past decides what comes."""
+    """Warn of metrics that are lost; refuse to resume where later steps depend on them."""
     if checkpoint is None:
         return
     if not (run.checkpoints / "latest").exists():
         logger.warning(
-            "%s points at no checkpoint: the run resumes from %s",
+            "%s does not point at a checkpoint: the run resumes from %s",
             run.checkpoints / "latest", checkpoint.name,
         )  # fmt: skip
     known = {int(line["step"]) for line in run.read_metrics()}

@@ -34,9 +34,9 @@ from agentgym_rl.config.overrides import Overrides, override_texts
 from agentgym_rl.errors import RunError
 from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
-from agentgym_rl.evaluation.run import Wanted, open_policy
 from agentgym_rl.evaluation.run import evaluate as evaluate_env
-from agentgym_rl.evaluation.settings import load_settings
+from agentgym_rl.evaluation.run import open_policy
+from agentgym_rl.evaluation.settings import Wanted, load_settings
 from agentgym_rl.objects import Objects, name_of
 from agentgym_rl.results import SavedModel
 from agentgym_rl.rollout.collect import collect

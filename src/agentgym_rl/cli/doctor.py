@@ -7,7 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
@@ -20,6 +20,7 @@ from agentgym_rl.envs.scenarios.sciworld import java
 from agentgym_rl.errors import AgentGymError, install_command
 
 _LOADING_S = 60.0
+_C_COMPILERS = ("cc", "gcc", "clang")
 _BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 
@@ -35,7 +36,6 @@ class MachineFinding:
 
 
 def diagnose() -> None:
-    """Print a table of what was found."""
     table = Table(title="This machine", title_justify="left")
     for column in ("what", "", "found", "to get it"):
         table.add_column(column)
@@ -51,13 +51,13 @@ def examine() -> list[MachineFinding]:
     return [
         MachineFinding("Python", True, f"{platform.python_version()}, {os.cpu_count()} cores"),
         *_torch_and_gpu(),
-        _compiler(),
+        _program("C compiler", _C_COMPILERS, "no training.compile and no GPU kernels", "gcc"),
         _flash4(),
         _package("peft", "no lora.rank above 0", "lora"),
         _package("gguf", "no model.path of a GGUF file", "gguf"),
-        _package("vllm", "no engine.type=vllm but with engine.python or engine.url", "vllm"),
+        _package("vllm", "engine.type=vllm only with engine.python or engine.url", "vllm"),
         _java(),
-        _browser(),
+        _program("browser", _BROWSERS, "the tests of the web UI are skipped", _BROWSERS[0]),
         *(_environment(name) for name in registry.BUILTIN),
     ]
 
@@ -93,14 +93,11 @@ def _gpu() -> MachineFinding:
     return MachineFinding("GPU", True, names)
 
 
-def _compiler() -> MachineFinding:
-    for name in ("cc", "gcc", "clang"):
+def _program(what: str, names: Sequence[str], absence: str, package: str) -> MachineFinding:
+    for name in names:
         if path := shutil.which(name):
-            return MachineFinding("C compiler", True, path)
-    remedy = "on Debian: apt-get install gcc"
-    return MachineFinding(
-        "C compiler", False, "neither training.compile nor a GPU's kernels", remedy
-    )
+            return MachineFinding(what, True, path)
+    return MachineFinding(what, False, absence, f"on Debian: apt-get install {package}")
 
 
 def _package(name: str, absence: str, extra: str) -> MachineFinding:
@@ -113,7 +110,7 @@ def _package(name: str, absence: str, extra: str) -> MachineFinding:
 def _flash4() -> MachineFinding:
     """Look whether FlashAttention 4 can be loaded: its parts must fit each other.
 
-    Tried in a process of its own, which a broken library may end.
+    Tried in another process, which a broken library may end.
     """
     found = _package("flash-attn-4", "torch's own attention kernels, slower", "flash4")
     if not found.is_there:
@@ -138,14 +135,6 @@ def _java() -> MachineFinding:
     if found is None:
         return MachineFinding("Java", False, "sciworld cannot run", java.REMEDY)
     return MachineFinding("Java", True, f"{found.version} at {found.path} ({found.source})")
-
-
-def _browser() -> MachineFinding:
-    for name in _BROWSERS:
-        if path := shutil.which(name):
-            return MachineFinding("browser", True, path)
-    remedy = "on Debian: apt-get install chromium-headless-shell"
-    return MachineFinding("browser", False, "the tests of the web UI are skipped", remedy)
 
 
 def _environment(name: str) -> MachineFinding:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
 
-from agentgym_rl.cli.terminal import print_table
+from agentgym_rl.cli.terminal import announce, print_table
 from agentgym_rl.config import EnvConfig, parse_value
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
@@ -37,18 +38,13 @@ def run_server(
         return
     from agentgym_rl.envs.access.serve import EnvServer  # only this command needs the HTTP stack
 
-    def announce(url: str) -> None:
-        print(f"{env} at {url} (Ctrl-C stops)", flush=True)
-        if address.is_open and not address.token:
-            print("WARNING: whoever reaches this address can use it; see --token", flush=True)
-
     EnvServer(
         env,
         address,
         options=_parse_options(options),
         num_workers=num_workers,
         limits=limits,
-        on_ready=announce,
+        on_ready=partial(announce, env, address),
     ).run()
 
 

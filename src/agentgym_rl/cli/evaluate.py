@@ -7,7 +7,6 @@ import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 from rich.console import Console
@@ -27,11 +26,11 @@ from agentgym_rl.cli.progress import duration, quiet_transformers
 from agentgym_rl.envs import registry
 from agentgym_rl.errors import AgentGymError, ConfigError, RunError
 from agentgym_rl.evaluation.horizons import horizons_markdown
-from agentgym_rl.evaluation.paper import PAPER_TASKS
 from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
-from agentgym_rl.evaluation.run import Wanted, evaluate, evaluate_suite
-from agentgym_rl.evaluation.settings import load_settings
+from agentgym_rl.evaluation.run import evaluate, evaluate_suite
+from agentgym_rl.evaluation.settings import Wanted, load_settings
+from agentgym_rl.evaluation.suite import PAPER_TASKS
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.types import Episode
 
@@ -49,16 +48,15 @@ class EvalOptions:
     limit: int = 0
     """Number of tasks; 0 for all."""
     per_category: int = 0
-    """Number of tasks of each category, in the place of `limit`."""
+    """Number of tasks of each category, instead of `limit`."""
     samples_per_task: int = 1
     rounds: str = "0"
     """Like "10,20,30"."""
     engine: str = ""
-    """Empty for that of the settings."""
+    """Empty for the engine of the settings."""
     out: Path | None = None
 
     def settings(self) -> list[str]:
-        """Return what the options set, as overrides."""
         engine = [f"engine.type={self.engine}"] if self.engine else []
         return [
             f"env.eval_split={self.split}",
@@ -114,7 +112,7 @@ def parse_horizons(text: str) -> tuple[int, ...]:
     is_repeated = len(set(numbers)) < len(numbers)
     if len(numbers) < len(words) or is_repeated or (len(numbers) > 1 and 0 in numbers):
         raise ConfigError(
-            f"--rounds {text!r} is no list of limits on rounds; write one number (0 for the "
+            f"--rounds {text!r} is not a list of limits on rounds; write one number (0 for the "
             "environment's own), or several above 0 that differ, such as 10,20,30"
         )
     return numbers
@@ -135,18 +133,13 @@ class _Display(Progress):
         self._num_new = self._num_completed = self._num_solved = self._num_failed = 0
         self._started = time.monotonic()
         self.first_error = ""
-        """Of the episodes that failed."""
+        """The first error of an episode that failed."""
 
     def __enter__(self) -> Self:
         self._bar.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bar.stop()
 
     def begin(self, phase: str, total: int, *, done: int = 0) -> None:
@@ -205,11 +198,11 @@ def _run(work: Coroutine[None, None, _ResultT]) -> _ResultT:
     try:
         return asyncio.run(work)
     except KeyboardInterrupt:
-        raise RunError("stopped; the same command goes on") from None
+        raise RunError("stopped; repeat the command to resume") from None
 
 
 def _close(console: Console, out: Path, reports: Sequence[EvalReport], error: str) -> None:
-    """Say where all is, and whether it is whole."""
+    """Say where the results are, and whether they are complete."""
     console.print(f"report, picture and episodes in {out}", highlight=False)
     num_failed = sum(report.overall.failed for report in reports)
     if any(report.overall.episodes == 0 for report in reports):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Self
 
 import transformers
@@ -49,12 +48,7 @@ class TrainingDisplay(Progress):
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._console.is_terminal:
             self._live.stop()
 
@@ -140,14 +134,14 @@ class TrainingDisplay(Progress):
             f"rounds {metrics['rollout/rounds_mean']:.1f} of {metrics['rollout/max_rounds']:.0f}",
             f"entropy {metrics['train/entropy']:.2f}",
             f"{metrics['rollout/tokens_per_s']:.0f} tokens/s",
-            f"{metrics['time/step_s']:.1f} s a step",
+            f"{metrics['time/step_s']:.1f} s per step",
             f"{metrics['rollout/episodes_failed']:.0f} failed",
         )
         return table
 
 
 def quiet_transformers() -> None:
-    """Keep transformers' progress bars out of ours, and the hub from saying everything twice."""
+    """Keep transformers' progress bars out of ours, and the hub's messages from coming twice."""
     transformers.utils.logging.disable_progress_bar()
     logging.getLogger("huggingface_hub").propagate = False  # it prints its messages itself
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agentgym_rl.cli.terminal import announce
 from agentgym_rl.envs.scenarios.searchqa.embedded import embedded_corpus_file
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.retrieval.base import MAX_TOPK
@@ -88,9 +90,6 @@ def serve_retriever(address: Address, options: Mapping[str, object]) -> None:
         raise ConfigError(f"topk must be a whole number from 1 to {MAX_TOPK}, got {topk!r}")
     retriever = open_retriever(parse_options(given), own_corpus=embedded_corpus_file)
 
-    def announce(url: str) -> None:
-        print(f"searchqa-retriever at {url}, {len(retriever)} passages (Ctrl-C stops)", flush=True)
-        if address.is_open and not address.token:
-            print("WARNING: whoever reaches this address can use it; see --token", flush=True)
-
-    RetrieverServer(retriever, address, topk=topk, on_ready=announce).run()
+    name = f"searchqa-retriever with {len(retriever)} passages"
+    ready = partial(announce, name, address)
+    RetrieverServer(retriever, address, topk=topk, on_ready=ready).run()

@@ -11,7 +11,7 @@ from agentgym_rl.runs.rescoring import rescore_run
 
 
 def run_import(source: Path, output: Path, *, env: str) -> None:
-    """Import and tell what there was."""
+    """Import episodes, and print a summary."""
     summary = import_episodes(source, RunFolder(output), env=env)
     reward = "none given" if summary.reward_mean is None else f"{summary.reward_mean:.3f}"
     print(
@@ -21,7 +21,7 @@ def run_import(source: Path, output: Path, *, env: str) -> None:
 
 
 def run_rescoring(run: Path, reward: str, output: Path) -> None:
-    """Rescore and tell what changed."""
+    """Rescore a run, and print what changed."""
     function = load_function(reward, setting="--reward")
     summary = rescore_run(RunFolder(run), function, RunFolder(output))
     print(

@@ -9,9 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:  # only servers need the HTTP stack
+    from agentgym_rl.serving.bound import Address
 
 _UNLIMITED = 10_000
 """Columns, more than any table of ours has."""
@@ -23,6 +27,13 @@ def print_table(table: Table) -> None:
     if not console.is_terminal:
         console.width = _UNLIMITED
     console.print(table)
+
+
+def announce(what: str, address: Address, url: str) -> None:
+    """Print where a server listens, once it does."""
+    print(f"{what} at {url} (Ctrl-C stops)", flush=True)
+    if address.is_open and not address.token:
+        print("WARNING: anyone who reaches this address can use it; see --token", flush=True)
 
 
 @contextmanager

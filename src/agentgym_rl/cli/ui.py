@@ -25,9 +25,9 @@ def run_ui(
         remedy = install_command("ui")
         raise ConfigError(f"the web UI needs {error.name!r}: {remedy}") from error
 
-    def tell(url: str) -> None:
+    def announce(url: str) -> None:
         print(f"the web UI of {runs} is at {url} (Ctrl-C stops)", flush=True)
         if opens_browser:
             webbrowser.open(url)
 
-    UiServer(runs, host=host, port=port, is_public=is_public, envs=envs, on_ready=tell).run()
+    UiServer(runs, host=host, port=port, is_public=is_public, envs=envs, on_ready=announce).run()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -19,14 +18,6 @@ from agentgym_rl.rollout.collect import EpisodeName, collect
 from agentgym_rl.rollout.episode import Participants
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.types import Episode, Group, Task
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluated:
-    """The report of an evaluation and what it is of."""
-
-    report: EvalReport
-    groups: Sequence[Group]
 
 
 class Evaluator:
@@ -63,10 +54,10 @@ class Evaluator:
         on_episode: Callable[[Episode], None] | None = None,
     ) -> EvalReport:
         """Return the report; it is saved as `name` in `reports`, the episodes in `episodes`."""
-        done = await self.play(step, on_episode=on_episode)
-        write_episodes(episodes, [group.episodes for group in done.groups], phase="eval", step=step)
-        done.report.save(reports, name)
-        return done.report
+        report, groups = await self.play(step, on_episode=on_episode)
+        write_episodes(episodes, [group.episodes for group in groups], phase="eval", step=step)
+        report.save(reports, name)
+        return report
 
     async def play(
         self,
@@ -74,8 +65,8 @@ class Evaluator:
         *,
         on_episode: Callable[[Episode], None] | None = None,
         kept: Mapping[EpisodeName, Episode] | None = None,
-    ) -> Evaluated:
-        """Play all episodes but those of `kept`, and return the report; nothing is written."""
+    ) -> tuple[EvalReport, Sequence[Group]]:
+        """Play all episodes that are not in `kept`; return the report and what it is of."""
         groups = await collect(
             self.tasks,
             self._participants,
@@ -87,7 +78,7 @@ class Evaluator:
             on_episode=on_episode,
             kept=kept,
         )
-        return Evaluated(self._report(groups, step), groups)
+        return self._report(groups, step), groups
 
     def _report(self, groups: Sequence[Group], step: int) -> EvalReport:
         episodes = [episode for group in groups for episode in group.episodes]

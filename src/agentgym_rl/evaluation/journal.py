@@ -52,7 +52,6 @@ class Journal:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is not on disk yet."""
         if self._buffer:
             number = len(list(self._parts.glob("*.parquet")))
             path = self._parts / f"{number:06d}.parquet"

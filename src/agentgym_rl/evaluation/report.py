@@ -117,7 +117,7 @@ class EvalReport:
         if self.env_reward_mean is None:
             return []
         return [
-            f"Rewards are those of {self.reward_function}; the environment's own have the mean "
+            f"Rewards are from {self.reward_function}; the environment's own have the mean "
             f"{self.env_reward_mean:.3f}."
         ]
 

@@ -22,7 +22,7 @@ from agentgym_rl.evaluation.journal import Journal
 from agentgym_rl.evaluation.pictures import draw_horizons, draw_report, draw_suite
 from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
-from agentgym_rl.evaluation.settings import EvalSettings, begin_or_resume, model_name
+from agentgym_rl.evaluation.settings import Wanted, begin_or_resume, model_name
 from agentgym_rl.evaluation.suite import SuiteReport
 from agentgym_rl.models.loading import Policy, load_pretrained
 from agentgym_rl.objects import Objects
@@ -30,7 +30,7 @@ from agentgym_rl.rollout.episode import Participants, TextPolicy, TokenPolicy
 from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.rewards import EpisodeRewards
 from agentgym_rl.rollout.tasks import evaluation_tasks, select_tasks, tasks_per_category
-from agentgym_rl.types import Episode, Task
+from agentgym_rl.types import Episode
 
 NAME = "report"
 
@@ -52,34 +52,6 @@ class EvaluatedPolicy:
             renderer = policy.renderer.with_tools(agent.tools)
             policy, agent = replace(policy, renderer=renderer), agent.for_model(renderer)
         return Participants(source, agent, policy, rewards)
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is evaluated on every environment."""
-
-    model: str
-    """A directory or hub name to load, or an endpoint's name of a model."""
-    samples_per_task: int = 1
-    horizons: tuple[int, ...] = (0,)
-    """Limits on rounds; 0 for the environment's own."""
-    per_category: int = 0
-    """Tasks of each category; 0 for those of `eval.tasks`."""
-
-    def settings(self, config: RunConfig) -> EvalSettings:
-        return EvalSettings.of(
-            self.model,
-            config,
-            samples_per_task=self.samples_per_task,
-            horizons=self.horizons,
-            per_category=self.per_category,
-        )
-
-    def choose(self, tasks: Sequence[Task], config: RunConfig) -> list[Task]:
-        """Return the tasks to play, of those that there are."""
-        if self.per_category:
-            return tasks_per_category(tasks, self.per_category, seed=config.seed)
-        return evaluation_tasks(tasks, config.eval.tasks, seed=config.seed)
 
 
 async def evaluate(
@@ -177,7 +149,10 @@ async def _evaluate_env(
     async with objects.source(config.env) as source:
         spec = await source.spec()
         tasks = select_tasks(config.env, spec, await source.tasks(config.env.eval_split))
-        tasks = wanted.choose(tasks, config)
+        if wanted.per_category:
+            tasks = tasks_per_category(tasks, wanted.per_category, seed=config.seed)
+        else:
+            tasks = evaluation_tasks(tasks, config.eval.tasks, seed=config.seed)
         agent = objects.make_agent(config.agent, spec)
         participants = policy.participants(source, agent, hosts.rewards)
         horizons = [
@@ -215,11 +190,11 @@ async def _evaluate_horizon(evaluator: Evaluator, folder: Path, progress: Progre
         progress.on_episode(episode)
 
     try:
-        done = await evaluator.play(0, on_episode=on_episode, kept=kept)
+        report, groups = await evaluator.play(0, on_episode=on_episode, kept=kept)
     finally:
         journal.flush()
-    journal.finish([group.episodes for group in done.groups])
-    draw_report(folder / f"{NAME}.png", done.report)
-    done.report.save(folder, NAME)
-    progress.on_report(done.report)
-    return done.report
+    journal.finish([group.episodes for group in groups])
+    draw_report(folder / f"{NAME}.png", report)
+    report.save(folder, NAME)
+    progress.on_report(report)
+    return report

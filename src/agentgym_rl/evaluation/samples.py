@@ -121,7 +121,6 @@ def score_reflection(groups: Sequence[Group], *, tries: int) -> dict[str, Succes
 
 
 def reflection_markdown(scores: dict[str, SuccessEstimate]) -> list[str]:
-    """Return the lines of a table."""
     lines = ["| tries | success | interval |", "|---|---|---|"]
     lines += [
         f"| {name} | {item.success_rate:.1%} | {item.success_low:.1%} - {item.success_high:.1%} |"

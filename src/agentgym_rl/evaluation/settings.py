@@ -43,32 +43,8 @@ class EvalSettings:
     """Changes with the files of a model directory; empty where there is none."""
     samples_per_task: int
     horizons: tuple[int, ...]
-    """Limits on rounds; 0 is the environment's own."""
     per_category: int = 0
-    """Tasks of each category; 0 for those of `eval.tasks`."""
     config: Mapping[str, object] = field(default_factory=dict)
-
-    @classmethod
-    def of(
-        cls,
-        model: str,
-        config: RunConfig,
-        *,
-        samples_per_task: int,
-        horizons: tuple[int, ...],
-        per_category: int = 0,
-    ) -> EvalSettings:
-        path = Path(model).expanduser()
-        is_local = config.engine.type != "openai" and path.exists()
-        table = config.model_dump(mode="json", include=set(_SECTIONS))
-        return cls(
-            str(path.resolve()) if is_local else model,
-            _fingerprint(path) if is_local else "",
-            samples_per_task,
-            horizons,
-            per_category,
-            dict(sorted(flatten(table).items())),
-        )
 
     def save(self, folder: Path) -> None:
         write_atomically(folder / FILE, json.dumps(asdict(self), indent=2) + "\n")
@@ -91,6 +67,33 @@ class EvalSettings:
             "tasks per category": self.per_category,
         }
         return own | dict(self.config)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is evaluated on every environment."""
+
+    model: str
+    """A directory or hub name to load, or the name of an endpoint's model."""
+    samples_per_task: int = 1
+    horizons: tuple[int, ...] = (0,)
+    """Limits on rounds; 0 for the environment's own."""
+    per_category: int = 0
+    """Tasks of each category; 0 for the number in `eval.tasks`."""
+
+    def settings(self, config: RunConfig) -> EvalSettings:
+        """Return what decides the evaluation under a configuration."""
+        path = Path(self.model).expanduser()
+        is_local = config.engine.type != "openai" and path.exists()
+        table = config.model_dump(mode="json", include=set(_SECTIONS))
+        return EvalSettings(
+            str(path.resolve()) if is_local else self.model,
+            _fingerprint(path) if is_local else "",
+            self.samples_per_task,
+            self.horizons,
+            self.per_category,
+            dict(sorted(flatten(table).items())),
+        )
 
 
 def load_settings(folder: Path) -> EvalSettings | None:

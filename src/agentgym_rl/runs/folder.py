@@ -1,17 +1,17 @@
 """The run folder: where everything that a run leaves behind is, and how it is written.
 
     config.toml          resolved configuration
-    metrics.jsonl        one JSON object a training step
-    episodes/            Parquet parts, one row an episode
+    metrics.jsonl        one JSON object per training step
+    episodes/            Parquet parts, one row per episode
     checkpoints/step-N/  everything needed to resume; `latest` points at the newest complete one
-    tokenizer/           what token ids of episodes mean
+    tokenizer/           the tokenizer of the episodes' token ids
     model/               the final model
     eval/                reports
-    warm_start/          the supervised run before, a run folder of its own
+    warm_start/          the supervised run before this one, also a run folder
     iterations/step-N/   what each iteration of AgentEvol learned from, and its model
-    data.sha256          a name of the demonstrations of SFT or AgentEvol
+    data.sha256          a fingerprint of the demonstrations of SFT or AgentEvol
     iterations/base.pt   the weights that they begin with, where each one restarts
-    reference_scores.pt  of preference learning: what the first weights say of the pairs
+    reference_scores.pt  in preference learning, the log-probabilities of the first weights
 
 Whatever is replaced is written beside its place, synced to the disk and then renamed, so that a
 reader, or a run that resumes after a kill or a crash of its machine, never meets half a file.

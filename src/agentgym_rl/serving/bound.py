@@ -55,22 +55,25 @@ class BoundServer(uvicorn.Server):
         app: ASGIApp,
         address: Address,
         *,
-        max_message_bytes: int,
+        max_message_bytes: int | None,
         on_ready: Callable[[str], None] | None = None,
+        grace_s: int = _GRACE_S,
     ) -> None:
+        """Without `max_message_bytes` the server takes no WebSockets."""
         super().__init__(
             uvicorn.Config(
                 app,
                 http="httptools",
+                ws="none" if max_message_bytes is None else "auto",
                 # Above the limit on messages, so that a large one is refused in words.
-                ws_max_size=4 * max_message_bytes,
+                ws_max_size=4 * (max_message_bytes or 0),
                 ws_ping_interval=_WEBSOCKET_PING_S,
                 ws_ping_timeout=_WEBSOCKET_PING_S,
                 log_config=None,  # whoever runs the server decides about logging
                 log_level="warning",
                 access_log=False,
                 timeout_keep_alive=_KEEP_ALIVE_S,
-                timeout_graceful_shutdown=_GRACE_S,
+                timeout_graceful_shutdown=grace_s,
             )
         )
         self._socket = bind(address.host, address.port)

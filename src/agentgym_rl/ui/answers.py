@@ -43,7 +43,6 @@ def answer(content: object, status: int = 200) -> Response:
 
 
 def refusal(status: int, message: str) -> Response:
-    """Return an error."""
     kind = _KINDS.get(status, "error")
     return answer({"error": {"type": kind, "message": message}}, status)
 

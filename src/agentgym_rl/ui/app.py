@@ -56,11 +56,8 @@ def make_app(root: Path, *, names: Sequence[str] = (), envs: Sequence[str] = ())
     app.include_router(play_routes(reader, playground))
     app.add_api_route("/api/{rest:path}", _unknown, methods=["GET", "POST"], response_model=None)
     app.add_api_route("/vendor/plotly.min.js", _plotly, methods=["GET"], response_model=None)
-    app.add_exception_handler(ApiError, _refused)
-    app.add_exception_handler(AgentGymError, _failed)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(Exception, _broken)
+    for kind in (ApiError, AgentGymError, RequestValidationError, HTTPException, Exception):
+        app.add_exception_handler(kind, _refused)
     app.mount("/", StaticFiles(directory=STATIC, html=True))
     return UiGate(app, names=names)
 
@@ -88,25 +85,16 @@ def _unknown(rest: str) -> Response:
 
 
 def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError), "what it is registered for"
-    return refusal(error.status, error.message)
-
-
-def _failed(request: Request, error: Exception) -> Response:
-    return refusal(409, str(error))
-
-
-def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError), "what it is registered for"
-    first = error.errors()[0]
-    return refusal(400, f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}")
-
-
-def _http(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException), "what it is registered for"
-    return refusal(error.status_code, f"{request.method} {request.url.path}: {error.detail}")
-
-
-def _broken(request: Request, error: Exception) -> Response:
+    match error:
+        case ApiError():
+            return refusal(error.status, error.message)
+        case AgentGymError():
+            return refusal(409, str(error))
+        case RequestValidationError():
+            first = error.errors()[0]
+            return refusal(400, f"{'.'.join(map(str, first['loc'][1:]))}: {first['msg']}")
+        case HTTPException():
+            path = f"{request.method} {request.url.path}"
+            return refusal(error.status_code, f"{path}: {error.detail}")
     logger.error("%s failed", request.url.path, exc_info=error)
     return refusal(500, f"{type(error).__name__}: {error}")

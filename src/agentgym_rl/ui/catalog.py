@@ -78,12 +78,12 @@ class RunCatalog:
             return ids, problem
 
     def folder(self, run: str) -> RunFolder:
-        """Return the folder of a run; refuses whatever is none."""
+        """Return the folder of a run; refuses anything else."""
         if "\0" in run or not run:
-            raise ApiError(400, f"{run!r} is no name of a run")
+            raise ApiError(400, f"{run!r} is not the name of a run")
         parts = PurePosixPath(run).parts
         if run.startswith(("/", "~")) or ".." in parts:
-            raise ApiError(400, f"{run!r} is no path below the runs folder")
+            raise ApiError(400, f"{run!r} is not a path below the runs folder")
         path = self.inside(self.root / run)
         try:
             is_there = is_run(path)
@@ -132,14 +132,13 @@ class RunCatalog:
         return self.inside(folder.config_file)
 
     def episodes(self, run: str) -> Path:
-        """Return the folder with the parts: that of a run, or of `agentgym eval`."""
+        """Return the folder with the parts of a run, or of `agentgym eval`."""
         folder = self.folder(run)
         episodes = self.inside(folder.episodes)
         return episodes if episodes.is_dir() else folder.path
 
 
 def is_run(path: Path) -> bool:
-    """Return whether a folder holds a run."""
     if (path / "config.toml").is_file() or (path / "metrics.jsonl").is_file():
         return True
     return path.is_dir() and any(path.glob("eval-*.parquet"))
@@ -189,14 +188,14 @@ def _read_config(file: Path) -> Config:
         return Config(file=file.name, problem=f"{file.name} cannot be read: {error}")
     is_toml = file.name != SETTINGS_FILE
     if is_toml and max(line.count(".") for line in text.split("\n")) > _MAX_DOTS:
-        problem = f"{file.name} is no recipe: a line of it has more than {_MAX_DOTS} dots"
+        problem = f"{file.name} is not a recipe: a line of it has more than {_MAX_DOTS} dots"
         return Config(text, file.name, problem=problem)
     try:
         table = tomllib.loads(text) if is_toml else _nested(json.loads(text))
         return Config(text, file.name, table)
     except (ValueError, RecursionError) as error:
-        kind = "TOML" if is_toml else "settings of an evaluation"
-        return Config(text, file.name, problem=f"{file.name} is no {kind}: {error}")
+        kind = "TOML" if is_toml else "the settings of an evaluation"
+        return Config(text, file.name, problem=f"{file.name} is not {kind}: {error}")
 
 
 def _nested(settings: object) -> dict[str, object]:
@@ -210,7 +209,7 @@ def _nested(settings: object) -> dict[str, object]:
         for section in sections:
             found = inner.setdefault(section, {})
             if not isinstance(found, dict):
-                raise ValueError(f"{key!r} is a part of what is no section")
+                raise ValueError(f"{key!r} is inside something that is not a section")
             inner = found
         inner[name] = value
     # The model of an evaluation is the one that it names; `model.path` is that of its training.

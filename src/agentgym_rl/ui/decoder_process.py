@@ -37,7 +37,6 @@ def _limit_memory() -> None:
 
 
 def _address_space() -> int:
-    """Return the bytes of this process's address space."""
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
 

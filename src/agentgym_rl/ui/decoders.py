@@ -1,9 +1,9 @@
 """Processes that decode what run folders hold: Parquet parts and tokenizers.
 
-Such files can be made to unfold to any size, or to break a decoder, and no look at them before
-tells. So they are decoded in processes of their own, with a limit on memory and on time. A file
-that passes it costs that process, and the page says so; the UI goes on. What runs in the process
-is decoder_process.py.
+Such files can be made to unfold to any size, or to break a decoder, which nothing about them shows
+beforehand. So they are decoded in separate processes, with a limit on memory and on time. A file
+that passes a limit costs its process, and the page says so; the UI keeps running. What runs in the
+process is decoder_process.py.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Environments that the UI may open: the registered ones, ids of adapters, and those it was given.
 
 Requests name environments, and a name like "module:Class" would import whatever it says, so only
-such classes are taken that whoever started the UI named. What run folders name is opened by the
+classes are taken that whoever started the UI named. What run folders name is opened by the
 narrower rules of replay_rules.py.
 """
 
@@ -103,7 +103,7 @@ def tasks_of(name: str, split: str) -> Sequence[Task]:
 
 
 async def state_of(client: EnvClient) -> dict[str, object]:
-    """Return what there is to see of an episode now."""
+    """Return the visible state of an episode."""
     picture = await client.render()
     if picture is not None and len(picture) > MAX_PICTURE_BYTES:
         picture = None

@@ -19,12 +19,12 @@ _ROW = "key, part, " + ", ".join(f'"{name}"' for name in COLUMNS)
 def list_episodes(index: EpisodeIndex, page: EpisodePage) -> dict[str, object]:
     """Return one page of the episodes that a filter leaves, and how many it leaves in all."""
     state = index.refresh()
-    where = condition(page, index.holding)
-    total = index.ask(f"SELECT count(*) AS n FROM episodes WHERE {where.sql}", where.parameters)
+    where, parameters = condition(page, index.holding)
+    total = index.ask(f"SELECT count(*) AS n FROM episodes WHERE {where}", parameters)
     rows = index.ask(
-        f"SELECT {_ROW} FROM episodes WHERE {where.sql} ORDER BY {page.sort} {page.order} "
+        f"SELECT {_ROW} FROM episodes WHERE {where} ORDER BY {page.sort} {page.order} "
         'NULLS LAST, step DESC, phase, "group", sample_index, key LIMIT ? OFFSET ?',
-        [*where.parameters, page.limit, page.offset],
+        [*parameters, page.limit, page.offset],
     )
     return {
         "total": total[0]["n"],

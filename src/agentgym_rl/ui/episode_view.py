@@ -43,7 +43,7 @@ def read_episode(
     """
     stem, _, number = episode.rpartition(":")
     if not STEM.fullmatch(stem) or not (number.isascii() and number.isdigit()):
-        raise ApiError(400, f'{episode!r} is no id of an episode, such as "train-000012:3"')
+        raise ApiError(400, f'{episode!r} is not the id of an episode, such as "train-000012:3"')
     file = folder / f"{stem}.parquet"
     if file.is_symlink() or not file.is_file():
         raise ApiError(404, f"there is no part {stem!r} of episodes; it may have been removed")
@@ -81,7 +81,7 @@ def read_row(file: Path, row: int, *, with_tokens: bool) -> Record | None:
 
 
 def _is_light(path: str) -> bool:
-    """Whether a column is not one of those with an entry a token; masks tell the length."""
+    """Whether a column has few entries; of those with one per token only masks, for the length."""
     if not path.startswith(_SAMPLE):
         return True
     inner = path.removeprefix(_SAMPLE).partition(".")[0]
@@ -143,7 +143,7 @@ def _numbers(pairs: Sequence[tuple[str, float]] | None) -> dict[str, float]:
 
 
 def _messages(record: Record) -> list[dict[str, object]]:
-    """Return the conversation; each reply with what it is for, where the store tells."""
+    """Return the conversation; each reply with what it is for, where that is stored."""
     messages: list[dict[str, object]] = [dict(item) for item in record.get("messages") or []]
     kinds = iter(_kinds_of_replies(record.get("samples") or []))
     for message in messages:

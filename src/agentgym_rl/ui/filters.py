@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -59,42 +58,23 @@ class EpisodePage(EpisodeFilter):
     offset: int = Field(0, ge=0, lt=2**31)
 
 
-@dataclass(slots=True)
-class Where:
-    """A condition in SQL with its parameters."""
-
-    terms: list[str] = field(default_factory=list)
-    parameters: list[object] = field(default_factory=list)
-
-    @property
-    def sql(self) -> str:
-        return " AND ".join(self.terms) or "TRUE"
-
-    def add(self, term: str, *parameters: object) -> None:
-        self.terms.append(term)
-        self.parameters.extend(parameters)
-
-
-def condition(wanted: EpisodeFilter, holding: Callable[[str], str]) -> Where:
-    """Return the filter in SQL; what users write is in the parameters alone.
+def condition(wanted: EpisodeFilter, holding: Callable[[str], str]) -> tuple[str, list[object]]:
+    """Return the filter in SQL, with its parameters; what users write is only in the parameters.
 
     `holding` gives the name of a table with the keys of the episodes in which a text occurs.
     """
-    where = Where()
-    for column in ("phase", "env", "category", "stop_reason", "group", "task_index"):
-        value = getattr(wanted, column)  # the names of columns are those of the fields
-        if value is not None:
-            where.add(f'"{column}" = ?', value)
-    for column, low, high in (
-        ("step", wanted.step_min, wanted.step_max),
-        ("num_rounds", wanted.rounds_min, wanted.rounds_max),
-    ):
-        if low is not None:
-            where.add(f"{column} >= ?", low)
-        if high is not None:
-            where.add(f"{column} <= ?", high)
+    columns = ("phase", "env", "category", "stop_reason", "group", "task_index")
+    # The names of these columns are the names of the fields.
+    compared = {f'"{column}" = ?': getattr(wanted, column) for column in columns} | {
+        "step >= ?": wanted.step_min,
+        "step <= ?": wanted.step_max,
+        "num_rounds >= ?": wanted.rounds_min,
+        "num_rounds <= ?": wanted.rounds_max,
+    }
+    known = {term: value for term, value in compared.items() if value is not None}
+    terms = list(known)
     if wanted.outcome is not None:
-        where.add(f"({_OUTCOMES[wanted.outcome]})")
+        terms.append(f"({_OUTCOMES[wanted.outcome]})")
     if wanted.text:
-        where.add(f"key IN (SELECT key FROM {holding(wanted.text)})")
-    return where
+        terms.append(f"key IN (SELECT key FROM {holding(wanted.text)})")
+    return " AND ".join(terms) or "TRUE", list(known.values())

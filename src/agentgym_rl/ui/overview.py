@@ -1,4 +1,4 @@
-"""One line for each run: what it is, how far it got, whether it is going on."""
+"""One line for each run: what it is, how far it got, whether it is running."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RECENT_S = 120.0
 
 
 class Overview:
-    """Tells how the runs of a catalog stand. Thread-safe."""
+    """Summarises the runs of a catalog. Thread-safe."""
 
     def __init__(self, catalog: RunCatalog, decoders: Decoders) -> None:
         self._catalog, self._decoders = catalog, decoders
@@ -113,7 +113,6 @@ def _model_name(model: str) -> str:
 
 
 def _latest(rows: list[Row]) -> dict[str, float | None]:
-    """Return the newest value of each metric."""
     latest: dict[str, float | None] = {}
     for row in rows[-100:]:
         latest |= {name: value for name, value in row.items() if value is not None}
@@ -147,7 +146,7 @@ def _status(
 
 
 def _locked_inodes() -> set[int] | None:
-    """Return the inodes of files that some process holds a lock on; None where nobody tells.
+    """Return the inodes of locked files; None where the system does not say.
 
     Asking for a lock ourselves could make a run that starts at that moment fail.
     """
@@ -167,7 +166,7 @@ def _inode(file: Path) -> int | None:
 
 
 def _times(folder: RunFolder) -> tuple[float | None, float | None]:
-    """Return when the run was made and when it last wrote, as far as its files tell."""
+    """Return when the run was made and when it last wrote, as far as its files show."""
     times = []
     own = (folder.config_file, folder.metrics_file, folder.episodes)
     for path in own if any(path.exists() for path in own) else (folder.path,):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 
 from agentgym_rl.runs.regular_files import MEGABYTE, read_regular
@@ -35,7 +36,6 @@ class RunReader:
         self._indexes: OrderedDict[str, EpisodeIndex] = OrderedDict()
 
     def index(self, run: str) -> EpisodeIndex:
-        """Return the index of a run's episodes."""
         folder = str(self.catalog.episodes(run))
         with self._lock:
             if folder not in self._indexes:
@@ -47,15 +47,12 @@ class RunReader:
 
     def warm_up(self) -> None:
         """Begin with the index of the run that changed last, which is likely to be asked for."""
-        latest: tuple[float, str] | None = None
+        changed: dict[str, float] = {}
         for run in self.catalog.find()[0]:
-            try:
-                changed = self.catalog.episodes(run).stat().st_mtime
-            except (ApiError, OSError):
-                continue
-            latest = max(latest or (changed, run), (changed, run))
-        if latest is not None:
-            self.index(latest[1]).refresh()
+            with suppress(ApiError, OSError):
+                changed[run] = self.catalog.episodes(run).stat().st_mtime
+        if changed:
+            self.index(max(changed, key=changed.__getitem__)).refresh()
 
     def record(self, run: str, episode: str, *, with_tokens: bool = False) -> Record:
         """Return the stored row of an episode."""
@@ -63,7 +60,6 @@ class RunReader:
         return read_episode(folder, episode, self._decoders, with_tokens=with_tokens)
 
     def episode(self, run: str, episode: str) -> dict[str, object]:
-        """Return an episode with its rounds."""
         with reading(episode):
             found = {"episode": episode} | view(self.record(run, episode))
         problem = self._environments.replay_problem(str(found.get("env")))
@@ -117,7 +113,7 @@ class RunReader:
                 place = self.catalog.inside(file)
                 content = json.loads(read_regular(place, max_bytes=_MAX_REPORT_BYTES))
                 if not isinstance(content, dict):
-                    raise ValueError("it is no report")
+                    raise ValueError("it is not a report")
                 reports.append({"name": file.stem} | content)
             except (OSError, ValueError, RecursionError, ApiError) as error:
                 problems.append(f"{file.name} cannot be read: {error}")

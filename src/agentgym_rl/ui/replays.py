@@ -1,9 +1,9 @@
 """States of stored episodes: the environment plays the stored actions again.
 
 Which episodes may be played again is in replay_rules.py. Environments are deterministic, so the
-state after N rounds is what the agent stood in. A replay is kept between requests and goes on from
-where it is, so stepping through an episode costs one step a round; what was shown once is
-remembered, so stepping back costs nothing.
+state after N rounds is the state that the agent was in. A replay is kept between requests and
+continues from where it is, so stepping through an episode costs one step per round; what was shown
+once is remembered, so stepping back costs nothing.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Replays:
         options: Mapping[str, object],
         num_rounds: int,
     ) -> dict[str, object]:
-        """Return the state of an episode after so many rounds; `key` names it."""
+        """Return the state of an episode after this many rounds; `key` names it."""
         async with self._lock:
             if key not in self._open:
                 self._open[key] = await self._begin(record, options)

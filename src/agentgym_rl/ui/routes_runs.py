@@ -22,7 +22,6 @@ Place = Annotated[int, Query(ge=0, lt=2**31)]
 
 
 def run_routes(reader: RunReader) -> APIRouter:
-    """Return the routes over a reader."""
     router = APIRouter(prefix="/api", default_response_class=Response)
     _add_runs(router, reader)
     _add_episodes(router, reader)

@@ -45,7 +45,7 @@ class MetricSeries:
         if self._num_values > _MAX_VALUES:
             return f"{self._file.name} is too large to show: more than {_MAX_VALUES} values"
         if self._num_broken:
-            return f"{self._num_broken} line(s) of {self._file.name} are no metrics of a step"
+            return f"{self._num_broken} line(s) of {self._file.name} are not the metrics of a step"
         return None
 
     def rows(self) -> list[Row]:

@@ -69,7 +69,7 @@ def step_statistics(index: EpisodeIndex, *, phase: str) -> StepStatistics:
 
 
 def main_phase(index: EpisodeIndex) -> str:
-    """Return the phase to look at: training, or what there is where nothing was trained."""
+    """Return the phase to look at: training, or another where nothing was trained."""
     rows = index.ask("SELECT phase FROM episodes GROUP BY phase ORDER BY phase = 'train' DESC")
     return str(rows[0]["phase"]) if rows else "train"
 

@@ -24,7 +24,7 @@ _PLACES = (
 
 
 def texts_by_file(file: Path, token_ids: Sequence[int]) -> list[str]:
-    """Return the texts of tokens by the tokenizer of a file. Raises ValueError where it is none.
+    """Return the texts of tokens by the tokenizer of a file. Raises ValueError where it is not one.
 
     The one asked last stays loaded. For a process of decoders.py: a tokenizer may be made to unfold
     to any size.
@@ -43,7 +43,7 @@ def _load(file: Path, changed_ns: int, num_bytes: int) -> Tokenizer:
     except OSError:
         raise
     except Exception as error:  # the library raises nothing more precise
-        raise ValueError(f"{file.name} is no tokenizer: {error}") from error
+        raise ValueError(f"{file.name} is not a tokenizer: {error}") from error
 
 
 def tokenizer_file(folder: RunFolder) -> Path | None:

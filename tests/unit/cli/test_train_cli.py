@@ -182,7 +182,7 @@ def test_a_lost_link_to_the_newest_checkpoint_is_told(
     assert not caplog.records
     (run.checkpoints / "latest").unlink()
     assert agentgym("train", "--run-dir", "one", "--resume", "--dry-run") == 0
-    assert "points at no checkpoint: the run resumes from step-3" in caplog.text
+    assert "does not point at a checkpoint: the run resumes from step-3" in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["fixed", "adaptive"])

@@ -16,7 +16,7 @@ from agentgym_rl.evaluation.compare import (
     permutation_test,
     sign_test,
 )
-from agentgym_rl.evaluation.settings import EvalSettings
+from agentgym_rl.evaluation.settings import Wanted
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.types import Episode, StopReason, Task
@@ -130,7 +130,7 @@ def save(folder: Path, found: list[Episode], *overrides: str, max_rounds: int = 
     report = {"max_rounds": max_rounds, "split": "test"}
     (folder / "report.json").write_text(json.dumps(report), "utf-8")
     config = parse_config({}, overrides, source="test")
-    EvalSettings.of("m", config, samples_per_task=1, horizons=(0,)).save(folder)
+    Wanted("m").settings(config).save(folder)
     return folder
 
 

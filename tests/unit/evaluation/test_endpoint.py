@@ -18,7 +18,8 @@ from agentgym_rl.errors import ConfigError, EngineError, RunError
 from agentgym_rl.evaluation.journal import Journal
 from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
-from agentgym_rl.evaluation.run import Wanted, evaluate
+from agentgym_rl.evaluation.run import evaluate
+from agentgym_rl.evaluation.settings import Wanted
 from agentgym_rl.runs.episodes import read_episodes
 from agentgym_rl.types import Episode, Message, ReplyUsage, SamplingParams, StopReason
 from openai_stand_in import KEY, MODEL, StandIn

@@ -16,7 +16,13 @@ from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError, RunError
 from agentgym_rl.evaluation.evaluator import Evaluator
 from agentgym_rl.evaluation.journal import Journal
-from agentgym_rl.evaluation.settings import EvalSettings, begin_or_resume, load_settings, model_name
+from agentgym_rl.evaluation.settings import (
+    EvalSettings,
+    Wanted,
+    begin_or_resume,
+    load_settings,
+    model_name,
+)
 from agentgym_rl.runs.episodes import read_episodes
 from agentgym_rl.types import Episode, StopReason
 from fake_engines import KeyedEngine, make_limits, make_participants
@@ -37,12 +43,11 @@ async def _play(kept: dict[tuple[str, int], Episode] | None = None):
         samples_per_task=2,
     )
     played = list[Episode]()
-    done = await evaluator.play(0, on_episode=played.append, kept=kept)
-    return done, played
+    return await evaluator.play(0, on_episode=played.append, kept=kept), played
 
 
 def test_an_evaluation_that_goes_on_ends_as_one_that_was_never_stopped(tmp_path: Path):
-    whole, played = asyncio.run(_play())
+    (report, groups), played = asyncio.run(_play())
     assert len(played) == 20
     journal = Journal(tmp_path)
     for episode in played[:7]:
@@ -57,13 +62,11 @@ def test_an_evaluation_that_goes_on_ends_as_one_that_was_never_stopped(tmp_path:
 
     kept = Journal(tmp_path).read()
     assert len(kept) == 7, "an episode that failed is played again"
-    resumed, played_now = asyncio.run(_play(kept))
+    (resumed, groups_now), played_now = asyncio.run(_play(kept))
     assert len(played_now) == 13
-    assert resumed.report == whole.report
-    assert [_untimed(g.episodes) for g in resumed.groups] == [
-        _untimed(g.episodes) for g in whole.groups
-    ]
-    Journal(tmp_path).finish([group.episodes for group in resumed.groups])
+    assert resumed == report
+    assert [_untimed(g.episodes) for g in groups_now] == [_untimed(g.episodes) for g in groups]
+    Journal(tmp_path).finish([group.episodes for group in groups_now])
     assert not (tmp_path / "parts").exists()
     assert len(read_episodes(tmp_path / "eval-000000.parquet")) == 20
     assert len(Journal(tmp_path).read()) == 20
@@ -87,7 +90,7 @@ def test_parts_are_written_while_episodes_end(tmp_path: Path, monkeypatch: pytes
 
 def settings(*overrides: str, model: str = "m", samples_per_task: int = 1) -> EvalSettings:
     config = parse_config({}, overrides, source="test")
-    return EvalSettings.of(model, config, samples_per_task=samples_per_task, horizons=(4, 8))
+    return Wanted(model, samples_per_task, (4, 8)).settings(config)
 
 
 def test_settings_of_before_still_load(tmp_path: Path):

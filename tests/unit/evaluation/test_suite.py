@@ -10,11 +10,10 @@ import pytest
 
 from agentgym_rl.envs import registry
 from agentgym_rl.evaluation.metrics import wilson_interval
-from agentgym_rl.evaluation.paper import NUM_PAPER_TASKS, PAPER_TASKS
 from agentgym_rl.evaluation.pictures import draw_horizons, draw_report, draw_suite
 from agentgym_rl.evaluation.report import EvalReport, load_report, score
 from agentgym_rl.evaluation.samples import score_reflection
-from agentgym_rl.evaluation.suite import SuiteReport
+from agentgym_rl.evaluation.suite import NUM_PAPER_TASKS, PAPER_TASKS, SuiteReport
 from agentgym_rl.types import Episode, Group, Message, ReplyUsage, Round, StopReason, Task
 
 PNG = b"\x89PNG\r\n\x1a\n"

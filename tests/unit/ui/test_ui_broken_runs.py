@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agentgym_rl.config import parse_config
-from agentgym_rl.evaluation.settings import EvalSettings
+from agentgym_rl.evaluation.settings import Wanted
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import RunFolder
 from ui_servers import (
@@ -143,7 +143,7 @@ def test_configs_that_are_missing_or_no_toml(ui: UiClient, root: Path):
     make_run(root / "bad_config").config_file.write_bytes(b"[env\nname = \xff\x00")
     make_run(root / "odd_config").config_file.write_text('env = 3\ntraining = {steps = "x"}\n')
     assert "cannot be read" in line_of(ui, "no_config")["problem"]
-    assert "no TOML" in line_of(ui, "bad_config")["problem"]
+    assert "not TOML" in line_of(ui, "bad_config")["problem"]
     assert line_of(ui, "odd_config")["env"] is None
     for run in ("no_config", "bad_config", "odd_config"):
         assert all_routes_work(ui, run)
@@ -227,7 +227,7 @@ def test_an_evaluation_has_settings_and_no_recipe(ui: UiClient, root: Path):
     model = root / "trained" / "model"
     config = parse_config({}, ["env.name=textcraft", "agent.format=tags"], source="test")
     folder = root / "evaluated"
-    EvalSettings.of("m", config, samples_per_task=1, horizons=(4, 8)).save(folder)
+    Wanted("m", horizons=(4, 8)).settings(config).save(folder)
     named = json.loads((folder / "evaluation.json").read_text()) | {"model": str(model)}
     (folder / "evaluation.json").write_text(json.dumps(named))
     write_episodes(folder / "rounds-4", [[episode(0, 0)]], phase="eval", step=0)

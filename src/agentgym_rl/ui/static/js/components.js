@@ -13,9 +13,14 @@ export function empty(title, text, ...actions) {
   return h("div", { class: "state state-empty" }, h("h2", {}, title), h("p", {}, text), actions.length ? h("div", { class: "row" }, actions) : null);
 }
 
+/** What is shown where the address names no episode. */
+export function noEpisode() {
+  return empty("No episode chosen", "Open one from the list of episodes.", h("a", { class: "button", href: "#/episodes" }, "Episodes"));
+}
+
 /** What is shown where no run was found. */
 export function noRuns() {
-  return empty("No runs yet", "A run appears here as soon as its folder holds a recipe. Start one in a terminal: agentgym train quickstart",
+  return empty("No runs yet", "A run appears here as soon as its folder holds a recipe. To start one, run in a terminal: agentgym train quickstart",
     h("a", { class: "button", href: "#/play" }, "Play an environment by hand"));
 }
 
@@ -68,12 +73,11 @@ export function iconButton(name, label, onclick, { title = label, disabled = fal
 
 /** A list to choose from; options are values or [value, label]. */
 export function select(label, options, value, onchange, { className = "" } = {}) {
-  const control = h("select", { "aria-label": label, class: className, onchange: (event) => onchange(event.target.value) },
+  return h("select", { "aria-label": label, class: className, onchange: (event) => onchange(event.target.value) },
     options.map((option) => {
       const [key, text] = Array.isArray(option) ? option : [option, words(option)];
       return h("option", { value: key, selected: String(key) === String(value ?? "") }, text);
     }));
-  return control;
 }
 
 /** A few choices side by side, of which one holds. Options are [value, label, disabled?]. */
@@ -103,8 +107,8 @@ export function outcome(row) {
 }
 
 /** A number with its name under it. */
-export function figure(label, value, { title = null, tone = "" } = {}) {
-  return h("div", { class: `figure ${tone}`, title }, h("span", { class: "figure-value" }, value), h("span", { class: "figure-label" }, label));
+export function figure(label, value, { title = null } = {}) {
+  return h("div", { class: "figure", title }, h("span", { class: "figure-value" }, value), h("span", { class: "figure-label" }, label));
 }
 
 /** The parts of a whole as one bar with a legend; parts are {name, value, color}. */

@@ -1,4 +1,4 @@
-// A conversation as cards: the task, then one card a round with its parts told apart.
+// A conversation as cards: the task, then one card per round with its parts marked.
 
 import { badge } from "./components.js";
 import { h } from "./dom.js";

@@ -4,8 +4,8 @@
 const FORBIDDEN_TAGS = new Set(["script", "style", "link", "iframe", "object", "embed", "base", "meta"]);
 const PROPERTIES = new Set(["value", "checked", "disabled", "hidden", "selected", "open", "indeterminate", "tabIndex"]);
 const ATTRIBUTES = new Set([
-  "class", "id", "type", "name", "for", "role", "title", "placeholder", "min", "max", "step", "list", "href", "src",
-  "alt", "autocomplete", "spellcheck", "rows", "colspan", "scope", "width", "height", "loading", "multiple", "maxlength",
+  "class", "id", "type", "name", "role", "title", "placeholder", "min", "max", "step", "list", "href", "src", "alt",
+  "autocomplete", "spellcheck", "scope", "width", "height",
 ]);
 const SHOWN_TEXT = new Set(["title", "placeholder", "alt"]);
 
@@ -107,7 +107,6 @@ const ICONS = {
   star: "M12 3.500l2.600 5.600 6 .700-4.500 4.100 1.200 6L12 16.900 6.700 19.900l1.200-6L3.400 9.800l6-.7z",
   expand: "M9 4H4v5M15 4h5v5M9 20H4v-5M15 20h5v-5",
   check: "M5 12.500l4.500 4.500L19 7.500",
-  cross: "M7 7l10 10M17 7 7 17",
   warn: "M12 4 2.500 20h19zM12 10v4.500M12 17.500v.01",
   info: "M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18M12 11v5.500M12 7.500v.01",
   robot: "M5 9h14v10H5zM12 4.500V9M9.500 13.500v1.500M14.500 13.500v1.500",

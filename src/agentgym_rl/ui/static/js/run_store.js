@@ -39,12 +39,8 @@ class RunList {
       const { runs } = await get("runs");
       this.error = null;
       const text = JSON.stringify(runs);
-      if (text === this.text) {
-        this.#tell();
-        return;
-      }
+      if (text !== this.text) this.runs = runs;
       this.text = text;
-      this.runs = runs;
     } catch (error) {
       this.error = error;
     }

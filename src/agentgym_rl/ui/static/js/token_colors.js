@@ -23,7 +23,7 @@ export function valuesOf(sample, mode) {
   return sample[mode] ?? null;
 }
 
-/** Return {color(value), low, middle, high, stops} of a way of colouring for one sample. */
+/** Return {color(value), low, high, stops} of a way of colouring for one sample. */
 export function scaleOf(sample, mode) {
   const ramps = RAMPS[theme()];
   if (mode === "mask") return { color: (value) => (value ? ramps.cool[2] : null) };
@@ -40,7 +40,7 @@ function linear(ramp, low, high, format) {
     const share = Math.max(0, Math.min(1, (value - low) / (high - low)));
     return share <= 0.5 ? mix(ramp[0], ramp[1], share * 2) : mix(ramp[1], ramp[2], share * 2 - 1);
   };
-  return { color, stops: ramp, low: format(low, 3), middle: format((low + high) / 2, 3), high: format(high, 3) };
+  return { color, stops: ramp, low: format(low, 3), high: format(high, 3) };
 }
 
 function quantile(values, share) {

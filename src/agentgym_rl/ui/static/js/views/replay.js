@@ -1,7 +1,7 @@
 // Trajectory replay: the conversation round by round, with the environment's own state beside it.
 
 import { getOnce, postOnce } from "../api.js";
-import { details, empty, iconButton, present, problemLine, select, stackedBar } from "../components.js";
+import { details, empty, iconButton, noEpisode, present, problemLine, select, stackedBar } from "../components.js";
 import { conversation, part } from "../conversation.js";
 import { fill, h, icon, setText } from "../dom.js";
 import { episodeHead } from "../episode_head.js";
@@ -10,7 +10,7 @@ import { neighbour } from "../neighbours.js";
 import { go, integerOf, leave } from "../route.js";
 import { seriesColor } from "../theme.js";
 
-/** Episodes whose actions somebody asked to have played again; their other rounds follow unasked. */
+/** Episodes whose actions the user asked to have played again; their other rounds follow unasked. */
 const recomputed = new Set();
 
 const ROUND_MS = 1200;
@@ -61,7 +61,7 @@ class ReplayView {
       select("Speed", SPEEDS, "1", (value) => { this.speed = value; }));
   }
 
-  /** One cell a round over the scrubber: its height and colour tell the reward, a dot an invalid action. */
+  /** One cell per round over the scrubber: height and colour show the reward, a dot an invalid action. */
   strip() {
     const most = Math.max(...this.episode.rounds.map((round) => Math.abs(round.reward ?? 0)), 1e-9);
     this.cells = this.episode.rounds.map((round) => h("span", { class: `cell ${round.reward > 0 ? "is-plus" : round.reward < 0 ? "is-minus" : ""} ${round.valid_action === false ? "is-invalid" : ""}` },
@@ -151,7 +151,7 @@ class ReplayView {
     return recomputed.has(`${this.params.run}|${this.params.episode}`);
   }
 
-  /** The way to the environment's own state, which takes running the environment: nobody's but the user's to ask for. */
+  /** The way to the environment's own state. It runs the environment, so only the user may ask for it. */
   offer() {
     const { replay_problem: problem } = this.episode;
     if (problem) return h("p", { class: "state-offer muted text" }, problem);
@@ -206,7 +206,7 @@ export default {
   identity: (params) => params.episode,
   mount(root, context) {
     if (!context.params.episode) {
-      fill(root, empty("No episode chosen", "Open one from the list of episodes.", h("a", { class: "button", href: "#/episodes" }, "Episodes")));
+      fill(root, noEpisode());
       return {};
     }
     const view = new ReplayView(root, context);

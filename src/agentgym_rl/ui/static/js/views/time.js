@@ -48,7 +48,7 @@ class TimeView {
     const whole = total.reduce((sum, value) => sum + (value ?? 0), 0);
     const hadFocus = this.tools.contains(document.activeElement);
     fill(this.tools, segmented("Unit", [["", "seconds"], ["share", "share of the step"]], this.params.unit ?? "", (unit) => this.context.set({ unit })),
-      h("div", { class: "grow" }), h("div", { class: "figures compact" }, figure("steps", number(steps.length)), figure("together", duration(whole)), figure("a step, mean", duration(whole / steps.length))));
+      h("div", { class: "grow" }), h("div", { class: "figures compact" }, figure("steps", number(steps.length)), figure("total", duration(whole)), figure("mean per step", duration(whole / steps.length))));
     if (hadFocus) this.tools.querySelector("input:checked")?.focus();
     this.chart.update(() => this.bars(step));
     fill(this.summary, this.table(at, step));
@@ -84,7 +84,7 @@ class TimeView {
       h("div", { class: "panel-head" }, h("h2", {}, "Where the time went"), h("span", { class: "grow" }),
         isChosen ? h("a", { class: "button small", href: href("episodes", { run: this.params.run, phase: "train", step_min: step, step_max: step }) }, `Episodes of step ${step}`) : h("span", { class: "muted" }, "click a bar to look at its step")),
       h("table", { class: "table" },
-        h("thead", {}, h("tr", {}, ["part", "together", "share", "a step, mean", ...(isChosen ? [`step ${step}`, "share"] : [])].map((name, index) => h("th", { scope: "col", class: index ? "number" : "" }, name)))),
+        h("thead", {}, h("tr", {}, ["part", "total", "share", "mean per step", ...(isChosen ? [`step ${step}`, "share"] : [])].map((name, index) => h("th", { scope: "col", class: index ? "number" : "" }, name)))),
         h("tbody", {}, parts.map((part, index) => row(part.name, index, part.seconds)), row("whole step", null, total, true))),
     ];
   }

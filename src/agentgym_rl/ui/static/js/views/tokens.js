@@ -2,7 +2,7 @@
 // tokens are in chunks, which the browser lays out, and we split and colour, only where they are seen.
 
 import { get, getOnce } from "../api.js";
-import { empty, present, problemLine, segmented, select } from "../components.js";
+import { noEpisode, present, problemLine, segmented, select } from "../components.js";
 import { fill, h, visible } from "../dom.js";
 import { episodeHead } from "../episode_head.js";
 import { count, number, signed } from "../format.js";
@@ -62,7 +62,7 @@ class TokensView {
     if (hadFocus) this.tools.querySelector("input:checked")?.focus();
   }
 
-  /** One block a segment: its kind and round in the margin, its tokens in chunks. */
+  /** One block per segment: its kind and round in the margin, its tokens in chunks. */
   blocks() {
     this.chunks = [];
     this.inView = new Set();
@@ -236,7 +236,7 @@ export default {
   identity: (params) => `${params.episode}|${params.sample ?? 0}`,
   mount(root, context) {
     if (!context.params.episode) {
-      fill(root, empty("No episode chosen", "Open one from the list of episodes.", h("a", { class: "button", href: "#/episodes" }, "Episodes")));
+      fill(root, noEpisode());
       return {};
     }
     const view = new TokensView(root, context);
