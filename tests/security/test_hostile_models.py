@@ -21,7 +21,7 @@ from agentgym_rl.models.lora import add_lora, load_adapter, save_adapter
 from agentgym_rl.retrieval.encoder import Encoder, EncoderSettings, check_encoder
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.training.agentevol import _read_weights as read_base_weights
-from agentgym_rl.training.checkpoint import restore_learner
+from agentgym_rl.training.checkpoint import restore_checkpoint
 from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.learner.reference_scores import _read as read_reference_scores
 from agentgym_rl.ui.answers import ApiError
@@ -233,7 +233,7 @@ def test_checkpoints_are_read_without_running_them(tmp_path: Path, mark: Path):
         for file in (folder / "learner.pt", run.base_weights, run.reference_scores):
             write({"weight": Payload(mark)}, file)
         for read in (
-            lambda: restore_learner(run, learner),
+            lambda: restore_checkpoint(run, learner),
             lambda: read_base_weights(run.base_weights, {"weight": torch.zeros(1)}),
             lambda: read_reference_scores(run, []),
         ):

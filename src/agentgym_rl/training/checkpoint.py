@@ -11,7 +11,6 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -42,8 +41,8 @@ def save_checkpoint(
     return run.complete_checkpoint(written, step, keep=keep)
 
 
-def restore_learner(run: RunFolder, learner: Learner) -> int:
-    """Restore the learner from the newest checkpoint; return its step, 0 without one.
+def restore_checkpoint(run: RunFolder, learner: Learner, collector: Collector | None = None) -> int:
+    """Restore learner and collector from the newest checkpoint; return its step, 0 without one.
 
     The weights are loaded with the policy.
     """
@@ -54,29 +53,13 @@ def restore_learner(run: RunFolder, learner: Learner) -> int:
         # To the CPU first: the learner copies to where it is, which may be another device now.
         saved = torch.load(checkpoint / "learner.pt", weights_only=True, map_location="cpu")
         learner.load_state(saved)
-        return int(_read_state(checkpoint)["step"])
+        state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+        step = int(state["step"])
+        if collector is not None:
+            collector.resume(step, state)
     except Exception as error:
-        raise _damaged(run, checkpoint, error) from error
-
-
-def restore_collector(run: RunFolder, collector: Collector) -> None:
-    """Let the collector resume where the newest checkpoint was written, if there is one."""
-    checkpoint = run.latest_checkpoint()
-    if checkpoint is None:
-        return
-    try:
-        state = _read_state(checkpoint)
-        collector.resume(int(state["step"]), state)
-    except Exception as error:
-        raise _damaged(run, checkpoint, error) from error
-
-
-def _read_state(checkpoint: Path) -> dict[str, Any]:  # Any: what JSON holds is checked by the user
-    return json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
-
-
-def _damaged(run: RunFolder, checkpoint: Path, error: Exception) -> RunError:
-    return RunError(
-        f"the checkpoint {checkpoint} is damaged ({type(error).__name__}); point "
-        f"{run.checkpoints / 'latest'} at an older one, or start a new run"
-    )
+        raise RunError(
+            f"the checkpoint {checkpoint} is damaged ({type(error).__name__}); point "
+            f"{run.checkpoints / 'latest'} at an older one, or start a new run"
+        ) from error
+    return step

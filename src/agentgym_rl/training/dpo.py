@@ -10,7 +10,8 @@ Shape legend: A action tokens of a pass, P pairs of an update.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from torch.nn.functional import logsigmoid
 from agentgym_rl.config import DPOConfig
 from agentgym_rl.runs.folder import Metrics
 from agentgym_rl.training.algorithms.base import (
+    ScoredSample,
     Scores,
     TokenBatch,
     TokenLoss,
@@ -30,7 +32,9 @@ from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.learner.reference_scores import reference_logprobs
 from agentgym_rl.training.offline import OfflineTrainer
 from agentgym_rl.training.run_parts import RunParts
-from agentgym_rl.types import Sample
+
+ScoredPair: TypeAlias = tuple[ScoredSample, ScoredSample]
+"""The chosen and the rejected episode, with the reference's log-probabilities."""
 
 
 def preference_loss(differences_P: Tensor, *, beta: float) -> Tensor:
@@ -42,27 +46,7 @@ def preference_loss(differences_P: Tensor, *, beta: float) -> Tensor:
     return -logsigmoid(beta * differences_P)
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One episode of a pair with the reference's log-probabilities of its action tokens."""
-
-    sample: Sample
-    reference_A: Tensor
-
-    @property
-    def num_tokens(self) -> int:
-        return self.sample.num_action_tokens
-
-
-@dataclass(frozen=True, slots=True)
-class ComparedPair:
-    """What an update learns from."""
-
-    chosen: Attempt
-    rejected: Attempt
-
-
-class DPOTrainer(OfflineTrainer[ComparedPair]):
+class DPOTrainer(OfflineTrainer[ScoredPair]):
     """Learns from pairs; the reference is the policy that the run begins with."""
 
     def __init__(self, parts: RunParts, data: PairSet, *, learner: Learner) -> None:
@@ -70,22 +54,25 @@ class DPOTrainer(OfflineTrainer[ComparedPair]):
         assert isinstance(parts.config.algorithm, DPOConfig), "preference learning"
         self._dpo, self._num_left_out = parts.config.algorithm, data.num_left_out
         samples = [sample for pair in data.pairs for sample in (pair.chosen, pair.rejected)]
-        logprobs = reference_logprobs(parts.folder, samples, learner.score_samples)
-        attempts = [Attempt(*known) for known in zip(samples, logprobs, strict=True)]
-        pairs = [ComparedPair(*two) for two in zip(attempts[0::2], attempts[1::2], strict=True)]
+        references = reference_logprobs(parts.folder, samples, learner.score_samples)
+        scored = [
+            ScoredSample(sample, Scores(ref_logprobs=tuple(logprobs_A.tolist())))
+            for sample, logprobs_A in zip(samples, references, strict=True)
+        ]
+        pairs = list(zip(scored[0::2], scored[1::2], strict=True))
         super().__init__(parts, pairs, learner=learner, batch_size=self._dpo.batch_size)
 
-    def update(self, batch: Sequence[ComparedPair]) -> Metrics:
-        attempts = [attempt for pair in batch for attempt in (pair.chosen, pair.rejected)]
-        ratios = torch.tensor(self._log_ratios(attempts), dtype=torch.float64)
+    def update(self, batch: Sequence[ScoredPair]) -> Metrics:
+        episodes = [item for pair in batch for item in pair]
+        ratios = torch.tensor(self._log_ratios(episodes), dtype=torch.float64)
         chosen_P, rejected_P = ratios[0::2], ratios[1::2]
         differences_P = (chosen_P - rejected_P).requires_grad_()
         loss_P = preference_loss(differences_P, beta=self._dpo.beta)
         (slopes_P,) = torch.autograd.grad(loss_P.sum(), differences_P)
         slopes = [float(slope) for slope in slopes_P for _ in ("chosen", "rejected")]
         items = [
-            self._weighted(attempt, slope, is_chosen=place % 2 == 0)
-            for place, (attempt, slope) in enumerate(zip(attempts, slopes, strict=True))
+            self._weighted(item, slope, is_chosen=place % 2 == 0)
+            for place, (item, slope) in enumerate(zip(episodes, slopes, strict=True))
         ]
         difference_P = differences_P.detach()
         report = replace(
@@ -101,30 +88,27 @@ class DPOTrainer(OfflineTrainer[ComparedPair]):
             "train/pairs_left_out": float(self._num_left_out),
         }
 
-    def _log_ratios(self, attempts: Sequence[Attempt]) -> list[float]:
+    def _log_ratios(self, episodes: Sequence[ScoredSample]) -> list[float]:
         """Return log(policy / reference) of the episodes' action tokens, the sums or means."""
         ratios = []
-        scored = self._learner.score_samples([attempt.sample for attempt in attempts])
-        for attempt, item in zip(attempts, scored, strict=True):
-            assert item.scores.logprobs is not None, "the learner was asked for them"
-            total = sum(item.scores.logprobs) - sum(attempt.reference_A.tolist())
-            ratios.append(total / self._length(attempt))
+        scored = self._learner.score_samples([item.sample for item in episodes])
+        for item, now in zip(episodes, scored, strict=True):
+            logprobs, references = now.scores.logprobs, item.scores.ref_logprobs
+            assert logprobs is not None and references is not None, "both were computed"
+            ratios.append((sum(logprobs) - sum(references)) / self._length(item))
         return ratios
 
-    def _weighted(self, attempt: Attempt, slope: float, *, is_chosen: bool) -> TrainingSample:
-        """Return the episode with what minus the loss of its pair gains by each of its tokens."""
-        weight = (-slope if is_chosen else slope) / self._length(attempt)
+    def _weighted(self, item: ScoredSample, slope: float, *, is_chosen: bool) -> TrainingSample:
+        """Return the episode with what each of its tokens gains of minus the loss of its pair."""
+        num_tokens = item.sample.num_action_tokens
+        weight = (-slope if is_chosen else slope) / self._length(item)
         if is_chosen:
-            weight += self._dpo.sft_weight / attempt.num_tokens
-        return TrainingSample(
-            attempt.sample,
-            # An update is a mean over episodes, of which a pair has two.
-            (2.0 * weight,) * attempt.num_tokens,
-            Scores(ref_logprobs=tuple(attempt.reference_A.tolist())),
-        )
+            weight += self._dpo.sft_weight / num_tokens
+        # An update is a mean over episodes, of which a pair has two.
+        return TrainingSample(item.sample, (2.0 * weight,) * num_tokens, item.scores)
 
-    def _length(self, attempt: Attempt) -> float:
-        return float(attempt.num_tokens) if self._dpo.length_normalized else 1.0
+    def _length(self, item: ScoredSample) -> float:
+        return float(item.sample.num_action_tokens) if self._dpo.length_normalized else 1.0
 
 
 def weighted_logprob(batch: TokenBatch) -> TokenLoss:
@@ -132,7 +116,7 @@ def weighted_logprob(batch: TokenBatch) -> TokenLoss:
 
     Reports how far the policy is from the reference, as if that had sampled the episodes.
     """
-    assert batch.ref_logprobs_A is not None, "every attempt has them"
+    assert batch.ref_logprobs_A is not None, "every episode of a pair has them"
     return TokenLoss(
         -batch.advantages_A * batch.logprobs_A,
         {"train/kl": drift(batch.logprobs_A.detach(), batch.ref_logprobs_A)},

@@ -21,9 +21,7 @@ from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.learner.token_kinds import kind_weights
 from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.training.sft import SFTTrainer
-from agentgym_rl.training.trainer import OnlineTrainer, RLTrainer
-
-Trainer = OnlineTrainer | SFTTrainer | DPOTrainer
+from agentgym_rl.training.trainer import RLTrainer, Trainer
 
 
 def make_trainer(parts: RunParts, demos: Sequence[Conversation] = ()) -> Trainer:
@@ -112,12 +110,5 @@ def dpo_trainer(parts: RunParts, pairs: PairSet) -> DPOTrainer:
 
 def make_collector(parts: RunParts) -> Collector:
     """Return what collects the episodes of each step."""
-    assert parts.participants is not None, "an online run has participants"
-    kind = CarryOverCollector if parts.config.rollout.max_staleness else StepCollector
-    return kind(
-        parts.config,
-        parts.policy,
-        parts.participants,
-        parts.tasks,
-        on_episode=parts.listeners.on_episode,
-    )
+    stale = parts.config.rollout.max_staleness
+    return CarryOverCollector(parts) if stale else StepCollector(parts)

@@ -23,8 +23,6 @@ from agentgym_rl.runs.folder import Metrics
 
 _MAX_TRUNCATED = 0.8
 """The horizon is too short when it ends more than this share of a window's episodes."""
-
-
 _MIN_GAIN = 0.01
 """Success is saturated when a window gains less than this on the window before."""
 
@@ -39,7 +37,7 @@ class RoundScheduler(ABC):
     """The settings of the class: what `[rounds]` of a recipe may say."""
 
     def __init__(self, config: RoundsBaseConfig) -> None:  # noqa: B027 - some have no settings
-        """`config` is of the class's own `config_class`."""
+        """`config` is an instance of the class's `config_class`."""
 
     @abstractmethod
     def max_rounds(self, step: int, history: Sequence[Metrics] = ()) -> int:

@@ -28,9 +28,9 @@ class Listeners:
     """
 
     on_episode: Callable[[Episode], None] | None = None
-    on_step: Callable[[Metrics], None] | None = None
+    on_step: Callable[[Metrics], None] = lambda _: None
     should_stop: Callable[[], bool] = lambda: False
-    """Asked after every step: the run then ends as if the step had been its last."""
+    """Asked after every step; where true, the run ends as if the step had been its last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Trainers that learn from their own episodes: collect, learn, publish; log, evaluate, checkpoint.
+"""Trainers: one step after another. Those of online methods collect, learn, publish and store.
 
 They know neither the environment, nor the model, nor the algorithm: learner, collector and
 algorithm are handed to them (training/make.py makes the usual ones). Everything that decides a step
@@ -23,7 +23,7 @@ from agentgym_rl.rollout.statistics import rollout_metrics
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import Metrics
 from agentgym_rl.training.algorithms.base import Algorithm, TrainingSample
-from agentgym_rl.training.checkpoint import restore_collector, restore_learner, save_checkpoint
+from agentgym_rl.training.checkpoint import restore_checkpoint, save_checkpoint
 from agentgym_rl.training.collect.collection import Collected, Collector
 from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.learner.score_recorder import ScoreRecorder
@@ -36,56 +36,97 @@ from agentgym_rl.types import Group
 _Result = TypeVar("_Result")
 
 
-class OnlineTrainer(ABC):
-    """One step after another; what is made of a step's episodes is left to others."""
+class Trainer(ABC):
+    """Runs the steps of a run, evaluates and writes checkpoints; a subclass says what a step is."""
+
+    def __init__(self, parts: RunParts, *, learner: Learner) -> None:
+        self._config, self._policy, self._run = parts.config, parts.policy, parts.folder
+        self._evaluate, self._listeners = parts.evaluate, parts.listeners
+        self._learner = learner
+        self._last_step = LastStep(self._write_checkpoint)
+        self._collector_state: Mapping[str, object] = {}
+        """At the end of the last complete step; a step that is given up has changed it since."""
+
+    @abstractmethod
+    async def _step(self, step: int) -> None:
+        """Make a step, from its data to its line of metrics."""
+
+    def restore(self) -> int:
+        """Restore the newest checkpoint; return its step (0 without one)."""
+        return restore_checkpoint(self._run, self._learner)
+
+    async def train(self, *, after: int = 0) -> None:
+        """Run the steps after step `after`, then save the model."""
+        self._last_step.begin(after)
+        await self._run_steps(after)
+        self._policy.save(self._run.model)
+
+    async def _run_steps(self, after: int) -> None:
+        try:
+            for step in range(after + 1, self._config.training.steps + 1):
+                await self._step(step)
+                if self._listeners.should_stop():
+                    self._last_step.save()
+                    break
+        except asyncio.CancelledError:
+            self._last_step.save()
+            raise
+
+    async def _evaluate_when_due(self, step: int) -> Metrics:
+        if self._evaluate is None or not self._is_due(step, self._config.eval.every):
+            return {}
+        return await self._evaluate(step)
+
+    def _save_when_due(self, step: int) -> None:
+        if self._is_due(step, self._config.checkpoint.every):
+            self._last_step.save()
+
+    def _is_due(self, step: int, every: int) -> bool:
+        """Return whether what happens every `every` steps, and at the last, happens now."""
+        return step == self._config.training.steps or (every > 0 and step % every == 0)
+
+    def _write_checkpoint(self, step: int) -> None:
+        save_checkpoint(
+            self._run,
+            self._policy,
+            self._learner,
+            step=step,
+            keep=self._config.checkpoint.keep,
+            collector=self._collector_state,
+        )
+
+
+class OnlineTrainer(Trainer):
+    """Learns from its own episodes; a subclass says how."""
 
     def __init__(self, parts: RunParts, *, learner: Learner, collector: Collector) -> None:
-        self._config, self._policy, self._run = parts.config, parts.policy, parts.folder
-        self._engine, self._listeners = parts.engine, parts.listeners
-        self._collector = collector
+        super().__init__(parts, learner=learner)
+        self._engine, self._collector = parts.engine, collector
         self._thread: ThreadPoolExecutor | None = None
         self._rounds = make_scheduler(self._config.rounds)
-        self._learner = learner
-        self._evaluate = parts.evaluate
         self._history: list[Metrics] = []
         self._scores = ScoreRecorder()
         """Of the present step: what `learn` computed of tokens, for the episode store."""
         self._checkpoint_s = 0.0
         """Of the checkpoint since the last line of metrics."""
-        self._last_step = LastStep(self._write_checkpoint)
-        self._collector_state: Mapping[str, object] = {}
-        """At the end of the last complete step; a step that is given up has changed it since."""
 
     @abstractmethod
     def learn(self, step: int, collected: Collected) -> Metrics:
         """Update the policy; return metrics."""
 
     def restore(self) -> int:
-        """Restore the learner from the newest checkpoint; return its step (0 without one)."""
-        done = restore_learner(self._run, self._learner)
-        restore_collector(self._run, self._collector)
-        return done
+        return restore_checkpoint(self._run, self._learner, self._collector)
 
-    async def train(self, *, after: int = 0) -> None:
-        """Run the steps after step `after`, then save the model."""
+    async def _run_steps(self, after: int) -> None:
         self._history = [line for line in self._run.read_metrics() if line["step"] <= after]
-        self._last_step.begin(after)
         with (
             ThreadPoolExecutor(max_workers=1, thread_name_prefix="learner") as self._thread,
             rare_collections(),
         ):
             try:
-                for step in range(after + 1, self._config.training.steps + 1):
-                    await self._step(step)
-                    if self._listeners.should_stop():
-                        self._last_step.save()
-                        break
-            except asyncio.CancelledError:
-                self._last_step.save()
-                raise
+                await super()._run_steps(after)
             finally:
                 await self._collector.aclose()
-        self._policy.save(self._run.model)
 
     async def _step(self, step: int) -> None:
         started = time.monotonic()
@@ -99,7 +140,6 @@ class OnlineTrainer(ABC):
     ) -> None:
         """Do all of a step that comes after its episodes."""
         self._last_step.leave()
-        last = self._config.training.steps
         groups, collected_at = collected.groups, time.monotonic()
         metrics: Metrics = {"step": step}
         metrics |= rollout_metrics(
@@ -116,8 +156,7 @@ class OnlineTrainer(ABC):
         published = time.monotonic()
         await self._apart(partial(self._store, step, groups))
         stored = time.monotonic()
-        if self._evaluate is not None and is_due(step, self._config.eval.every, last=last):
-            metrics |= await self._evaluate(step)
+        metrics |= await self._evaluate_when_due(step)
         evaluated = time.monotonic()
         metrics["time/garbage_s"] = collect_garbage()
         metrics |= self._learner.take_rates()
@@ -134,8 +173,7 @@ class OnlineTrainer(ABC):
         self._last_step.complete(step)
         self._collector_state = self._collector.state()
         await self._apart(partial(self._save_when_due, step))
-        if self._listeners.on_step is not None:
-            self._listeners.on_step(metrics)
+        self._listeners.on_step(metrics)
 
     async def _apart(self, work: Callable[[], _Result]) -> _Result:
         """Do slow work; in a thread while episodes carry over.
@@ -157,20 +195,9 @@ class OnlineTrainer(ABC):
         self._scores = ScoreRecorder()
 
     def _save_when_due(self, step: int) -> None:
-        started, config = time.monotonic(), self._config
-        if is_due(step, config.checkpoint.every, last=config.training.steps):
-            self._last_step.save()
+        started = time.monotonic()
+        super()._save_when_due(step)
         self._checkpoint_s = time.monotonic() - started
-
-    def _write_checkpoint(self, step: int) -> None:
-        save_checkpoint(
-            self._run,
-            self._policy,
-            self._learner,
-            step=step,
-            keep=self._config.checkpoint.keep,
-            collector=self._collector_state,
-        )
 
 
 class RLTrainer(OnlineTrainer):
@@ -215,11 +242,6 @@ class RLTrainer(OnlineTrainer):
         # Before the first update tokens that are not stale differ by rounding alone.
         report = replace(mean_report(reports), logprob_diff=reports[0].logprob_diff)
         return report.metrics() | batch.metrics | scored_s
-
-
-def is_due(step: int, every: int, *, last: int) -> bool:
-    """Return whether something that happens every `every` steps, and at the last, happens now."""
-    return step == last or (every > 0 and step % every == 0)
 
 
 def split_evenly(

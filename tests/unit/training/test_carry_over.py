@@ -6,7 +6,8 @@ import asyncio
 import json
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -21,11 +22,14 @@ from agentgym_rl.envs.client import EnvClient
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import EngineError, RunError
 from agentgym_rl.models.loading import Policy
+from agentgym_rl.rollout.episode import Participants
 from agentgym_rl.rollout.statistics import has_spread
 from agentgym_rl.rollout.tasks import EpochSampler
+from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.training.collect import carry_over
 from agentgym_rl.training.collect.carry_over import CarryOverCollector
 from agentgym_rl.training.collect.collection import Collected, StepCollector
+from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.types import Episode, Group, StopReason, Task
 from engine_plays import endless_policy
 from fake_engines import FakeEngine, FakeSession, KeyedEngine, ScriptedEngine, make_participants
@@ -100,11 +104,17 @@ def make_config(
     )
 
 
+def make_parts(
+    config: RunConfig, policy: Policy, participants: Participants, tasks: Sequence[Task]
+) -> RunParts:
+    return RunParts(config, policy, RunFolder(Path("unused")), participants, tasks)
+
+
 async def make_collector(
     policy: Policy, engine: FakeEngine, source: LocalEnvSource | None = None, **settings: int
 ) -> CarryOverCollector:
     participants = await make_participants(source or WatchedSource(), engine)
-    return CarryOverCollector(make_config(**settings), policy, participants, TASKS)
+    return CarryOverCollector(make_parts(make_config(**settings), policy, participants, TASKS))
 
 
 def versions_of(episode: Episode) -> list[int | None]:
@@ -214,7 +224,7 @@ async def test_groups_whose_rewards_are_equal_can_be_left_out(policy: Policy, ma
     participants = await make_participants(
         WatchedSource(), KeyedEngine(["add 1", "add 2", "add 3"])
     )
-    collector = make(config, policy, participants, TASKS[:6])
+    collector = make(make_parts(config, policy, participants, TASKS[:6]))
     collected = await collector.collect(1, max_rounds=3)
     assert len(collected.groups) == 4
     with_spread = [group for group in collected.groups if has_spread(group)]
@@ -230,7 +240,7 @@ async def test_solved_tasks_rest_also_after_a_resumption(policy: Policy):
 
     async def make() -> StepCollector:
         participants = await make_participants(WatchedSource(), KeyedEngine(["add 1"]))
-        return StepCollector(config, policy, participants, tasks)
+        return StepCollector(make_parts(config, policy, participants, tasks))
 
     collector, got = await make(), list[list[str]]()
     for step in range(1, 9):
@@ -255,7 +265,7 @@ async def test_refills_leave_tasks_that_rest_alone(policy: Policy):
     # No group has spread, so that every step is refilled; the first task alone is solved.
     tasks = TASKS[:9]
     participants = await make_participants(WatchedSource(), KeyedEngine(["add 1"]))
-    collector, taken = StepCollector(config, policy, participants, tasks), list[Task]()
+    collector, taken = StepCollector(make_parts(config, policy, participants, tasks)), list[Task]()
     for step in range(1, 7):
         collected = await collector.collect(step, max_rounds=1)
         assert collected.num_refilled == 2
@@ -271,7 +281,8 @@ async def test_without_delays_episodes_are_those_of_a_run_that_waits(policy: Pol
     carried = await collector.collect(1, max_rounds=5)
     config = make_config(steps=1, tasks_per_step=4, max_staleness=0)
     participants = await make_participants(WatchedSource(), KeyedEngine(words))
-    waited = await StepCollector(config, policy, participants, TASKS).collect(1, max_rounds=5)
+    waiting = StepCollector(make_parts(config, policy, participants, TASKS))
+    waited = await waiting.collect(1, max_rounds=5)
     assert [group.task for group in carried.groups] == [group.task for group in waited.groups]
     assert [[e.messages for e in group.episodes] for group in carried.groups] == [
         [e.messages for e in group.episodes] for group in waited.groups

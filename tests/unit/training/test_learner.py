@@ -116,7 +116,7 @@ def test_an_update_does_not_depend_on_how_it_is_split_into_passes(tokens_per_bat
 
 def test_samples_are_packed_in_order_up_to_the_limit():
     items = [make_item(length, 1, 1.0, seed=length) for length in (30, 34, 1 + 1, 62, 100, 3)]
-    batches = split_by_tokens(items, max_tokens=64)
+    batches = split_by_tokens(items, lambda item: item.length, max_tokens=64)
     # 30 + 34 fill a batch to the last token, 100 is alone because nothing could hold it.
     assert [[len(item.sample.token_ids) for item in batch] for batch in batches] == [
         [30, 34],
@@ -124,7 +124,7 @@ def test_samples_are_packed_in_order_up_to_the_limit():
         [100],
         [3],
     ]
-    assert split_by_tokens([], max_tokens=64) == []
+    assert split_by_tokens([], len, max_tokens=64) == []
 
 
 def test_the_first_pass_has_the_policy_gradient():

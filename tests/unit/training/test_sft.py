@@ -72,7 +72,7 @@ def test_nothing_but_long_demonstrations_is_an_error():
 def test_demonstrations_are_packed_into_passes():
     samples = samples_of([SHORT] * 5, small_policy("qwen3"))
     length = samples[0].length
-    passes = split_by_tokens(samples, max_tokens=2 * length + 1)
+    passes = split_by_tokens(samples, lambda item: item.length, max_tokens=2 * length + 1)
     assert [len(items) for items in passes] == [2, 2, 1]
 
 

@@ -14,17 +14,13 @@ Kind = Literal["token_mean", "episode_mean", "constant"]
 
 
 class Countable(Protocol):
-    """What aggregation looks at."""
+    """A sample with the number of its action tokens, and of those of its whole episode."""
 
     @property
-    def num_tokens(self) -> int:
-        """Action tokens of the sample."""
-        ...
+    def num_tokens(self) -> int: ...
 
     @property
-    def num_episode_tokens(self) -> int:
-        """Action tokens of all samples of its episode."""
-        ...
+    def num_episode_tokens(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)

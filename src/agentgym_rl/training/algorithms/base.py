@@ -58,10 +58,6 @@ class ScoredSample:
     sample: Sample
     scores: Scores = Scores()
 
-    @property
-    def length(self) -> int:
-        return len(self.sample.token_ids)
-
 
 @dataclass(frozen=True, slots=True)
 class ScoredEpisode:

@@ -1,4 +1,4 @@
-"""An episode as estimators see it: rewards, rounds and values of its action tokens alone.
+"""An episode as estimators see it: rewards, rounds and values of its action tokens only.
 
 "Action tokens" are all that the policy sampled: thoughts, plans, reflections and summaries too.
 Samples of an episode follow one another in time, and no token is sampled in two, so that one after
@@ -55,7 +55,9 @@ class EpisodeTokens:
 
 def episode_tokens(scored: ScoredEpisode, *, penalty: KLPenalty | None = None) -> EpisodeTokens:
     """Return the action tokens of an episode, with `penalty` taken from their rewards."""
-    rewards = [reward for item in scored.samples for reward in _rewards(item.sample)]
+    rewards = [
+        reward for item in scored.samples for reward in actions_of(item.sample, item.sample.rewards)
+    ]
     _check_rewards(scored.episode, rewards)
     rewards_A = torch.tensor(rewards, dtype=torch.float64)
     earned_A = None
@@ -104,10 +106,6 @@ def rounds_of_actions(sample: Sample) -> Iterator[int]:
         was_action = bool(mask)
         if mask:
             yield round_index
-
-
-def _rewards(sample: Sample) -> list[float]:
-    return actions_of(sample, sample.rewards)
 
 
 def _check_rewards(episode: Episode, rewards: list[float]) -> None:

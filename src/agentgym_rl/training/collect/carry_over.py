@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentgym_rl.config import RunConfig
 from agentgym_rl.garbage import rare_collections
-from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.collect import collect_group
-from agentgym_rl.rollout.episode import Participants
 from agentgym_rl.rollout.gate import GatedEngine, ReplyGate
 from agentgym_rl.rollout.statistics import staleness_metrics
 from agentgym_rl.training.collect.collection import (
@@ -30,7 +27,8 @@ from agentgym_rl.training.collect.collection import (
     Collector,
     all_failed,
 )
-from agentgym_rl.types import Episode, Group, Task
+from agentgym_rl.training.run_parts import RunParts
+from agentgym_rl.types import Group
 
 logger = logging.getLogger(__name__)
 
@@ -54,23 +52,16 @@ class CarryOverCollector(Collector):
 
     carries_over = True
 
-    def __init__(
-        self,
-        config: RunConfig,
-        policy: Policy,
-        participants: Participants,
-        tasks: Sequence[Task],
-        *,
-        on_episode: Callable[[Episode], None] | None = None,
-    ) -> None:
+    def __init__(self, parts: RunParts) -> None:
+        super().__init__(parts)
         self._gate = ReplyGate()
-        gated = participants.with_engine(GatedEngine(participants.engine, self._gate))
-        super().__init__(config, policy, gated, tasks, on_episode=on_episode)
+        gated = GatedEngine(parts.engine, self._gate)
+        self._participants = self._participants.with_engine(gated)
         # By Little's law the mean group is learned from this part of a step late. More of them cut
         # the waiting for heavy tails little further, and fewer noticeably less.
         self._num_ahead = -(-self._num_groups // 4)
         """Groups that have begun and are left to later steps."""
-        self._places = asyncio.Semaphore(config.rollout.max_concurrency)
+        self._places = asyncio.Semaphore(self._config.rollout.max_concurrency)
         self._begun: list[_BegunGroup] = []
         self._to_repeat: list[int] = []
         """Numbers of groups that the run had begun when it was stopped."""
@@ -125,15 +116,12 @@ class CarryOverCollector(Collector):
 
         Nothing begins that no step would take.
         """
-        end = min(step * self._num_groups + self._num_ahead, self._num_groups_in_all)
+        num_in_all = self._config.training.steps * self._num_groups
+        end = min(step * self._num_groups + self._num_ahead, num_in_all)
         numbers = [*self._to_repeat, *range(self._next, end)]
         self._to_repeat.clear()
         self._next = max(end, self._next)
         return numbers
-
-    @property
-    def _num_groups_in_all(self) -> int:
-        return self._config.training.steps * self._num_groups
 
     def _place_of(self, number: int) -> GroupPlace:
         steps, place = divmod(number, self._num_groups)
@@ -149,7 +137,7 @@ class CarryOverCollector(Collector):
         for number, (planned, place) in places.items():
             work = collect_group(
                 tasks[planned][place],
-                self._actors,
+                self._participants,
                 limits,
                 group_size=self._group_size,
                 noise=(config.seed, "train", planned, place),

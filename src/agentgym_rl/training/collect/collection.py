@@ -9,20 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from agentgym_rl.agents.limits import Limits
-from agentgym_rl.config import OnlineConfig, RunConfig
+from agentgym_rl.config import OnlineConfig
 from agentgym_rl.errors import RunError
-from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.collect import collect, keep_groups
-from agentgym_rl.rollout.episode import Participants
 from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.statistics import has_spread
 from agentgym_rl.rollout.tasks import EpochSampler, RestingSampler
-from agentgym_rl.types import Episode, Group, Task
+from agentgym_rl.training.run_parts import RunParts
+from agentgym_rl.types import Group, Task
 
 logger = logging.getLogger(__name__)
 
@@ -53,22 +52,16 @@ class Collector(ABC):
     carries_over = False
     """Whether episodes may be under way while a step is learned from."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        policy: Policy,
-        participants: Participants,
-        tasks: Sequence[Task],
-        *,
-        on_episode: Callable[[Episode], None] | None = None,
-    ) -> None:
+    def __init__(self, parts: RunParts) -> None:
+        config = parts.config
         assert isinstance(config.algorithm, OnlineConfig), "an online algorithm"
-        self._config, self._policy, self._actors = config, policy, participants
+        assert parts.participants is not None, "an online run has participants"
+        self._config, self._policy, self._participants = config, parts.policy, parts.participants
         self._group_size = config.algorithm.group_size
         self._min_group_size = config.algorithm.min_group_size
         self._num_groups = config.training.tasks_per_step
-        self._tasks = EpochSampler(tasks, seed=config.seed)
-        self._on_episode = on_episode
+        self._tasks = EpochSampler(parts.tasks, seed=config.seed)
+        self._on_episode = parts.listeners.on_episode
 
     @abstractmethod
     async def collect(self, step: int, *, max_rounds: int) -> Collected:
@@ -115,20 +108,12 @@ class StepCollector(Collector):
     those without spread.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        policy: Policy,
-        participants: Participants,
-        tasks: Sequence[Task],
-        *,
-        on_episode: Callable[[Episode], None] | None = None,
-    ) -> None:
-        super().__init__(config, policy, participants, tasks, on_episode=on_episode)
-        # An order of its own: what refills take must not shift what later steps work on.
-        self._refill_tasks = EpochSampler(tasks, seed=-1 - config.seed)
-        rest = config.rollout.rest_solved
-        self._resting = RestingSampler(tasks, seed=config.seed, rest=rest) if rest else None
+    def __init__(self, parts: RunParts) -> None:
+        super().__init__(parts)
+        seed, rest = parts.config.seed, parts.config.rollout.rest_solved
+        # A separate order: what refills take must not shift what later steps work on.
+        self._refill_tasks = EpochSampler(parts.tasks, seed=-1 - seed)
+        self._resting = RestingSampler(parts.tasks, seed=seed, rest=rest) if rest else None
 
     def state(self) -> dict[str, object]:
         return {"tasks": self._resting.state()} if self._resting else {}
@@ -188,7 +173,7 @@ class StepCollector(Collector):
         config = self._config
         groups = await collect(
             tasks,
-            self._actors,
+            self._participants,
             self._limits(max_rounds),
             group_size=self._group_size,
             noise=(config.seed, *noise),

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -81,7 +82,7 @@ class Learner:
         kind_weights: KindWeights | None = None,
         num_updates: int = 0,
     ) -> None:
-        """`num_updates` are those of the whole run, which a falling learning rate must know."""
+        """`num_updates` counts the whole run, which a falling learning rate needs to know."""
         self._policy, self._model, self._config = policy, policy.model, config
         self._temperature = temperature
         self._needs = needs or Needs()
@@ -137,7 +138,8 @@ class Learner:
         started = time.monotonic()
         sums: dict[str, Tensor] = {}
         shares = dict(zip(map(id, samples), weights.samples, strict=True))
-        for batch in split_by_tokens(samples, max_tokens=self._config.tokens_per_batch):
+        limit = self._config.tokens_per_batch
+        for batch in split_by_tokens(samples, lambda item: item.length, max_tokens=limit):
             own = Weights(tuple(shares[id(item)] for item in batch), weights.divisor)
             for name, value in self._accumulate(batch, loss, own, observe).items():
                 sums[name] = sums[name] + value if name in sums else value
@@ -187,17 +189,15 @@ class Learner:
             state["critic_optimizer"] = self._critic_optimizer.state_dict()
         return state
 
-    def load_state(self, state: dict[str, object]) -> None:
+    def load_state(self, state: dict[str, Any]) -> None:  # Any: what `torch.load` returns
         """Resume from what `state` returned."""
-        num_updates = state["num_updates"]
-        assert isinstance(num_updates, int), "written by `state`"
-        self._optimizer.load_state_dict(_table(state, "optimizer"))
-        self._num_updates = num_updates
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._num_updates = int(state["num_updates"])
         if self._reference is not None:
-            self._reference.load_state(_table(state, "reference"))
+            self._reference.load_state(state["reference"])
         if self._critic is not None and self._critic_optimizer is not None:
-            self._critic.load_state_dict(_table(state, "critic"))
-            self._critic_optimizer.load_state_dict(_table(state, "critic_optimizer"))
+            self._critic.load_state_dict(state["critic"])
+            self._critic_optimizer.load_state_dict(state["critic_optimizer"])
 
     def _new_optimizer(self) -> MasterAdamW:
         decay = self._config.weight_decay
@@ -266,10 +266,9 @@ class Learner:
         if self._critic_optimizer is not None and self._needs.critic is not None:
             lr = self._needs.critic.lr
             result = self._critic_optimizer.step(lr=lr, max_grad_norm=config.max_grad_norm)
-            norm = result.grad_norm if result.is_applied else 0.0
-            report = replace(
-                report, critic_grad_norm=norm, num_skipped=float(not result.is_applied)
-            )
+            skipped = float(not result.is_applied)
+            norm = 0.0 if skipped else result.grad_norm
+            report = replace(report, critic_grad_norm=norm, num_skipped=skipped)
         if updates_policy:
             self._num_updates += 1
             lr = learning_rate(
@@ -280,9 +279,9 @@ class Learner:
                 num_updates=self._num_updates_in_all,
             )
             result = self._optimizer.step(lr=lr, max_grad_norm=config.max_grad_norm)
-            norm, num_skipped = (result.grad_norm, 0.0) if result.is_applied else (0.0, 1.0)
-            num_skipped += report.num_skipped
-            report = replace(report, grad_norm=norm, lr=lr, num_skipped=num_skipped)
+            norm, skipped = (result.grad_norm, 0.0) if result.is_applied else (0.0, 1.0)
+            skipped += report.num_skipped
+            report = replace(report, grad_norm=norm, lr=lr, num_skipped=skipped)
             if not result.is_applied:
                 logger.warning(
                     "update %d has a gradient of norm %s and was skipped",
@@ -302,9 +301,3 @@ def _reported(loss: TokenLoss) -> TokenLoss:
     """Return the losses as numbers to add up exactly, without a gradient."""
     critic_A = None if loss.critic_A is None else loss.critic_A.detach().double()
     return TokenLoss(loss.loss_A.detach().double(), critic_A=critic_A)
-
-
-def _table(state: dict[str, object], key: str) -> dict[str, object]:
-    table = state[key]
-    assert isinstance(table, dict), "written by `state`"
-    return table

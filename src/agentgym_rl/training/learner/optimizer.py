@@ -2,8 +2,8 @@
 
 A model in bfloat16 keeps its weights for the forward and backward pass, and for the engine; here
 every such weight has a float32 master, which gradients are summed for and updates applied to, and
-which is rounded into the model after each. Updates far smaller than a bfloat16 step add up so.
-A float32 weight is its own master, and costs nothing more.
+which is rounded into the model after each. This way updates far smaller than a bfloat16 step add
+up. A float32 weight is its own master, and costs nothing more.
 
 Bytes for each trained weight: in bfloat16 20 (weight 2, its gradient 2 until it is collected,
 master 4, sum of gradients 4, two moments 8), in float32 16.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -106,8 +106,8 @@ class MasterAdamW:
     def step(self, *, lr: float, max_grad_norm: float) -> UpdateResult:
         """Clip and apply the collected gradients, then forget them.
 
-        A gradient that is not finite is dropped: neither weights nor moments change. To know that
-        is the one time that a GPU is waited for.
+        A gradient that is not finite is dropped: neither weights nor moments change. This check is
+        the one time that an update waits for a GPU.
         """
         for group in self._adamw.param_groups:
             group["lr"] = lr
@@ -124,10 +124,9 @@ class MasterAdamW:
         masters = [master.detach() for _, master in self._rounded()]
         return {"adamw": self._adamw.state_dict(), "masters": masters}
 
-    def load_state_dict(self, state: dict[str, object]) -> None:
-        """Go on from what `state_dict` returned; the model gets the masters' values."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:  # Any: what `torch.load` returns
+        """Resume from what `state_dict` returned; the model gets the masters' values."""
         adamw, masters = state["adamw"], state["masters"]
-        assert isinstance(adamw, dict) and isinstance(masters, list), "written by `state_dict`"
         mine = [master for _, master in self._rounded()]
         if [tensor.shape for tensor in masters] != [master.shape for master in mine]:
             raise ValueError(

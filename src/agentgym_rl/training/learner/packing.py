@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
 
 
-class HasLength(Protocol):
-    """Something about one sequence."""
-
-    @property
-    def length(self) -> int:
-        """Tokens of the whole sequence."""
-        ...
-
-
-_Item = TypeVar("_Item", bound=HasLength)
-
-
-def split_by_tokens(items: Sequence[_Item], *, max_tokens: int) -> list[list[_Item]]:
-    """Return the items in order, in passes of at most `max_tokens` (or of one sample)."""
+def split_by_tokens(
+    items: Sequence[_Item], length: Callable[[_Item], int], *, max_tokens: int
+) -> list[list[_Item]]:
+    """Return the items in order, in passes of at most `max_tokens` tokens (or of one item)."""
     passes: list[list[_Item]] = []
     room = 0
     for item in items:
-        if not passes or item.length > room:
+        num_tokens = length(item)
+        if not passes or num_tokens > room:
             passes.append([])
             room = max_tokens
         passes[-1].append(item)
-        room -= item.length
+        room -= num_tokens
     return passes

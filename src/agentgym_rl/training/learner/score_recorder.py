@@ -11,7 +11,6 @@ Shape legend: A action tokens of a pass.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,21 +21,14 @@ from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.types import Sample
 
 
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """One pass: tensors stay on their device until they are read."""
-
-    batch: Sequence[TrainingSample]
-    both_2A: Tensor
-    """Log-probabilities and entropies."""
-
-
 class ScoreRecorder:
     """Collects during one step; samples are told apart by identity, so they must stay alive."""
 
     def __init__(self) -> None:
         self._items: dict[int, TrainingSample] = {}
-        self._passes: list[_Pass] = []
+        self._passes: list[tuple[Sequence[TrainingSample], Tensor]] = []
+        """The samples of each pass, their log-probabilities and entropies (2, A); tensors stay on
+        their device until they are read."""
         self._seen: set[int] = set()
         self._read: dict[int, tuple[Entries, Entries]] = {}
 
@@ -50,7 +42,7 @@ class ScoreRecorder:
         if not ids <= self._seen:
             self._seen |= ids
             both_2A = torch.stack([now.logprobs_A.detach(), now.entropies_A.detach()])
-            self._passes.append(_Pass(batch, both_2A))
+            self._passes.append((batch, both_2A))
 
     def scores_of(self, sample: Sample) -> TokenScores | None:
         """Return what is known of a sample; None for one that was not learned from."""
@@ -64,11 +56,9 @@ class ScoreRecorder:
         return TokenScores(logprobs, item.advantages, entropies)
 
     def _read_passes(self) -> None:
-        for one in self._passes:
-            lengths = [item.num_tokens for item in one.batch]
-            for item, part_2A in zip(
-                one.batch, one.both_2A.float().cpu().split(lengths, dim=1), strict=True
-            ):
+        for batch, both_2A in self._passes:
+            parts = both_2A.float().cpu().split([item.num_tokens for item in batch], dim=1)
+            for item, part_2A in zip(batch, parts, strict=True):
                 logprobs, entropies = part_2A.numpy()
                 self._read.setdefault(id(item.sample), (logprobs, entropies))
         self._passes = []

@@ -11,11 +11,7 @@ from torch import Tensor
 
 from agentgym_rl.models.critic import Critic
 from agentgym_rl.models.loading import Policy
-from agentgym_rl.training.algorithms.base import (
-    ScoredEpisode,
-    ScoredSample,
-    Scores,
-)
+from agentgym_rl.training.algorithms.base import ScoredEpisode, ScoredSample, Scores
 from agentgym_rl.training.learner.packing import split_by_tokens
 from agentgym_rl.types import Episode, Group, Sample, SegmentKind
 
@@ -56,10 +52,8 @@ def score_samples(
     samples: Sequence[Sample], scorers: Scorers, *, max_tokens: int
 ) -> list[ScoredSample]:
     """Return the samples with their scores, in order."""
-    passes = split_by_tokens([ScoredSample(sample) for sample in samples], max_tokens=max_tokens)
-    return list(
-        chain.from_iterable(_score([item.sample for item in items], scorers) for items in passes)
-    )
+    passes = split_by_tokens(samples, lambda s: len(s.token_ids), max_tokens=max_tokens)
+    return list(chain.from_iterable(_score(part, scorers) for part in passes))
 
 
 @torch.no_grad()
@@ -72,31 +66,18 @@ def bootstrap_groups(
     observation as the policy would have seen it. Where it leaves no room in the model's context,
     no reply could follow whatever the limits, so the episode is over and its value 0.
     """
-    ends = [_Cut(_ids_after(item.episode, policy)) for group in groups for item in group]
-    known = [end for end in ends if end.ids]
-    values = [
-        value
-        for ends_of_pass in split_by_tokens(known, max_tokens=max_tokens)
-        for value in critic.final_values([end.ids for end in ends_of_pass]).tolist()
-    ]
-    of_end = iter(values)
-    of_episode = iter([next(of_end) if end.ids else 0.0 for end in ends])
+    ends = [_ids_after(item.episode, policy) for group in groups for item in group]
+    passes = split_by_tokens([ids for ids in ends if ids], len, max_tokens=max_tokens)
+    values = iter([value for part in passes for value in critic.final_values(part).tolist()])
+    of_episode = iter([next(values) if ids else 0.0 for ids in ends])
     return [[replace(item, final_value=next(of_episode)) for item in group] for group in groups]
 
 
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """The tokens up to a cut; none where there was no cut."""
-
-    ids: tuple[int, ...]
-
-    @property
-    def length(self) -> int:
-        return len(self.ids)
-
-
 def _ids_after(episode: Episode, policy: Policy) -> tuple[int, ...]:
-    """Return all tokens up to where a limit cut the episode, the last observation included."""
+    """Return all tokens up to where a limit cut the episode, the last observation included.
+
+    None where no limit did, or no reply could follow.
+    """
     if not episode.stop_reason.is_truncation or not episode.rounds:
         return ()
     if episode.samples[-1].segments[-1].kind is not SegmentKind.ACTION:

@@ -7,22 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol, get_args
+from typing import get_args
 
 from torch import Tensor
 
 from agentgym_rl.config import TokenKind
 from agentgym_rl.models.device import on_device
+from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.types import Sample, SegmentKind
 
 KindWeights = dict[SegmentKind, float]
-
-
-class HasSample(Protocol):
-    """A sample with anything else."""
-
-    @property
-    def sample(self) -> Sample: ...
 
 
 def kind_weights(weights: Mapping[TokenKind, float]) -> KindWeights:
@@ -40,7 +34,7 @@ def kinds_of_actions(sample: Sample) -> Iterator[SegmentKind]:
         yield from [segment.kind] * sum(sample.loss_mask[segment.start : segment.end])
 
 
-def entropy_sums(entropies_A: Tensor, batch: Sequence[HasSample]) -> dict[str, Tensor]:
+def entropy_sums(entropies_A: Tensor, batch: Sequence[TrainingSample]) -> dict[str, Tensor]:
     """Return the sum of entropies over the tokens of each kind, by the metric's name."""
     kinds = _kinds(batch)
     return {
@@ -51,7 +45,9 @@ def entropy_sums(entropies_A: Tensor, batch: Sequence[HasSample]) -> dict[str, T
     }
 
 
-def mean_entropies(totals: Mapping[str, float], batch: Sequence[HasSample]) -> dict[str, float]:
+def mean_entropies(
+    totals: Mapping[str, float], batch: Sequence[TrainingSample]
+) -> dict[str, float]:
     """Return the sums of `entropy_sums` as means over the tokens of each kind.
 
     Where all tokens are actions there are none: the mean over all tokens says the same.
@@ -73,7 +69,7 @@ def per_token(numbers: Sequence[float], like: Tensor) -> Tensor:
     return on_device(numbers, device=like.device, dtype=like.dtype)
 
 
-def _kinds(batch: Sequence[HasSample]) -> list[SegmentKind]:
+def _kinds(batch: Sequence[TrainingSample]) -> list[SegmentKind]:
     return [kind for item in batch for kind in kinds_of_actions(item.sample)]
 
 
