@@ -324,7 +324,7 @@ class _Experiment:
                 "`agentgym demos` with algorithm.type=sft algorithm.data=FILE"
             )
         # A limit in training alone must not decide what a warm start sees.
-        max_rounds = max(config.longest_horizon, config.eval_max_rounds)
+        max_rounds = max(config.rounds.longest, config.eval_max_rounds)
         demos = collect_demonstrations(
             self._objects.env or config.env.name,
             EpochSampler(tasks, seed=config.seed).take(1, len(tasks)),

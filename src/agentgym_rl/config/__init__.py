@@ -1,4 +1,7 @@
-"""Frozen configuration: TOML recipes and dotted overrides, parsed once."""
+"""Frozen configuration: TOML recipes and dotted overrides, parsed once.
+
+Other parts import from here; the files of this folder are its own affair.
+"""
 
 from agentgym_rl.config.agent import AgentConfig, TokenKind
 from agentgym_rl.config.algorithms import (
@@ -46,48 +49,3 @@ from agentgym_rl.config.sections import (
     TrainingConfig,
     VllmEngineConfig,
 )
-
-__all__ = [
-    "AdaptiveRoundsConfig",
-    "AgentConfig",
-    "AgentEvolConfig",
-    "CreditConfig",
-    "DPOConfig",
-    "EngineBaseConfig",
-    "EngineConfig",
-    "EnvConfig",
-    "EvalConfig",
-    "FixedRoundsConfig",
-    "GRPOConfig",
-    "GiGPOConfig",
-    "Ignored",
-    "KLConfig",
-    "LoraConfig",
-    "ModelConfig",
-    "NativeEngineConfig",
-    "OnlineConfig",
-    "OpenAIEngineConfig",
-    "PPOConfig",
-    "PolicyLossConfig",
-    "RLOOConfig",
-    "ReinforcePPConfig",
-    "RewardConfig",
-    "RolloutConfig",
-    "RoundsBaseConfig",
-    "RoundsConfig",
-    "RunConfig",
-    "SFTConfig",
-    "StepRoundsConfig",
-    "TinyModelConfig",
-    "TokenKind",
-    "TrainingConfig",
-    "VllmEngineConfig",
-    "dump_config",
-    "find_recipe",
-    "load_config",
-    "packaged_recipes",
-    "parse_config",
-    "parse_value",
-    "read_table",
-    "reset_ignored",
-]

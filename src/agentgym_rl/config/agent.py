@@ -1,6 +1,6 @@
 """The sections of a recipe about the agent: formats, planning, reflection, memory, what is learned.
 
-Each part is off by default; they go together in any combination.
+Planning, reflection and memory are off by default and work in any combination.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ _FORMATS = ("react", "direct", "tags", "function_call", "code")
 
 
 class PlanningConfig(BaseConfig):
-    """A plan that the policy writes before its first action, and keeps in sight."""
+    """A plan that the policy writes before its first action; it stays in the context."""
 
     enabled: bool = False
     """Ask for a plan before the first action."""
 
     every: int = Field(default=0, ge=0)
-    """Ask for a new plan after this many rounds; 0 only at the start."""
+    """Ask for a new plan after this many rounds; 0 asks only at the start."""
 
     on_stall: int = Field(default=0, ge=0)
     """Ask for a new plan after this many rounds in a row that earned nothing and whose action was
-    invalid or led to an observation seen before; 0 never."""
+    invalid or led to an observation seen before; 0 never does."""
 
     @model_validator(mode="after")
     def _check_enabled(self) -> PlanningConfig:
         if not self.enabled and (self.every or self.on_stall):
             raise ValueError(
-                f"every={self.every} and on_stall={self.on_stall} say when to write plans, and "
+                f"every={self.every} and on_stall={self.on_stall} say when to write plans, but "
                 "planning is off: set agent.planning.enabled=true, or leave them out"
             )
         return self
 
 
 class ReflectionConfig(BaseConfig):
-    """After a failed try the policy writes a reflection, then tries again with it in sight
+    """After a failed try the policy writes a reflection, then tries again with it in the context
     (arXiv:2303.11366)."""
 
     tries: int = Field(default=1, ge=1)
-    """Most tries at a task in one episode; 1 for no reflection. Each has the whole horizon."""
+    """Most tries at a task in one episode; 1 for no reflection. Each try has the whole horizon."""
 
     credit: Literal["improvement", "episode"] = "improvement"
-    """What the return of a reflection counts: what later tries earn beyond the try before it, or
-    all that the last try earns."""
+    """What a reflection is credited with: what later tries earn beyond the try before it, or all
+    that the last try earns."""
 
 
 class MemoryConfig(BaseConfig):
@@ -56,16 +56,16 @@ class MemoryConfig(BaseConfig):
 
     type: Literal["full", "window", "summary"] = "full"
     """`full`: everything, and a full context ends the try; `window`: the task and the latest
-    rounds; `summary`: the latest rounds and a summary, which the policy writes, of the others."""
+    rounds; `summary`: the latest rounds, and a summary of the others that the policy writes."""
 
     rounds: int = Field(default=8, ge=1)
-    """Most rounds in a context. When the limit is reached, or the tokens run out, the newer half
-    stays."""
+    """Most rounds in a context. When the limit is reached, or the tokens run out, the older half
+    leaves."""
 
 
 TokenKind = Literal["thought", "action", "plan", "reflection", "summary"]
-"""A kind of token that a policy samples; replies in which a thought cannot be told apart are
-actions."""
+"""A kind of token that a policy samples; a reply whose thought cannot be separated is all action.
+"""
 
 
 def _without_ones(weights: dict[TokenKind, float]) -> dict[TokenKind, float]:
@@ -84,12 +84,12 @@ class AgentConfig(BaseConfig):
     `code`: a thought, then a fenced block; or "module:Class" for a format of your own."""
 
     include_instructions: bool = True
-    """Put the environment's instructions before the first observation. A model made from nothing
+    """Put the environment's instructions before the first observation. A model made from scratch
     cannot read them, and is faster without them."""
 
     past_thoughts: Literal["keep", "strip"] = "keep"
     """Whether thoughts stay in the context after their round. Chat templates of thinking models
-    strip them; each round is then a sample of its own."""
+    strip them; each round is then a separate sample."""
 
     planning: PlanningConfig = PlanningConfig()
     reflection: ReflectionConfig = ReflectionConfig()
@@ -98,15 +98,15 @@ class AgentConfig(BaseConfig):
     train: Annotated[
         dict[TokenKind, Annotated[float, Field(ge=0, le=1000)]], AfterValidator(_without_ones)
     ] = Field(default_factory=dict)
-    """Weights of kinds of tokens in the loss, such as { thought = 0.5, plan = 0 }: thought, action,
-    plan, reflection and summary; 1 for others, and 0 gives tokens of the kind no gradient."""
+    """Weights of kinds of tokens in the loss, such as { thought = 0.5, plan = 0 }. Kinds are
+    thought, action, plan, reflection and summary; the default is 1, and 0 gives no gradient."""
 
     @field_validator("format")
     @classmethod
     def _check_format(cls, name: str) -> str:
         if name not in _FORMATS and not is_own(name):
             raise ValueError(
-                f"{name!r} is not a format{did_you_mean(name, _FORMATS)}; there are: "
+                f"{name!r} is not a format{did_you_mean(name, _FORMATS)}; known: "
                 f'{", ".join(_FORMATS)}, and any class as "module:Class"'
             )
         return name
@@ -128,7 +128,7 @@ class AgentConfig(BaseConfig):
         ]
         if not learned:
             raise ValueError(
-                "agent.train gives every kind of token that this agent samples the weight 0: "
+                "agent.train gives weight 0 to every kind of token that this agent samples: "
                 "nothing would be learned; leave one above 0"
             )
         return self

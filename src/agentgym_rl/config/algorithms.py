@@ -1,7 +1,7 @@
 """How episodes become updates: a small section for each algorithm, and three that all share.
 
-`[algorithm]` says how an advantage is estimated, `[credit]` what a reward counts for,
-`[policy_loss]` what is made of advantages, `[kl]` how the policy is held near a reference.
+`[algorithm]` says how advantages are estimated, `[credit]` how rewards count, `[policy_loss]` how
+advantages become a loss, `[kl]` how the policy is held near a reference.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _EPISODES = Ignored(
         "training.updates_per_step",
         "training.epochs_per_step",
     ),
-    "is about episodes that a step collects, where one update of algorithm.batch_size is made",
+    "is about the episodes of a step, but a step is one update on algorithm.batch_size items",
 )
 _KINDS = Ignored(
-    ("agent.train",), "weighs kinds of tokens, which text to learn from does not tell apart"
+    ("agent.train",), "weighs kinds of tokens, which cannot be told apart in given texts"
 )
 
 
@@ -41,7 +41,7 @@ class AlgorithmBaseConfig(BaseConfig):
     """What every method of training has."""
 
     ignores: ClassVar[tuple[Ignored, ...]] = ()
-    """Settings outside this section that the algorithm makes no use of."""
+    """Settings outside this section that the algorithm does not use."""
     plans_updates: ClassVar[bool] = True
     """Whether the recipe decides how many updates the run has; a falling learning rate needs it."""
     has_critic: ClassVar[bool] = False
@@ -51,7 +51,7 @@ class AlgorithmBaseConfig(BaseConfig):
     def num_updates(self, steps: int, *, per_step: int) -> int:
         """Return the updates of the policy in the first `steps` steps.
 
-        `per_step` are the updates of a step that learns from its own episodes.
+        `per_step` is the number of updates in a step that learns from its own episodes.
         """
         return steps
 
@@ -60,14 +60,14 @@ class OnlineConfig(AlgorithmBaseConfig):
     """What every algorithm that learns from its own episodes has."""
 
     implementation: ClassVar[str] = ""
-    """ "module:Class" of the algorithm; empty for one of the user's own, which `type` names."""
+    """ "module:Class" of the algorithm; empty for a user's class, which `type` names."""
 
     group_size: int = Field(default=8, ge=1, le=2**16)
     """Episodes of each task."""
 
     @property
     def min_group_size(self) -> int:
-        """A group with fewer completed episodes is dropped: one alone compares with nothing."""
+        """A group with fewer completed episodes is dropped: one episode has no comparison."""
         return min(2, self.group_size)
 
     def num_updates(self, steps: int, *, per_step: int) -> int:
@@ -78,7 +78,7 @@ class GroupRelativeConfig(OnlineConfig):
     """What every algorithm has that compares the episodes of a group."""
 
     group_size: int = Field(default=8, ge=2, le=2**16)
-    """Episodes of each task; a reward counts relative to the others of its group."""
+    """Episodes of each task; a reward counts relative to the rest of its group."""
 
 
 class GRPOConfig(GroupRelativeConfig):
@@ -152,10 +152,10 @@ class PPOConfig(OnlineConfig):
     """A copy of the policy's layers with a value head, or a head on the policy's own layers."""
 
     critic_lr: float = Field(default=1e-5, gt=0)
-    """Learning rate of the critic; with a shared trunk, of its head."""
+    """Learning rate of the critic, or with shared layers of its head."""
 
     value_clip: float = Field(default=0.2, ge=0)
-    """A value may move this far from the one before the step; 0 for no limit."""
+    """How far a value may move from its value before the step; 0 for no limit."""
 
     critic_warmup_steps: int = Field(default=0, ge=0)
     """Steps at the beginning in which only the critic learns."""
@@ -172,7 +172,7 @@ class SFTConfig(AlgorithmBaseConfig):
         _EPISODES,
         _KINDS,
         Ignored(
-            ("warm_start",), "is about supervised learning before another kind, not in its place"
+            ("warm_start",), "is supervised learning before another method, which this already is"
         ),
     )
 
@@ -180,10 +180,10 @@ class SFTConfig(AlgorithmBaseConfig):
 
     data: str = ""
     """Conversations in JSON lines (`agentgym demos` writes them), or AgentGym's JSON; empty asks
-    the expert."""
+    the environment's expert."""
 
     num_demos: int = Field(default=0, ge=0)
-    """How many demonstrations to use; 0 for all of `data`, or 256 of the expert."""
+    """How many demonstrations to use; 0 for all of `data`, or 256 from the expert."""
 
     batch_size: int = Field(default=16, ge=1)
     """Demonstrations in one update."""
@@ -192,9 +192,9 @@ class SFTConfig(AlgorithmBaseConfig):
 class DPOConfig(AlgorithmBaseConfig):
     """Direct preference optimisation (arXiv:2305.18290) on pairs of whole episodes.
 
-    The defaults are not those of its paper. Of two episodes of an agent the failed one is mostly
-    the longer, and much of it is in the good one too: sums over tokens, and preferences alone,
-    make both less likely until the policy can do neither (docs/training.md has a measurement).
+    The defaults differ from the paper's. Of two episodes of an agent the failed one is usually
+    longer, and the two share much: sums over tokens, and preferences without imitation, make both
+    less likely until the policy can do neither (docs/training.md has a measurement).
     """
 
     ignores: ClassVar[tuple[Ignored, ...]] = (_ADVANTAGES, _EPISODES, _KINDS)
@@ -205,7 +205,7 @@ class DPOConfig(AlgorithmBaseConfig):
     """A run folder, whose training episodes are paired, or a file of pairs in JSON lines."""
 
     beta: float = Field(default=2.0, gt=0)
-    """How strongly the policy is held near the reference. It goes with `length_normalized`: 2 to 5
+    """How strongly the policy is held near the reference. It depends on `length_normalized`: 2 to 5
     for means over tokens, 0.1 for sums."""
 
     length_normalized: bool = True
@@ -214,13 +214,13 @@ class DPOConfig(AlgorithmBaseConfig):
 
     sft_weight: float = Field(default=1.0, ge=0)
     """Weight of imitating the chosen episodes, the mean over the tokens of each
-    (arXiv:2404.19733); it keeps them likely. 0 learns from preferences alone."""
+    (arXiv:2404.19733); it keeps them likely. 0 learns only from preferences."""
 
     min_margin: float = Field(default=0.01, gt=0)
-    """Episodes whose rewards differ by less make no pair."""
+    """Two episodes whose rewards differ by less are not a pair."""
 
     pairs_per_task: int = Field(default=4, ge=1)
-    """Most pairs of one task; no episode is in two of them."""
+    """Most pairs per task; no episode is in two of them."""
 
     batch_size: int = Field(default=16, ge=1)
     """Pairs in one update."""
@@ -229,8 +229,8 @@ class DPOConfig(AlgorithmBaseConfig):
 class AgentEvolConfig(OnlineConfig):
     """AgentEvol (arXiv:2406.04151): explore, keep what succeeded, learn from it, repeat.
 
-    A step is one such iteration: `training.tasks_per_step` tasks are explored, and
-    `training.epochs_per_step` is how often the kept episodes are gone through.
+    A step is one iteration: it explores `training.tasks_per_step` tasks and goes through the kept
+    episodes `training.epochs_per_step` times.
     """
 
     ignores: ClassVar[tuple[Ignored, ...]] = (
@@ -238,12 +238,11 @@ class AgentEvolConfig(OnlineConfig):
         _SPREAD,
         Ignored(
             ("rollout.max_staleness",),
-            "lets episodes continue with newer weights, where an iteration explores with one "
-            "policy",
+            "lets episodes continue with newer weights, but an iteration explores with one policy",
         ),
         Ignored(
             ("training.updates_per_step",),
-            "counts for nothing: algorithm.batch_size and training.epochs_per_step decide how many "
+            "has no effect: algorithm.batch_size and training.epochs_per_step decide how many "
             "updates a step has",
         ),
     )
@@ -253,19 +252,19 @@ class AgentEvolConfig(OnlineConfig):
 
     restart: Literal["previous", "base"] = "previous"
     """Where each iteration's learning begins: at the weights of the iteration before, or, as
-    published, at those that the first one began with, with a fresh optimiser. Either way it learns
+    published, at the weights that the run began with, with a fresh optimiser. Either way it learns
     from the successes of all iterations so far."""
 
     max_per_task: int = Field(default=2, ge=0)
-    """Most successes of one task to learn from, the newest, so that easy tasks do not drown hard
-    ones; 0 for all."""
+    """Most successes per task to learn from, the newest ones, so that easy tasks do not drown out
+    hard ones; 0 for all."""
 
     data: str = ""
-    """Conversations that every iteration learns from as well."""
+    """Conversations that every iteration also learns from."""
 
     num_demos: int = Field(default=0, ge=0)
-    """Demonstrations that every iteration learns from as well; 0 for all of `data`, or without
-    one for none."""
+    """Demonstrations that every iteration also learns from; 0 for all of `data`, or for none
+    without `data`."""
 
     batch_size: int = Field(default=16, ge=1)
     """Conversations in one update."""
@@ -281,7 +280,7 @@ _Builtin = (
     | DPOConfig
     | AgentEvolConfig
 )
-"""Every built-in method of training: the one table that a new one is added to."""
+"""Every built-in method of training: add a new one here."""
 AlgorithmConfig = Annotated[
     _Builtin,
     Field(discriminator="type"),
@@ -294,19 +293,19 @@ BUILTIN_ALGORITHMS: Mapping[str, type[AlgorithmBaseConfig]] = MappingProxyType(
 
 
 class CreditConfig(BaseConfig):
-    """What rewards count for, in every online algorithm."""
+    """How rewards count, in every online algorithm."""
 
     discount: float = Field(default=1.0, gt=0, le=1)
-    """What a reward one round later is worth; the tokens of one reply are not discounted."""
+    """What a reward is worth one round earlier; the tokens of one reply are not discounted."""
 
     truncated: Literal["as_is", "mask", "bootstrap"] = "as_is"
-    """Episodes cut by the horizon or `rollout.max_tokens`: `as_is` counts what they earned, because
-    evaluation has the limits too; `mask` learns nothing from them, but compares others with them;
-    `bootstrap` (PPO) adds the critic's value of where they were cut."""
+    """Episodes that the horizon or `rollout.max_tokens` ended: `as_is` counts what they earned,
+    because evaluation has limits too; `mask` learns nothing from them, but compares others with
+    them; `bootstrap` (PPO) adds the critic's value of where they ended."""
 
 
 class PolicyLossConfig(BaseConfig):
-    """What is made of advantages, in every online algorithm."""
+    """How advantages become a loss, in every online algorithm."""
 
     objective: Literal["clip", "cispo", "gspo"] = "clip"
     """PPO's clipped surrogate; clipped weights on the log-probabilities, which leave every token
@@ -321,8 +320,8 @@ class PolicyLossConfig(BaseConfig):
     """The probability ratio is clipped above 1 + clip_high (DAPO, arXiv:2503.14476, takes 0.28)."""
 
     importance_cap: float = Field(default=0.0, ge=0)
-    """Above 0 the learner computes the log-probabilities before the update itself, and weighs each
-    token by learner over engine, at most this; 0 compares with the engine's own."""
+    """Above 0 the learner itself computes the log-probabilities before the update, and weighs each
+    token by the ratio of learner to engine, at most this; 0 uses the engine's."""
 
     aggregation: Literal["token_mean", "episode_mean", "constant"] = "token_mean"
     """Mean over the action tokens of an update; mean over episodes of the means over their tokens;
@@ -332,7 +331,7 @@ class PolicyLossConfig(BaseConfig):
     """Weight of the entropy bonus."""
 
     entropy_target: float = Field(default=0.0, ge=0)
-    """Above 0 the bonus fades as the entropy (in nats, the mean over the action tokens of the step
+    """Above 0 the bonus fades as the entropy (in nats, a mean over the action tokens of the step
     before) rises to this: its weight is `entropy_coef` times 1 - entropy / target, and 0 beyond."""
 
 
@@ -343,8 +342,8 @@ class KLConfig(BaseConfig):
     """Weight of the divergence; 0 keeps no reference."""
 
     place: Literal["loss", "reward"] = "loss"
-    """Add it to the loss, or take it from the reward of each token."""
+    """Add the divergence to the loss, or subtract it from the reward of each token."""
 
     estimator: Literal["k1", "k2", "k3"] = "k3"
-    """Of one token: log-ratio; half its square; or the one that is unbiased and never negative
-    (J. Schulman, "Approximating KL divergence", 2020)."""
+    """Per token: the log-ratio; half its square; or the estimate that is unbiased and never
+    negative (J. Schulman, "Approximating KL divergence", 2020)."""

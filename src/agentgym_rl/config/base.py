@@ -20,9 +20,9 @@ class BaseConfig(BaseModel):
 
 
 def or_own(base: type[BaseModel]) -> Callable[[object, ValidatorFunctionWrapHandler], object]:
-    """Return a validator of a union on `type` that also lets the settings of own classes pass.
+    """Return a validator of a union on `type` that also accepts the settings of users' classes.
 
-    They are validated before (own_sections.py); `base` is what all of them are made of.
+    These are validated before (own_sections.py) and are all subclasses of `base`.
     """
 
     def validate(value: object, handler: ValidatorFunctionWrapHandler) -> object:

@@ -1,7 +1,7 @@
 """Settings that an algorithm ignores, as its settings class declares them (`ignores`).
 
-A recipe that changes the algorithm of another does not take them over, a run that sets one is
-refused, and a warm start sets them back.
+A recipe that changes the algorithm of the recipe it extends does not inherit them, a run that sets
+one is refused, and a warm start resets them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Ignored:
     settings: tuple[str, ...]
     """Whole sections ("kl"), or keys of one ("rollout.rest_solved")."""
     why: str
-    """What follows "kl.coef=0.1 "."""
+    """Completes a sentence that begins with a setting: "kl.coef=0.1 acts on advantages, ..."."""
 
     def places(self) -> Iterator[tuple[str, str]]:
         """Yield the section and the key of each; no key for a whole section."""
@@ -35,8 +35,10 @@ class Ignored:
 def check_ignored(config: BaseModel, ignores: Sequence[Ignored], *, algorithm: str) -> None:
     """Refuse a configuration that sets what would do nothing."""
     for ignored in ignores:
-        for setting in ignored.settings:
-            for name, value, default in _changed(config, setting):
+        for section, key, default in _defaults(config, ignored):
+            value = getattr(getattr(config, section), key)
+            if value != default:
+                name = f"{section}.{key}"
                 raise ValueError(
                     f"{name}={_written(value)} {ignored.why}; with algorithm.type={algorithm} "
                     f"leave it out or set {name}={_written(default)}"
@@ -46,30 +48,18 @@ def check_ignored(config: BaseModel, ignores: Sequence[Ignored], *, algorithm: s
 def reset_ignored(config: Config, ignores: Sequence[Ignored]) -> Config:
     """Return the configuration with the defaults of what is ignored."""
     for ignored in ignores:
-        for section, key in ignored.places():
-            value = getattr(config, section)
-            default = _default(value, key) if key else _default(config, section)
-            new = value.model_copy(update={key: default}) if key else default
-            config = config.model_copy(update={section: new})
+        for section, key, default in _defaults(config, ignored):
+            inner = getattr(config, section).model_copy(update={key: default})
+            config = config.model_copy(update={section: inner})
     return config
 
 
-def _changed(config: BaseModel, setting: str) -> Iterator[tuple[str, object, object]]:
-    """Yield the keys at or under a setting that are not at their defaults, with these."""
-    owner, name = config, setting
-    section, _, key = setting.partition(".")
-    if key:
-        owner, name = getattr(config, section), key
-    value = getattr(owner, name)
-    if isinstance(value, BaseModel):
-        for field in value.model_dump(exclude_defaults=True):
-            yield f"{setting}.{field}", getattr(value, field), _default(value, field)
-    elif value != _default(owner, name):
-        yield setting, value, _default(owner, name)
-
-
-def _default(owner: BaseModel, name: str) -> object:
-    return type(owner).model_fields[name].get_default(call_default_factory=True)
+def _defaults(config: BaseModel, ignored: Ignored) -> Iterator[tuple[str, str, object]]:
+    """Yield the section, the key and the default of each ignored setting."""
+    for section, only in ignored.places():
+        fields = type(getattr(config, section)).model_fields
+        for key in [only] if only else fields:
+            yield section, key, fields[key].get_default(call_default_factory=True)
 
 
 def _written(value: object) -> str:

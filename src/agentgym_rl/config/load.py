@@ -1,8 +1,8 @@
 """Recipes and overrides become one `RunConfig`; a mistake gets an error that names the remedy.
 
 Overrides are dotted `key=value`; the value is read as TOML and, where it is not TOML, taken as a
-string. Where recipes are found and how one extends another is in `recipes.py`, what older names of
-settings mean in `renamed.py` and `removed.py`.
+string. `recipes.py` finds recipes and lets one extend another; `renamed.py` and `removed.py` know
+what older names of settings mean.
 """
 
 from __future__ import annotations
@@ -84,9 +84,9 @@ def parse_config(
 ) -> RunConfig:
     """Return the configuration that a TOML table and overrides describe; `source` is for errors.
 
-    `classes` are those that a program handed over, by name, which are not imported again. With
-    `is_data` the table is somebody's run folder: no class that it names is imported, and its
-    settings stay unchecked. Overrides come from the user, whose classes are imported.
+    `classes` are the classes that a program handed over, by name; they are not imported again. With
+    `is_data` the table is from a run folder: no class that it names is imported, and the settings
+    of such a class stay unchecked. Overrides come from the user, so their classes are imported.
     """
     new, texts = deepcopy(dict(table)), override_texts(overrides)
     use_present_names(new)
@@ -99,7 +99,9 @@ def parse_config(
         own = replace(own, unread=frozenset(unread))
         _refuse_own_agent(new, given)
     # Types first: a change of type drops what the recipe set for the old one, never an override.
-    for text in sorted(texts, key=lambda text: not _sets_type(text)):
+    for text in sorted(
+        texts, key=lambda text: not text.partition("=")[0].strip().endswith(".type")
+    ):
         new = _apply_override(new, text, own)
     new = without_removed(new, source=source)
     models = dict[str, type[BaseModel]]()
@@ -115,7 +117,7 @@ def parse_config(
     except ValidationError as error:
         sentences = _explain(error, models)
         raise ConfigError(f"{source}: " + "\n".join(sentences)) from None
-    except ValueError as error:  # of a class of the user's own
+    except ValueError as error:  # raised by a class of the user
         raise ConfigError(f"{source}: {error}") from error
 
 
@@ -186,10 +188,6 @@ def parse_value(text: str) -> object:
         return text
 
 
-def _sets_type(override: str) -> bool:
-    return override.partition("=")[0].strip().endswith(".type")
-
-
 def _explain(error: ValidationError, models: Mapping[str, type[BaseModel]]) -> list[str]:
     """Return one sentence per mistake: the key as the user writes it, what is wrong, the remedy.
 
@@ -209,7 +207,9 @@ def _explain(error: ValidationError, models: Mapping[str, type[BaseModel]]) -> l
         key = ".".join(parts) or "the recipe"
         message = item["msg"].removeprefix("Value error, ")
         if kind == "extra_forbidden":
-            message = f"unknown key{_suggest(location, models)}"
+            fields = _fields_at(location[:-1], models)
+            message = f"unknown key{did_you_mean(location[-1], fields)}"
+            message += f"; legal here: {', '.join(fields)}" if fields else ""
         elif kind == "missing":
             message = f"is required; set {key}=..."
         elif allowed := _ALLOWED.get(kind) or _ALLOWED.get(kind.partition("_")[0]):
@@ -229,13 +229,6 @@ def flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
         else:
             flat[f"{prefix}{key}"] = value
     return flat
-
-
-def _suggest(location: Sequence[str], models: Mapping[str, type[BaseModel]]) -> str:
-    fields = _fields_at(location[:-1], models)
-    return (
-        f"{did_you_mean(location[-1], fields)}; legal here: {', '.join(fields)}" if fields else ""
-    )
 
 
 def _fields_at(location: Sequence[str], models: Mapping[str, type[BaseModel]]) -> list[str]:

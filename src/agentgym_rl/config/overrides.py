@@ -3,15 +3,15 @@
     {"training.steps": 20, "rounds": {"type": "fixed", "rounds": 8}}
     ["training.steps=20", "rounds.type=\\"fixed\\"", "rounds.rounds=8"]
 
-Both forms take the same way through `load.py`, so a setting means the same in both. A nested table
-changes key by key, as a recipe that extends another does; a dotted key replaces its whole value.
+Both forms are parsed alike by `load.py`. A nested table changes settings key by key, as a recipe
+that extends another does; a dotted key replaces its whole value.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from os import PathLike, fspath
+from os import fspath
 from typing import TypeAlias
 
 from agentgym_rl.errors import ConfigError
@@ -21,7 +21,7 @@ Overrides: TypeAlias = Mapping[str, object] | Sequence[str]
 
 
 def override_texts(overrides: Overrides) -> list[str]:
-    """Return overrides as texts "key=value". Raises ConfigError for what is no setting."""
+    """Return overrides as texts "key=value". Raises ConfigError for other values."""
     if isinstance(overrides, str):
         raise ConfigError(
             f"overrides={overrides!r} is one text: write a table such as "
@@ -43,23 +43,15 @@ def _settings(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[s
 
 
 def _toml(key: str, value: object) -> str:
-    """Return the value as TOML writes it on one line."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int():
-            return repr(int(value))
-        case float():
-            return repr(float(value))  # numpy's own has another repr
-        case str():
-            return json.dumps(value, ensure_ascii=False)  # TOML has JSON's escapes
-        case PathLike():
-            return json.dumps(fspath(value), ensure_ascii=False)
-        case Mapping():
-            items = (f"{json.dumps(name)} = {_toml(key, inner)}" for name, inner in value.items())
-            return "{" + ", ".join(items) + "}"
-        case list() | tuple():
-            return "[" + ", ".join(_toml(key, inner) for inner in value) + "]"
+    """Return the value as TOML writes it on one line; its numbers, texts and lists are JSON's."""
+    if isinstance(value, Mapping):
+        items = (f"{json.dumps(name)} = {_toml(key, inner)}" for name, inner in value.items())
+        return "{" + ", ".join(items) + "}"
+    try:
+        if value is not None:
+            return json.dumps(value, ensure_ascii=False, default=fspath)
+    except TypeError:
+        pass
     raise ConfigError(
         f"{key}={value!r} is a {type(value).__name__}; a setting is a number, a text, true or "
         "false, or a list or table of these"

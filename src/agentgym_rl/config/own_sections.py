@@ -3,8 +3,8 @@
     class Clipped(GRPO):                       # algorithm.type = "my_module:Clipped"
         config_class = ClippedConfig           # a subclass of GRPOConfig, or left out
 
-A class inherits the settings of the built-in that it subclasses. What a run folder names is never
-imported: read as data, such a section keeps its values and is checked by nobody.
+A class inherits the settings of the built-in that it subclasses. A class that a run folder names is
+never imported: read as data, such a section keeps its values unchecked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from agentgym_rl.lookup import OBJECT_MARKER, load_object
 OWN_BASES: Mapping[str, type[BaseModel]] = MappingProxyType(
     {"algorithm": OnlineConfig, "rounds": RoundsBaseConfig, "engine": EngineBaseConfig}
 )
-"""Section -> what the settings of a user's own class have to be a subclass of."""
+"""Section -> the base class of its settings."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class OwnClasses:
     """How the settings of own classes are found."""
 
     handed: Mapping[str, type] = field(default_factory=dict)
-    """Classes that a program handed over, by the name that the recipe has for each."""
+    """Classes that a program handed over, by their names in the recipe."""
     unread: frozenset[str] = frozenset()
-    """Sections whose class a run folder named, and nobody else: it is not imported."""
+    """Sections whose class only a run folder named: it is not imported."""
 
     def settings(self, section: str, name: str) -> type[BaseModel]:
         """Return the settings of the class that `<section>.type` names. Raises ValueError."""
@@ -58,13 +58,13 @@ def _settings_of(section: str, name: str, found: object) -> type[BaseModel]:
 
 
 class _UnreadAlgorithm(OnlineConfig):
-    """Settings of an algorithm that was not looked at."""
+    """Settings of an algorithm whose class was not imported."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class _UnreadRounds(RoundsBaseConfig):
-    """Settings of a schedule that was not looked at."""
+    """Settings of a schedule whose class was not imported."""
 
     model_config = ConfigDict(extra="allow")
 

@@ -9,9 +9,9 @@ differs:
     [training]
     lr = 5e-7
 
-Values replace those of the other recipe key by key; a section that names another `type` replaces
-the whole section, because settings of one type mean nothing to another. For the same reason
-nothing is taken over that the recipe's own algorithm ignores.
+Its values replace those of the other recipe key by key; a section that names another `type`
+replaces the whole section, because settings of one type mean nothing to another. For the same
+reason a recipe does not inherit settings that its algorithm ignores.
 """
 
 from __future__ import annotations
@@ -40,20 +40,14 @@ def find_recipe(recipe: str) -> Path:
     if path.suffix == ".toml" or path.is_absolute():
         raise ConfigError(f"no recipe file {recipe!r}")
     hint = "" if recipe.endswith("/") else did_you_mean(recipe, recipes)
-    listed = _listed(recipes, near=recipe)
-    raise ConfigError(f"no recipe {recipe!r}{hint}; there are: {listed}")
+    raise ConfigError(f"no recipe {recipe!r}{hint}; there are: {_listed(recipes, near=recipe)}")
 
 
 def packaged_recipes() -> Mapping[str, Path]:
-    """Return the recipes that come with the package, by name; those of folders last."""
+    """Return the recipes that come with the package, by name; recipes in folders come last."""
     folder = _recipes_folder()
     files = sorted(folder.rglob("*.toml"), key=lambda file: (file.parent != folder, file))
     return {file.relative_to(folder).with_suffix("").as_posix(): file for file in files}
-
-
-def read_table(path: Path) -> TomlTable:
-    """Return the TOML file as nested dicts, over what it extends."""
-    return _read(path, ())
 
 
 def without_ignored(table: TomlTable, ignores: Sequence[Ignored]) -> tuple[TomlTable, list[str]]:
@@ -69,7 +63,9 @@ def without_ignored(table: TomlTable, ignores: Sequence[Ignored]) -> tuple[TomlT
     return kept, dropped
 
 
-def _read(path: Path, extending: Sequence[Path]) -> TomlTable:
+def read_table(path: Path, *, extending: Sequence[Path] = ()) -> TomlTable:
+    """Return the TOML file as nested dicts, over what it extends; `extending` are the recipes that
+    extend it."""
     try:
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # Windows puts a mark first
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -84,7 +80,7 @@ def _read(path: Path, extending: Sequence[Path]) -> TomlTable:
     base_path = _find_base(base, path)
     if base_path.resolve() in chain:
         raise ConfigError(f"{path}: extends {base!r}, which extends this recipe in turn")
-    extended, algorithm = _read(base_path, chain), table.get("algorithm")
+    extended, algorithm = read_table(base_path, extending=chain), table.get("algorithm")
     if isinstance(algorithm, dict) and "type" in algorithm:
         model = BUILTIN_ALGORITHMS.get(str(algorithm["type"]))  # an own class is not imported here
         extended, _ = without_ignored(extended, model.ignores if model else ())
@@ -104,19 +100,16 @@ def _merged(base: TomlTable, changes: TomlTable) -> TomlTable:
     merged = dict(base)
     for key, value in changes.items():
         old = base.get(key)
-        if isinstance(old, dict) and isinstance(value, dict) and not _changes_type(old, value):
-            merged[key] = _merged(old, value)
-        else:
-            merged[key] = value
+        merged[key] = value
+        if isinstance(old, dict) and isinstance(value, dict):
+            old_type = old.get("type")
+            if value.get("type", old_type) == old_type:
+                merged[key] = _merged(old, value)
     return merged
 
 
-def _changes_type(old: TomlTable, new: TomlTable) -> bool:
-    return "type" in new and new["type"] != old.get("type")
-
-
 def _listed(names: Iterable[str], *, near: str) -> str:
-    """Return the names beside `near`: those of its folder, or those of none and the folders."""
+    """Return the recipes in the folder of `near`; without one, the top recipes and all folders."""
     by_folder: dict[str, list[str]] = {}
     for name in names:
         by_folder.setdefault(name.rpartition("/")[0], []).append(name)
@@ -126,7 +119,7 @@ def _listed(names: Iterable[str], *, near: str) -> str:
     folders = [f"{folder}/" for folder in by_folder if folder]
     return (
         f"{', '.join(by_folder[''])}; more are in {' and '.join(folders)}, and "
-        f"`agentgym train {folders[0]}` lists those"
+        f"`agentgym train {folders[0]}` lists them"
     )
 
 

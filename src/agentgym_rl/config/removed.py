@@ -1,4 +1,4 @@
-"""Settings that there no longer are: a recipe or run that sets one is told what holds now.
+"""Settings that no longer exist: a recipe or run that has one is told what holds now.
 
 A removed setting is dropped where it has the value that holds now, because `config.toml` of an
 older run writes every default out.
@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from agentgym_rl.config.recipes import TomlTable
 from agentgym_rl.errors import ConfigError
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """A setting that there no longer is."""
+class Removed(NamedTuple):
+    """What became of a setting: the values that ask for what every run has now, and what that is
+    (or what to set instead)."""
 
     accepted: tuple[object, ...]
-    """Values that ask for what every run has now, such as the old default."""
     now: str
-    """What holds now, or what to set instead."""
 
 
 REMOVED: Mapping[str, Removed] = MappingProxyType(
@@ -52,41 +50,29 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
 )
 """Dotted key -> what became of it."""
 
-GONE_TYPES: Mapping[tuple[str, str], str] = MappingProxyType(
-    {
-        ("rounds", "linear"): "use scaling_inter_stepwise with many stages, or a schedule of your "
-        'own as "module:Class" (docs/training.md)',
-    }
-)
-"""Section and type -> what to use instead."""
-
 
 def without_removed(
     table: Mapping[str, object], *, source: str, is_data: bool = False
 ) -> TomlTable:
-    """Return the table without the settings that there no longer are.
+    """Return the table without the settings that no longer exist.
 
-    Raises ConfigError for one that asks for something else than what holds now, unless the table
+    Raises ConfigError for one that asks for anything but what holds now, unless the table
     `is_data`: how a run was trained does not matter to who reads it.
     """
     new: TomlTable = deepcopy(dict(table))
     for key, removed in REMOVED.items():
-        found, value = _take(new, key)
-        if found and value not in removed.accepted and not is_data:
-            raise ConfigError(f"{source}: {key}={value} is gone: {removed.now}; leave it out")
-    for (section, gone), remedy in GONE_TYPES.items():
-        inner = new.get(section)
-        if isinstance(inner, dict) and inner.get("type") == gone:
-            raise ConfigError(f"{source}: {section}.type={gone} is gone: {remedy}")
+        *sections, name = key.split(".")
+        inner: object = new
+        for section in sections:
+            inner = inner.get(section) if isinstance(inner, dict) else None
+        if isinstance(inner, dict) and name in inner:
+            value = inner.pop(name)
+            if value not in removed.accepted and not is_data:
+                raise ConfigError(f"{source}: {key}={value} is gone: {removed.now}; leave it out")
+    rounds = new.get("rounds")
+    if isinstance(rounds, dict) and rounds.get("type") == "linear":
+        raise ConfigError(
+            f"{source}: rounds.type=linear is gone: use scaling_inter_stepwise with many stages, "
+            'or a schedule of your own as "module:Class" (docs/training.md)'
+        )
     return new
-
-
-def _take(table: TomlTable, key: str) -> tuple[bool, object]:
-    """Take a dotted key out of nested tables; return whether it was there, and its value."""
-    *sections, name = key.split(".")
-    inner: object = table
-    for section in sections:
-        inner = inner.get(section) if isinstance(inner, dict) else None
-    if not isinstance(inner, dict) or name not in inner:
-        return False, None
-    return True, inner.pop(name)

@@ -59,7 +59,7 @@ class StepRoundsConfig(RoundsBaseConfig):
 
 
 class AdaptiveRoundsConfig(RoundsBaseConfig):
-    """Raise the limit on rounds when the present one has nothing more to teach."""
+    """Raise the limit on rounds when the current one has nothing more to teach."""
 
     type: Literal["adaptive"] = "adaptive"
 
@@ -67,7 +67,7 @@ class AdaptiveRoundsConfig(RoundsBaseConfig):
     """Limit on rounds of each stage, in order; must grow."""
 
     window: int = Field(default=10, ge=1)
-    """Steps over which success and truncation are averaged; a stage lasts at least as long."""
+    """Steps over which success and truncation are averaged; a stage lasts at least this many."""
 
 
 RoundsConfig = Annotated[

@@ -63,8 +63,8 @@ class RunConfig(BaseConfig):
         if self.rollout.max_tokens_per_round >= self.rollout.max_tokens:
             raise ValueError(
                 f"rollout.max_tokens_per_round={self.rollout.max_tokens_per_round} leaves no room "
-                f"for a prompt in rollout.max_tokens={self.rollout.max_tokens}; lower it or raise "
-                "max_tokens"
+                f"for a prompt in rollout.max_tokens={self.rollout.max_tokens}; lower the first "
+                "or raise the second"
             )
         self._check_schedule()
         return self
@@ -75,27 +75,28 @@ class RunConfig(BaseConfig):
             return
         if not self.algorithm.plans_updates:
             raise ValueError(
-                f"training.lr_schedule={training.lr_schedule} needs to know how many updates the "
-                f"run has, which with algorithm.type={self.algorithm.type} depends on what "
-                "succeeds; set lr_schedule=constant"
+                f"training.lr_schedule={training.lr_schedule} needs the number of updates of the "
+                f"run, which with algorithm.type={self.algorithm.type} depends on which episodes "
+                "succeed; set training.lr_schedule=constant"
             )
         if training.warmup_steps >= self.num_updates:
             raise ValueError(
-                f"training.warmup_steps={training.warmup_steps} leaves nothing of the run's "
+                f"training.warmup_steps={training.warmup_steps} leaves none of the run's "
                 f"{self.num_updates} updates for training.lr_schedule={training.lr_schedule}; "
-                "lower it, or set lr_schedule=constant"
+                "lower it, or set training.lr_schedule=constant"
             )
 
     def _check_online(self, algorithm: OnlineConfig) -> None:
         if self.rollout.temperature == 0:
             raise ValueError(
-                "rollout.temperature=0 makes all episodes of a group the same, so nothing can be "
+                "rollout.temperature=0 makes all episodes of a group equal, so nothing can be "
                 "learned; set rollout.temperature=1"
             )
         if self.training.updates_per_step > self.training.tasks_per_step:
             raise ValueError(
                 f"training.updates_per_step={self.training.updates_per_step} needs at least as "
-                f"many groups, but training.tasks_per_step={self.training.tasks_per_step}"
+                f"many groups, but training.tasks_per_step={self.training.tasks_per_step}: raise "
+                "it, or lower updates_per_step"
             )
         if self.credit.truncated == "bootstrap" and not algorithm.has_critic:
             raise ValueError(
@@ -119,8 +120,8 @@ class RunConfig(BaseConfig):
             )
         if not self.policy_loss.importance_cap:
             raise ValueError(
-                f"{setting} learns from tokens that older weights sampled, which has to be "
-                "corrected for; set policy_loss.importance_cap (2 is usual)"
+                f"{setting} learns from tokens that older weights sampled, which needs a "
+                "correction; set policy_loss.importance_cap (2 is usual)"
             )
 
     def _check_loss(self) -> None:
@@ -131,8 +132,8 @@ class RunConfig(BaseConfig):
             )
         if self.policy_loss.entropy_target and not self.policy_loss.entropy_coef:
             raise ValueError(
-                f"policy_loss.entropy_target={self.policy_loss.entropy_target} has no bonus that "
-                "could fade; set policy_loss.entropy_coef above 0, or policy_loss.entropy_target=0"
+                f"policy_loss.entropy_target={self.policy_loss.entropy_target} has no bonus to "
+                "fade; set policy_loss.entropy_coef above 0, or policy_loss.entropy_target=0"
             )
 
     @property
@@ -146,10 +147,6 @@ class RunConfig(BaseConfig):
         return self.algorithm.num_updates(step - 1, per_step=per_step)
 
     @property
-    def longest_horizon(self) -> int:
-        """The largest limit on rounds that the schedule reaches."""
-        return self.rounds.longest
-
-    @property
     def eval_max_rounds(self) -> int:
-        return self.eval.max_rounds or self.longest_horizon
+        """The limit on rounds of evaluations."""
+        return self.eval.max_rounds or self.rounds.longest

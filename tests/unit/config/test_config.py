@@ -192,12 +192,12 @@ def test_every_mistake_is_told_at_once():
         ),
         (
             ["training.lr_schedule=cosine", "training.steps=10", "training.warmup_steps=10"],
-            "training.warmup_steps=10 leaves nothing of the run's 10 updates",
+            "training.warmup_steps=10 leaves none of the run's 10 updates",
             "lr_schedule=constant",
         ),
         (
             ["algorithm.type=agentevol", "training.lr_schedule=linear"],
-            "training.lr_schedule=linear needs to know how many updates",
+            "training.lr_schedule=linear needs the number of updates",
             "lr_schedule=constant",
         ),
         (
@@ -222,32 +222,32 @@ def test_every_mistake_is_told_at_once():
         ),
         (
             ["algorithm.type=sft", "training.updates_per_step=2"],
-            "training.updates_per_step=2 is about episodes that a step collects",
+            "training.updates_per_step=2 is about the episodes of a step",
             "set training.updates_per_step=1",
         ),
         (
             ["algorithm.type=dpo", "algorithm.data=runs/a", "training.epochs_per_step=2"],
-            "training.epochs_per_step=2 is about episodes that a step collects",
+            "training.epochs_per_step=2 is about the episodes of a step",
             "set training.epochs_per_step=1",
         ),
         (
             ["algorithm.type=sft", "rollout.max_refills=2"],
-            "rollout.max_refills=2 is about episodes that a step collects",
+            "rollout.max_refills=2 is about the episodes of a step",
             "set rollout.max_refills=0",
         ),
         (
             ["policy_loss.entropy_target=0.4"],
-            "policy_loss.entropy_target=0.4 has no bonus that could fade",
+            "policy_loss.entropy_target=0.4 has no bonus to fade",
             "set policy_loss.entropy_coef above 0",
         ),
         (
             ["rollout.max_tokens=64", "rollout.max_tokens_per_round=64"],
             "leaves no room for a prompt",
-            "lower it or raise max_tokens",
+            "lower the first or raise the second",
         ),
         (
             ["algorithm.type=sft", "warm_start.steps=5"],
-            "warm_start.steps=5 is about supervised learning before another kind",
+            "warm_start.steps=5 is supervised learning before another method",
             "set warm_start.steps=0",
         ),
         (
@@ -280,7 +280,7 @@ def test_every_mistake_is_told_at_once():
         ),
         (
             ["algorithm.type=sft", "rollout.max_staleness=1"],
-            "rollout.max_staleness=1 is about episodes that a step collects",
+            "rollout.max_staleness=1 is about the episodes of a step",
             "set rollout.max_staleness=0",
         ),
     ],
@@ -312,7 +312,7 @@ def test_combinations_that_look_alike_are_accepted():
 
 def test_growing_rounds_know_their_last():
     adaptive = parse("rounds.type=adaptive", "rounds.rounds=[3, 5, 7]")
-    assert adaptive.longest_horizon == 7
+    assert adaptive.rounds.longest == 7
     assert "use rounds.type=fixed" in complaint("rounds.type=adaptive", "rounds.rounds=[3, 3]")
 
 
@@ -337,7 +337,9 @@ def test_another_algorithm_drops_what_it_makes_no_use_of_with_a_warning(
     assert "kl of the recipe is ignored by algorithm.type=sft: left out" in caplog.text
     assert "training.updates_per_step of the recipe" in caplog.text
     told = complaint("training.updates_per_step=3", "algorithm.type=sft", table=table)
-    assert "training.updates_per_step=3 is about episodes" in told, "an override is never dropped"
+    assert "training.updates_per_step=3 is about the episodes" in told, (
+        "an override is never dropped"
+    )
 
 
 def test_another_type_drops_the_keys_it_does_not_know_with_a_warning(
@@ -427,8 +429,8 @@ def test_dump_and_parse_give_the_same_configuration_whatever_it_holds(
 
 
 def test_the_longest_horizon_is_that_of_the_last_stage():
-    assert parse(table=STAGED).longest_horizon == 3
-    assert parse("rounds.rounds=7").longest_horizon == 7
+    assert parse(table=STAGED).rounds.longest == 3
+    assert parse("rounds.rounds=7").rounds.longest == 7
     assert isinstance(parse(table=STAGED).rounds, StepRoundsConfig)
 
 

@@ -114,7 +114,7 @@ def test_a_class_that_a_program_hands_over_is_not_imported():
 
 def test_own_schedules_and_formats_are_made():
     config = parse("rounds.type=own_classes:Linear", "rounds.rounds=[2, 6]", "rounds.steps=5")
-    assert isinstance(config.rounds, LinearConfig) and config.longest_horizon == 6
+    assert isinstance(config.rounds, LinearConfig) and config.rounds.longest == 6
     scheduler = make_scheduler(config.rounds)
     assert [scheduler.max_rounds(step) for step in range(1, 8)] == [2, 3, 4, 5, 6, 6, 6]
     assert isinstance(make_format("own_classes:Shouting", CountingEnv.spec), Shouting)

@@ -206,7 +206,7 @@ def test_the_recipes_of_the_paper_have_its_published_settings():
     for scenario, (rounds, lr, group_size) in published.items():
         config = paper(f"{scenario}-grpo")
         assert isinstance(config.algorithm, GRPOConfig)
-        found = (config.longest_horizon, config.training.lr, config.algorithm.group_size)
+        found = (config.rounds.longest, config.training.lr, config.algorithm.group_size)
         assert found == (rounds, lr, group_size)
         assert (config.kl.coef, config.kl.place, config.kl.estimator) == (0.001, "loss", "k3")
         assert config.rollout.temperature == 1.0

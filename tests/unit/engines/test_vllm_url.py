@@ -147,10 +147,13 @@ def test_the_recipe_chooses_the_engine():
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        (["tensor_parallel_size"], "tensor_parallel_size is of a server .* set it on"),
+        (
+            ["tensor_parallel_size"],
+            "tensor_parallel_size would configure a server .* use the command line",
+        ),
         (
             ["tensor_parallel_size", "memory_fraction"],
-            "tensor_parallel_size, memory_fraction are of a server .* set them on",
+            "tensor_parallel_size, memory_fraction would configure a server .* use the command line",
         ),
     ],
 )
