@@ -8,26 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import traceback
-from collections.abc import Iterator
 from copy import copy
-from pathlib import Path
 
 from agentgym_rl.agents.context import AgentContext
-from agentgym_rl.agents.demonstration import (
-    DemonstratedContext,
-    UndemonstratedError,
-    demonstrated_contexts,
-)
 from agentgym_rl.agents.formats import ParsedReply, ToolTemplate, make_format
 from agentgym_rl.agents.interaction import Interaction, TryOver
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.base import EnvSpec, ToolSchema
-from agentgym_rl.envs.demos import Demonstration
-from agentgym_rl.errors import AgentError, AgentGymError
 from agentgym_rl.lookup import check_call, is_own, load_object
-
-_PACKAGE = Path(__file__).parent.parent
 
 
 class Agent:
@@ -40,7 +28,9 @@ class Agent:
     def __init__(self, config: AgentConfig, spec: EnvSpec) -> None:
         self.config, self.spec = config, spec
         self._format = make_format(config.format, spec)
-        self._preamble, self._result_role = self._instructions(), "user"
+        self._preamble = self._instructions()
+        self.result_role = "user"
+        """The role of the message that answers an action."""
 
     @property
     def name(self) -> str:
@@ -58,7 +48,7 @@ class Agent:
             return self
         agent = copy(self)
         agent._format = self._format.for_template(template)
-        agent._preamble, agent._result_role = agent._instructions(), template.result_role
+        agent._preamble, agent.result_role = agent._instructions(), template.result_role
         return agent
 
     def first_prompt(self, observation: str) -> str:
@@ -94,42 +84,11 @@ class Agent:
             with contextlib.suppress(TryOver):
                 await context.reflect()
 
-    def demonstrate(self, demo: Demonstration) -> tuple[DemonstratedContext, ...]:
-        """Return the contexts in which this agent would have acted like the expert.
-
-        Plans are the actions that the expert takes next, summaries the actions it has taken.
-        Raises UndemonstratedError where the agent does not do what it is shown.
-        """
-        with playing(self):
-            return demonstrated_contexts(
-                demo, self.play, write=self.write, result_role=self._result_role
-            )
-
     def _instructions(self) -> str:
         """Return what precedes the first observation."""
         if not self.config.include_instructions:
             return ""
         return f"{self.spec.instructions.strip()}\n\n{self._format.instructions()}\n\n"
-
-
-@contextlib.contextmanager
-def playing(agent: Agent) -> Iterator[None]:
-    """Separate what goes wrong in the agent's own code from what goes wrong around it."""
-    try:
-        yield
-    except (AgentGymError, TryOver, UndemonstratedError):
-        raise
-    except Exception as error:
-        if type(agent) is Agent:
-            raise  # a bug of ours, not the user's
-        places = traceback.extract_tb(error.__traceback__)
-        files = [place for place in places if Path(place.filename).is_file()]  # not "<string>"
-        theirs = [place for place in files if not Path(place.filename).is_relative_to(_PACKAGE)]
-        place = (theirs or places)[-1]
-        raise AgentError(
-            f"{agent.name}.play raised {type(error).__name__}: {error} "
-            f"({place.filename}, line {place.lineno})"
-        ) from error
 
 
 def make_agent(config: AgentConfig, spec: EnvSpec, cls: type[Agent] | None = None) -> Agent:

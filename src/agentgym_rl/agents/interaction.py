@@ -57,7 +57,8 @@ class Interaction:
         """`weigh` gives the result of an action the reward that the run wants."""
         self._task, self._env, self._transcript = task, env, transcript
         self._limits, self._weigh = limits, weigh
-        self._try_index = -1
+        self.try_index = -1
+        """The present try at the task, from 0; -1 before the first."""
         self._texts = list[str]()
         """Shown with the next request for a reply."""
         self._latest: Reply | None = None
@@ -68,13 +69,8 @@ class Interaction:
         self.stop_reason: StopReason | None = None
 
     @property
-    def try_index(self) -> int:
-        """The present try at the task, from 0."""
-        return self._try_index
-
-    @property
     def is_over(self) -> bool:
-        """Whether the present try has ended: solved, beyond rescue, or at a limit."""
+        """Whether the present try has ended: solved, failed for good, or at a limit."""
         return self.stop_reason is not None
 
     @property
@@ -100,16 +96,13 @@ class Interaction:
     async def reset(self, *, credit: Credit = "improvement") -> str:
         """Begin a try and return the first observation; call it again for a fresh try.
 
-        The reward of an episode is the reward of its last try. The rewards of an earlier try count
-        either not at all ("episode"), or where they were earned until the last token before the
-        next try takes them back, so that what follows that token is the improvement
-        ("improvement").
+        The reward of an episode is the reward of its last try. With credit "episode" the rewards of
+        earlier tries are dropped. With "improvement" they stay where they were earned, and the last
+        token before the next try takes them back, so that what follows earns the improvement.
         """
-        if self._try_index >= 0:
-            self._transcript.take_rewards_back(
-                self.reward, try_index=self._try_index, credit=credit
-            )
-        self._try_index += 1
+        if self.try_index >= 0:
+            self._transcript.take_rewards_back(self.reward, try_index=self.try_index, credit=credit)
+        self.try_index += 1
         self.stop_reason = None
         started = time.monotonic()
         observation = await self._env.reset(self._task)
@@ -119,12 +112,12 @@ class Interaction:
     def begin(self, *parts: ContextPart) -> None:
         """Begin a new context: texts and replies in turn, a text first and last.
 
-        Replies keep the ids that were sampled, and are not learned from a second time. The last
-        text may be empty where something is told before the next reply.
+        Replies keep the ids that were sampled, and are not learned from again. The last text may be
+        empty if the policy is told something else before its next reply.
         """
         *earlier, text = parts
         assert len(parts) % 2 and isinstance(text, str), "texts and replies in turn"
-        self._transcript.begin(earlier, try_index=self._try_index)
+        self._transcript.begin(earlier, try_index=self.try_index)
         self._texts = [text] if text else []
 
     def tell(self, text: str) -> None:
@@ -144,9 +137,9 @@ class Interaction:
     async def ask(
         self, kind: SegmentKind = SegmentKind.ACTION, *, stop: tuple[str, ...] = ()
     ) -> Reply:
-        """Return what the policy says next, at most until it has said one of the texts `stop`.
+        """Return the policy's next reply, which ends at the latest with one of the texts `stop`.
 
-        Raises TryOver where there is no room for a reply.
+        Raises TryOver if there is no room for a reply.
         """
         kind = SegmentKind(kind)  # a user's agent may pass anything
         text = "\n\n".join(self._texts)
@@ -189,7 +182,7 @@ class Interaction:
                 result.observation,
                 result.reward,
                 result.valid_action,
-                self._try_index,
+                self.try_index,
                 self._generation_s,
                 self._environment_s,
                 result.metrics,
@@ -201,15 +194,15 @@ class Interaction:
         return result
 
     def _rounds_of_try(self) -> list[Round]:
-        return [round_ for round_ in self.rounds if round_.try_index == self._try_index]
+        return [round_ for round_ in self.rounds if round_.try_index == self.try_index]
 
     def _refuse(self, full: NoRoomError) -> NoReturn:
-        """End the try for want of room; a task whose first prompt has none is an error."""
+        """End the try for lack of room; a first prompt that leaves no room is an error."""
         if not self.has_replies:
             raise PromptTooLongError(
                 f"the prompt of {self._task.id} has {full.num_tokens} tokens, which leaves no "
                 f"room for a reply within {full.max_tokens}; raise rollout.max_tokens, or "
-                "use a model (or a server of it) with a longer context"
+                "use a model (or its server) with a longer context"
             ) from full
         self.stop_reason = self.stop_reason or StopReason.MAX_TOKENS
         raise TryOver from full

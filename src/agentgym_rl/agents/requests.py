@@ -1,8 +1,6 @@
-"""What the standard agent says to the policy beside what the environment says."""
+"""What the standard agent says to the policy in addition to the environment."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 PLAN = "Before you act, write a short plan: the next steps, one a line."
 GO_ON = "Now go on with your next action."
@@ -17,20 +15,7 @@ REFLECT = (
 LEARNED = "You have tried this task before, without success. What did you learn?"
 LEFT_OUT = "(Earlier rounds are left out here.)"
 
-_MAX_STEPS = 5
-"""Of a demonstrated plan or summary: it has to fit into a reply."""
-
-
-def plan_of(actions: Sequence[str]) -> str:
-    """Return the plan of one who is going to take these actions: "1. go forward\\n2. ..."."""
-    return "\n".join(f"{place}. {action}" for place, action in enumerate(actions[:_MAX_STEPS], 1))
-
-
-def summary_of(actions: Sequence[str]) -> str:
-    """Return the summary of one who took these actions, the latest of them."""
-    return "Done: " + "; ".join(actions[-_MAX_STEPS:])
-
 
 def joined(*texts: str) -> str:
-    """Return the texts that there are, with an empty line between."""
+    """Return the texts that are not empty, with an empty line between."""
     return "\n\n".join(text for text in texts if text)

@@ -1,8 +1,8 @@
 """What was said in an episode, context by context: the part of an interaction that owns contexts.
 
-An interaction has one transcript. There are three: `rollout/token_transcript.py` keeps the exact
-tokens of an engine, `rollout/text_transcript.py` the messages of an endpoint that reports only
-text, and `agents/demonstration.py` lets an expert reply in the policy's place.
+An interaction has one transcript. There are three kinds, all in `rollout/`: `token_transcript.py`
+keeps the exact tokens of an engine, `text_transcript.py` the messages of an endpoint that reports
+only text, and `demonstration.py` lets an expert reply in the policy's place.
 """
 
 from __future__ import annotations

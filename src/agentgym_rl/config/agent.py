@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from agentgym_rl.config.base import BaseConfig
 from agentgym_rl.errors import did_you_mean
@@ -72,13 +72,23 @@ def _without_ones(weights: dict[TokenKind, float]) -> dict[TokenKind, float]:
     return {kind: weight for kind, weight in weights.items() if weight != 1.0}
 
 
+def check_format(name: str) -> str:
+    """Return the name of an action format. Raises ValueError for an unknown one."""
+    if name not in _FORMATS and not is_own(name):
+        raise ValueError(
+            f"{name!r} is not a format{did_you_mean(name, _FORMATS)}; there are: "
+            f'{", ".join(_FORMATS)}, and any class as "module:Class"'
+        )
+    return name
+
+
 class AgentConfig(BaseConfig):
     """What the model is shown and asked for, and how its replies become actions."""
 
     type: str = "standard"
     """`standard`, or "module:Class" for an agent of your own (docs/agents.md)."""
 
-    format: str = "react"
+    format: Annotated[str, AfterValidator(check_format)] = "react"
     """`react`: a thought, then a line with an action; `direct`: the reply is the action; `tags`:
     `<think>`, then the environment's tags or `<action>`; `function_call`: a tool call in JSON;
     `code`: a thought, then a fenced block; or "module:Class" for a format of your own."""
@@ -100,16 +110,6 @@ class AgentConfig(BaseConfig):
     ] = Field(default_factory=dict)
     """Weights of kinds of tokens in the loss, such as { thought = 0.5, plan = 0 }. Kinds are
     thought, action, plan, reflection and summary; the default is 1, and 0 gives no gradient."""
-
-    @field_validator("format")
-    @classmethod
-    def _check_format(cls, name: str) -> str:
-        if name not in _FORMATS and not is_own(name):
-            raise ValueError(
-                f"{name!r} is not a format{did_you_mean(name, _FORMATS)}; known: "
-                f'{", ".join(_FORMATS)}, and any class as "module:Class"'
-            )
-        return name
 
     @model_validator(mode="after")
     def _check_that_something_is_learned(self) -> AgentConfig:

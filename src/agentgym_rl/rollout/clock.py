@@ -1,7 +1,7 @@
-"""The wall clock of an episode, which stands still while the episode is made to wait.
+"""The wall clock of an episode, which stands still while the episode has to wait.
 
 The limit on an episode's time is for what is slow or stuck. An episode that waits for the learner
-is neither, so that time counts for nothing.
+is neither, so that time does not count.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
 
 _PRESENT: ContextVar[EpisodeClock | None] = ContextVar("episode_clock", default=None)
@@ -63,12 +63,7 @@ def episode_time() -> float:
     return time.monotonic() if clock is None else clock.seconds
 
 
-@contextmanager
-def stopped_clock() -> Iterator[None]:
+def stopped_clock() -> AbstractContextManager[None]:
     """Let the clock of the episode that the running task plays, if any, stand still inside."""
     clock = _PRESENT.get()
-    if clock is None:
-        yield
-        return
-    with clock.stopped():
-        yield
+    return nullcontext() if clock is None else clock.stopped()

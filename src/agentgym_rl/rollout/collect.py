@@ -1,4 +1,4 @@
-"""Collecting groups: every episode is a coroutine of its own, none waits for another."""
+"""Collecting groups: every episode is a separate coroutine, none waits for another."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def keep_groups(groups: Sequence[Group], *, min_size: int) -> list[Group]:
 
 
 async def _all_of(works: Iterable[Coroutine[object, object, _Result]]) -> list[_Result]:
-    """Return all results in order; before a failure rises, it ends the others."""
+    """Return all results in order; the first failure cancels the others, then rises."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(work) for work in works]

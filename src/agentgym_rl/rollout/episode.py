@@ -1,9 +1,8 @@
 """One episode from its start to its record; the loop inside it is `Agent.play`.
 
-A failure of the infrastructure is recorded as such and the episode is restarted, with a fresh
-environment and the same sampling noise, so that it is the episode it would have been. It never
-becomes a reward. All starts share the episode's time: one that has run out of it would, with the
-same noise, only run out of it again.
+After an infrastructure failure, which never becomes a reward, the episode is restarted with a fresh
+environment and the same sampling noise. All starts share the episode's time: with the same noise,
+an episode that ran out of time would run out of it again.
 """
 
 from __future__ import annotations
@@ -12,16 +11,25 @@ import asyncio
 import contextlib
 import logging
 import random
+import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from agentgym_rl.agents.agent import Agent, playing
+from agentgym_rl.agents.agent import Agent
 from agentgym_rl.agents.interaction import Interaction, TryOver
 from agentgym_rl.agents.limits import Limits
 from agentgym_rl.agents.transcript import Transcript
 from agentgym_rl.engines.base import Engine, EngineDiedError, TextEngine
 from agentgym_rl.engines.sampling import session_key
 from agentgym_rl.envs.client import EnvSource
-from agentgym_rl.errors import AgentError, EngineError, EnvError, PromptTooLongError
+from agentgym_rl.errors import (
+    AgentError,
+    AgentGymError,
+    EngineError,
+    EnvError,
+    PromptTooLongError,
+)
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.rollout.clock import EpisodeClock, running_clock
 from agentgym_rl.rollout.rewards import EpisodeRewards
@@ -31,13 +39,14 @@ from agentgym_rl.types import Episode, StopReason, Task
 
 logger = logging.getLogger(__name__)
 
+_PACKAGE = Path(__file__).parent.parent
 _FIRST_PAUSE_S = 0.2
 """Before the first restart of an episode; four times as long before the second."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpisodeSpec:
-    """Which episode to play; `noise` sets this collection's sampling noise apart from others'."""
+    """Which episode to play; `noise` distinguishes the sampling noise of collections."""
 
     task: Task
     sample_index: int
@@ -74,7 +83,6 @@ class TextPolicy:
     engine: TextEngine
 
     def transcript(self, episode: EpisodeSpec, limits: Limits) -> Transcript:
-        """Return the transcript of one start of an episode; the caller closes it."""
         return TextTranscript(
             self.engine,
             max_tokens=limits.max_tokens,
@@ -124,9 +132,29 @@ async def run_episode(spec: EpisodeSpec, participants: Participants, limits: Lim
             "episode %s failed (%s), restart %d of %d: %s",
             spec.task.id, episode.stop_reason, num_restarts + 1, limits.max_restarts, episode.error,
         )  # fmt: skip
-        # What failed may be starting anew; with jitter, so that all do not come back together.
+        # What failed may be restarting; with jitter, so that not all episodes return at once.
         await asyncio.sleep(_FIRST_PAUSE_S * 4**num_restarts * random.uniform(1.0, 1.5))
         num_restarts += 1
+
+
+@contextlib.contextmanager
+def playing(agent: Agent) -> Iterator[None]:
+    """Make AgentError of what a user's agent raises; failures around it pass."""
+    try:
+        yield
+    except (AgentGymError, TryOver):
+        raise
+    except Exception as error:
+        if type(agent) is Agent:
+            raise  # our bug
+        places = traceback.extract_tb(error.__traceback__)
+        files = [place for place in places if Path(place.filename).is_file()]  # not "<string>"
+        theirs = [place for place in files if not Path(place.filename).is_relative_to(_PACKAGE)]
+        place = (theirs or places)[-1]
+        raise AgentError(
+            f"{agent.name}.play raised {type(error).__name__}: {error} "
+            f"({place.filename}, line {place.lineno})"
+        ) from error
 
 
 class _EpisodeStart:
@@ -150,14 +178,14 @@ class _EpisodeStart:
     async def to_end(self, max_seconds: float) -> None:
         """Play until the episode has a stop reason.
 
-        Only cancellation, AgentError and EngineDiedError escape: other episodes would fare alike.
+        Only cancellation, AgentError and EngineDiedError escape: other episodes would fail too.
         """
         try:
             async with running_clock(max_seconds) as self._clock:
                 await self._play()
         except TimeoutError:
             self._failure = StopReason.TIMEOUT
-            self._error = f"no end within rollout.max_seconds={self._limits.max_seconds:g}"
+            self._error = f"not over within rollout.max_seconds={self._limits.max_seconds:g}"
             self.is_final = True
         except EnvError as error:
             self._failure, self._error = StopReason.ENV_ERROR, str(error)
@@ -180,7 +208,7 @@ class _EpisodeStart:
                 limits=self._limits,
                 weigh=participants.rewards.of_round,
             )
-            # TryOver: the agent leaves it to us, and the interaction knows the reason.
+            # TryOver: the agent did not catch it, and the interaction knows the reason.
             with playing(agent), contextlib.suppress(TryOver):
                 await agent.play(interaction)
             if not interaction.has_replies:

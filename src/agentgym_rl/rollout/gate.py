@@ -1,6 +1,6 @@
 """A gate before the engine: episodes wait at it, between replies, while the weights change.
 
-No reply is cut in two, so each is of one version of the weights.
+No reply is split, so each is sampled by one version of the weights.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ReplyGate:
     async def close(self) -> None:
         """Let no further reply begin, and return when those under way have ended.
 
-        None is abandoned; the engine's own deadline limits how long that takes.
+        No reply is abandoned; the engine's deadline limits how long this takes.
         """
         self._opened.clear()
         await self._quiet.wait()
@@ -69,7 +69,7 @@ class GatedSession(EngineSession):
 
 
 class GatedEngine(Engine):
-    """An engine whose sessions pass a gate; who has the engine itself is not held up."""
+    """An engine whose sessions pass a gate; users of the engine itself are not held up."""
 
     def __init__(self, engine: Engine, gate: ReplyGate) -> None:
         self._engine, self._gate = engine, gate

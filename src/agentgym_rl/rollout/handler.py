@@ -1,8 +1,7 @@
 """RolloutHandler: the exact record of one episode, token by token.
 
-It owns the token ids of every context and everything that is aligned to them, and the messages of
-the episode. Tokens are only ever appended, as they were prompted or sampled; nothing is decoded and
-encoded again.
+It owns the token ids of every context, everything aligned to them, and the messages of the episode.
+Tokens are only appended, as they were prompted or sampled; nothing is decoded and encoded again.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ class RolloutHandler:
     def append_observation(
         self, token_ids: Sequence[int], text: str, *, role: str = "user", is_repeated: bool = False
     ) -> None:
-        """Append the environment's answer as the policy is going to see it."""
+        """Append the environment's answer as the policy will see it."""
         assert not self._expects_reply(), "an observation follows a reply"
         self._append(token_ids, SegmentKind.OBSERVATION)
         if not is_repeated:
@@ -110,7 +109,7 @@ class RolloutHandler:
         is_learned: bool = True,
         round_index: int | None = None,
     ) -> None:
-        """Append what the policy sampled, here or, not `is_learned`, in an earlier sequence.
+        """Append what the policy sampled here, or if not `is_learned`, in an earlier sequence.
 
         Without `round_index` every action begins a new round.
         """

@@ -1,4 +1,4 @@
-"""The limits that a recipe's settings and the model's context set to an episode."""
+"""The limits that a recipe and the model's context set for an episode."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from agentgym_rl.config import RunConfig
 
 
 def episode_limits(config: RunConfig, *, max_context: int | None, max_rounds: int) -> Limits:
-    """Return the limits of the recipe, the token limit cut to what the model accepts, if known."""
+    """Return the recipe's limits, with at most the tokens that the model accepts, if known."""
     rollout = config.rollout
     return Limits(
         max_rounds=max_rounds,

@@ -1,9 +1,9 @@
 """What decides the rewards of a run's episodes: weights of named parts, and a reward function.
 
-Weights act in every round, on the parts that the environment reports; with a function on its parts
-instead, and the function sees the environment's reward as it is. It is asked once, when an episode
-has ended, and can be as slow as a judge over the network without holding up other episodes. An
-episode whose function fails is a failed one: counted, dropped, never scored 0.
+Without a function, weights apply in every round to the parts that the environment reports. With
+one, they apply to its parts, and it sees the environment's reward unchanged. It is called once per
+finished episode, and may be as slow as a judge over the network without holding up other episodes.
+An episode whose function fails is a failed episode: counted, dropped, never scored 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from agentgym_rl.types import Episode, StepResult, StopReason
 logger = logging.getLogger(__name__)
 
 _MAX_UNSEEN_EPISODES = 64
-"""Episodes after which we warn of a weight whose part none of them had."""
+"""After this many episodes we warn of a weight whose part none of them had."""
 
 
 class EpisodeRewards:
@@ -48,7 +48,7 @@ class EpisodeRewards:
 
     @classmethod
     def of(cls, config: RunConfig, function: RewardFunction | None = None) -> EpisodeRewards:
-        """Return what a recipe asks for, or with `function` in the place of the recipe's.
+        """Return what a recipe asks for; `function` replaces the recipe's.
 
         Raises ConfigError for a function that does not exist.
         """
@@ -58,7 +58,7 @@ class EpisodeRewards:
         return cls(function, weights=config.reward.weights, timeout_s=config.env.timeout_s)
 
     def of_round(self, result: StepResult) -> StepResult:
-        """Return the result with its parts weighed, unless a function has the last word."""
+        """Return the result with its parts weighted, unless a function decides."""
         if self._function is not None or not self._weights or not result.reward_parts:
             return result
         return replace(result, reward=weighted(result.reward_parts, self._weights))
@@ -78,13 +78,15 @@ class EpisodeRewards:
             async with deadline:
                 given = await self._ask(function, episode)
             return with_rewards(episode, given, weights=self._weights)
-        except Exception as error:  # noqa: BLE001 - whatever a function of the user's own raises
+        except Exception as error:  # whatever a user's function raises
             if deadline.expired() or isinstance(error, CallExpiredError):
                 reason = f"no reward within {self._timeout_s:g} s (env.timeout_s)"
             else:
                 cause = error.cause if isinstance(error, CallFailedError) else error
                 reason = f"{type(cause).__name__}: {cause}"
-                self._log_first(cause)
+                if not self._has_failed:  # where it failed, once: the other errors are in episodes
+                    self._has_failed = True
+                    logger.warning("the reward function failed", exc_info=cause)
         return replace(
             episode,
             stop_reason=StopReason.REWARD_ERROR,
@@ -105,7 +107,7 @@ class EpisodeRewards:
         return given  # pyrefly: ignore[bad-return] - `with_rewards` looks at what it is
 
     async def _on_thread(self, function: RewardFunction, episode: Episode) -> object:
-        """Return what a blocking function returns; one that hangs keeps its thread to itself."""
+        """Return what a blocking function returns; a hanging one keeps its thread."""
         thread = self._idle.pop() if self._idle else ThreadCaller(CallThread("reward"))
         try:
             return await thread.call(function, episode, timeout_s=self._timeout_s)
@@ -115,14 +117,8 @@ class EpisodeRewards:
             else:
                 self._idle.append(thread)
 
-    def _log_first(self, error: BaseException) -> None:
-        """Log where the function failed, once: the others are in their episodes."""
-        if not self._has_failed:
-            self._has_failed = True
-            logger.warning("the reward function failed", exc_info=error)
-
     def _look_for_weighed_parts(self, episode: Episode) -> None:
-        """Warn of weights that do nothing: a name is likely misspelt."""
+        """Warn of weights without effect: a name is probably misspelt."""
         if not self._unseen:
             return
         self._num_episodes += 1
@@ -130,7 +126,7 @@ class EpisodeRewards:
         if self._unseen and self._num_episodes == _MAX_UNSEEN_EPISODES:
             known = ", ".join(sorted(episode.reward_parts)) or "none"
             logger.warning(
-                "reward.weights of %s did nothing in %d episodes; the last had the parts: %s",
+                "reward.weights of %s had no effect in %d episodes; parts of the last: %s",
                 ", ".join(sorted(self._unseen)), self._num_episodes, known,
             )  # fmt: skip
             self._unseen.clear()

@@ -1,7 +1,7 @@
 """What is reported of collected groups. Means are over completed episodes.
 
-What environments and reward functions name themselves is under `rollout/env/` and `rollout/reward/`
-and can take no other name.
+Names that environments and reward functions choose are always under `rollout/env/` and
+`rollout/reward/`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from statistics import fmean
 from agentgym_rl.types import Episode, Group, SegmentKind, StopReason
 
 MAX_OWN_NAMES = 256
-"""Of environments and reward functions in one step: one that makes up names as it goes would fill
-the metrics of a run with them."""
+"""Per step: an environment or reward function that keeps making up names would fill the metrics."""
 
 
 def rollout_metrics(
@@ -43,12 +42,11 @@ def rollout_metrics(
         "rollout/groups_without_spread": float(
             sum(not has_spread(group, discount=discount) for group in groups)
         ),
-        "rollout/tokens": float(sum(map(_num_action_tokens, completed))),
+        "rollout/tokens": float(sum(s.num_action_tokens for e in completed for s in e.samples)),
         "rollout/sequence_length_mean": _mean(
             [len(s.token_ids) for e in completed for s in e.samples]
         ),
         **_metrics_of_kinds(completed),
-        **_env_reward(completed),
         **_own_metrics(completed),
     }
 
@@ -60,9 +58,9 @@ def staleness_metrics(groups: Sequence[Group], *, version: int) -> dict[str, flo
         for segment in sample.segments:
             if segment.version is not None:
                 ages[version - segment.version] += segment.end - segment.start
-    total = ages.total()
+    num_tokens = max(1, ages.total())
     return {
-        "rollout/staleness_mean": sum(age * num for age, num in ages.items()) / max(1, total),
+        "rollout/staleness_mean": sum(age * num for age, num in ages.items()) / num_tokens,
         "rollout/staleness_max": float(max(ages, default=0)),
     }
 
@@ -93,7 +91,7 @@ def _reply_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
 
 
 def _metrics_of_kinds(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Return tokens an episode and shares of the kinds; nothing where there are only actions."""
+    """Return tokens per episode and shares of the kinds; nothing if there are only actions."""
     counts = Counter[SegmentKind]()
     for sample in (sample for episode in episodes for sample in episode.samples):
         for segment in sample.segments:
@@ -107,17 +105,12 @@ def _metrics_of_kinds(episodes: Sequence[Episode]) -> dict[str, float]:
     return lengths | shares
 
 
-def _env_reward(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Return the mean of the environment's own reward where a function gave another."""
-    rewards = [episode.env_reward for episode in episodes if episode.env_reward is not None]
-    return {"rollout/env_reward_mean": fmean(rewards)} if rewards else {}
-
-
 def _own_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
-    """Return the means of what environments report, and of the parts of rewards.
+    """Return the means of what environments report, and of the parts of rewards; with a reward
+    function also of the environment's reward.
 
-    A metric counts in the episodes that report it. A part of a reward is 0 where it is missing, so
-    that the parts' means, weighed, sum to that of the reward.
+    A metric is a mean over the episodes that report it. A part of a reward is 0 where it is
+    missing, so that the weighted means of the parts add up to the mean reward.
     """
     reported: dict[str, list[float]] = {}
     sums: dict[str, float] = {}
@@ -126,16 +119,14 @@ def _own_metrics(episodes: Sequence[Episode]) -> dict[str, float]:
             reported.setdefault(name, []).append(value)
         for name, value in episode.reward_parts.items():
             sums[name] = sums.get(name, 0.0) + value
+    rewards = [episode.env_reward for episode in episodes if episode.env_reward is not None]
+    env_reward = {"rollout/env_reward_mean": fmean(rewards)} if rewards else {}
     means = {f"rollout/env/{name}": fmean(values) for name, values in sorted(reported.items())}
     means |= {f"rollout/reward/{name}": sums[name] / len(episodes) for name in sorted(sums)}
     if len(means) <= MAX_OWN_NAMES:
-        return means
-    kept = dict(list(means.items())[:MAX_OWN_NAMES])
+        return env_reward | means
+    kept = env_reward | dict(list(means.items())[:MAX_OWN_NAMES])
     return kept | {"rollout/own_names_dropped": float(len(means) - MAX_OWN_NAMES)}
-
-
-def _num_action_tokens(episode: Episode) -> int:
-    return sum(sample.num_action_tokens for sample in episode.samples)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -41,9 +41,9 @@ class EpochSampler(Generic[_Item]):
 class RestingSampler:
     """Goes through tasks as an EpochSampler does, but passes over what has been solved.
 
-    A solved task rests for `rest` epochs, and as many of the tasks of its level that come next are
-    passed over, if there are several levels; their places go to others. A step that does not find
-    enough tasks awake within an epoch's length takes the others as they come.
+    A solved task rests for `rest` epochs, and if there are several levels, this many of the next
+    tasks of its level are skipped. A step that does not find enough tasks within the length of an
+    epoch takes resting ones as they come.
     """
 
     def __init__(self, tasks: Sequence[Task], *, seed: int, rest: int) -> None:
@@ -83,8 +83,7 @@ class RestingSampler:
         return level_rests or self._wakes.get(task, 0) > self._epoch
 
     def let_rest(self, tasks: Iterable[Task]) -> None:
-        """Leave solved tasks out of the epochs after that in which they were taken, and pass over
-        others of their levels."""
+        """Leave solved tasks out of the next epochs, and skip other tasks of their levels."""
         for task in tasks:
             number = self._numbers[task.id]
             self._wakes[number] = self._taken_in[number] + 1 + self._rest
@@ -135,14 +134,14 @@ def select_tasks(config: EnvConfig, spec: EnvSpec, tasks: Sequence[Task]) -> lis
     ]
     if not selected:
         raise ValueError(
-            f"no task of {spec.name} is both in env.categories={list(config.categories)} and in "
+            f"no task of {spec.name} is in both env.categories={list(config.categories)} and "
             f"env.levels={list(config.levels)}; leave one of them empty"
         )
     return selected
 
 
 def evaluation_tasks(tasks: Sequence[Task], num_tasks: int, *, seed: int) -> list[Task]:
-    """Return `num_tasks` tasks drawn without replacement (all, in order, if there are no more)."""
+    """Return `num_tasks` tasks drawn without replacement, in order; all if there are fewer."""
     if num_tasks >= len(tasks):
         return list(tasks)
     chosen = random.Random(f"{seed}/eval").sample(range(len(tasks)), num_tasks)

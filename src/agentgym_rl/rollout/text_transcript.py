@@ -1,7 +1,7 @@
 """The transcript of an episode whose policy reports only text.
 
-Contexts are lists of messages. Their tokens are what the endpoint says it counted; what it has not
-counted yet, or does not report, is estimated by its length.
+Contexts are lists of messages. The endpoint counts their tokens; where it has not done so yet, or
+does not report them, they are estimated from the length of the text.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from agentgym_rl.engines.sampling import session_key
 from agentgym_rl.types import Message, ReplyUsage, SamplingParams
 
 _CHARS_PER_TOKEN = 4
-"""Of English text with the usual tokenizers, about."""
+"""About right for English text with the usual tokenizers."""
 _TOKENS_PER_MESSAGE = 4
-"""What a chat template puts around a message, about."""
+"""About what a chat template puts around a message."""
 
 
 class TextTranscript(Transcript):
@@ -109,7 +109,7 @@ def _messages(parts: Sequence[ContextPart]) -> list[Message]:
 
 
 def _estimate(messages: Sequence[Message]) -> int:
-    """Return about how many tokens messages have."""
+    """Return an estimate of the messages' tokens."""
     return sum(
         _TOKENS_PER_MESSAGE + -(-len(message.content) // _CHARS_PER_TOKEN) for message in messages
     )

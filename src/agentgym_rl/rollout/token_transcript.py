@@ -1,7 +1,7 @@
 """The transcript of an episode whose engine reports tokens.
 
-It keeps exact tokens, and has an engine session for each context. Whatever agents do, each token
-that the policy samples is in exactly one sample with a loss.
+It keeps exact tokens, and has one engine session per context. Whatever agents do, each token that
+the policy samples has a loss in exactly one sample.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class TokenTranscript(Transcript):
             completion = await self._open_session().generate([*self._unseen, *new_ids], params)
         except ContextFullError as error:
             self.close()  # the session is spent
-            self._max_tokens = num_tokens  # the engine's own limit, which was not known
+            self._max_tokens = num_tokens  # the engine's limit, which was not known before
             raise NoRoomError(num_tokens, num_tokens) from error
         seconds = episode_time() - started
         self._unseen = []
@@ -135,12 +135,12 @@ class TokenTranscript(Transcript):
 
     @property
     def _latest_kind(self) -> SegmentKind:
-        """What the present context ends with; the prompt is still to come in an empty one."""
+        """The kind that the present context ends with; PROMPT for an empty one."""
         segments = self._handler.segments
         return segments[-1].kind if segments else SegmentKind.PROMPT
 
     def _open_session(self) -> EngineSession:
-        """Return the session of the present context; each has sampling noise of its own."""
+        """Return the session of the present context; each has its own sampling noise."""
         if self._session is None:
             key = session_key(self._key, "context", self._num_sessions)
             self._session = self._engine.session(key)
@@ -157,7 +157,7 @@ class TokenTranscript(Transcript):
         handler.append_observation(ids, text, role=role, is_repeated=is_repeated)
 
     def _render(self, text: str, before: Sequence[int], *, after: SegmentKind) -> list[int]:
-        """Return the ids of a text that follows `before`, the last of which are of a kind."""
+        """Return the ids of a text that follows `before`, whose last segment is of kind `after`."""
         if not before:
             return self._renderer.prompt(text)
         is_result = after is SegmentKind.ACTION

@@ -16,6 +16,7 @@ from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.demos import demonstrate
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import AgentError
+from agentgym_rl.rollout.demonstration import demonstrated_contexts
 from agentgym_rl.rollout.episode import EpisodeSpec, Participants, TokenPolicy, run_episode
 from agentgym_rl.types import Episode, SegmentKind, StepResult, StopReason, Task
 from fake_engines import FakeEngine, ScriptedEngine, fake_renderer, make_limits
@@ -155,8 +156,10 @@ async def test_a_mistake_of_an_agent_ends_everything_and_says_where(
     with pytest.raises(AgentError, match=rf"Failing\.play raised {type(error).__name__}: .*no.*py"):
         await play(ScriptedEngine(["add 1"]), make=Failing)
     agent = Failing(AgentConfig(format="direct"), CountingEnv.spec)
+    demo = demonstrate(CountingEnv(), Task("counting", "train", 4), max_rounds=9)
+    assert demo is not None
     with pytest.raises(AgentError, match=r"Failing\.play raised"):
-        agent.demonstrate(demonstrate(CountingEnv(), Task("counting", "train", 4), max_rounds=9))
+        demonstrated_contexts(demo, agent)
 
 
 async def test_a_kind_that_does_not_exist_is_a_mistake_of_the_agent():
@@ -274,7 +277,7 @@ def test_demonstrations_of_a_planning_agent_plan_what_the_expert_does():
     )
     demo = demonstrate(CountingEnv(), Task("counting", "train", 4), max_rounds=9)
     assert demo is not None
-    (context,) = Agent(config, CountingEnv.spec).demonstrate(demo)
+    (context,) = demonstrated_contexts(demo, Agent(config, CountingEnv.spec))
     messages = context.messages
     lines = [f"{place}. {action}" for place, action in enumerate(demo.actions, 1)]
     assert messages[0].content == f"{GOAL}\n\n{PLAN}"

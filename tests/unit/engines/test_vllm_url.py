@@ -153,7 +153,7 @@ def test_the_recipe_chooses_the_engine():
         ),
         (
             ["tensor_parallel_size", "memory_fraction"],
-            "tensor_parallel_size, memory_fraction would configure a server .* use the command line",
+            "tensor_parallel_size, memory_fraction would configure a server .* command line",
         ),
     ],
 )

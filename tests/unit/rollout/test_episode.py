@@ -342,7 +342,7 @@ async def test_an_episode_past_its_seconds_has_failed(script: Script):
     engine = ScriptedEngine(script)
     episode = await play(engine, make_limits(max_seconds=0.15, max_restarts=2))
     assert is_a_failure(episode, StopReason.TIMEOUT)
-    assert episode.error == "no end within rollout.max_seconds=0.15"
+    assert episode.error == "not over within rollout.max_seconds=0.15"
     assert 0.1 < episode.seconds < 15.0
     # Another start has the same noise and would only run out of its time again.
     assert (episode.num_restarts, len(engine.sessions)) == (0, 1)

@@ -169,7 +169,7 @@ async def test_a_weight_of_a_part_that_there_is_not_is_told_of(caplog: pytest.Lo
         await play(rewards, num=64)
     (message,) = [item.getMessage() for item in caplog.records]
     assert message == (
-        "reward.weights of lenght did nothing in 64 episodes; the last had the parts: goal, length"
+        "reward.weights of lenght had no effect in 64 episodes; parts of the last: goal, length"
     )
 
 

@@ -7,8 +7,8 @@ from agentgym_rl.agents.formats.code import CodeFormat
 from agentgym_rl.agents.formats.function_call import FunctionCallFormat
 from agentgym_rl.agents.formats.plain import DirectFormat, ReActFormat
 from agentgym_rl.agents.formats.tags import TagsFormat
+from agentgym_rl.config.agent import check_format
 from agentgym_rl.envs.base import EnvSpec
-from agentgym_rl.errors import did_you_mean
 from agentgym_rl.lookup import is_own, load_class
 
 __all__ = ["ActionFormat", "ParsedReply", "ToolTemplate", "make_format"]
@@ -19,15 +19,7 @@ _FORMATS: dict[str, type[ActionFormat]] = {
 
 
 def make_format(name: str, spec: EnvSpec) -> ActionFormat:
-    """Return the action format of that name for the actions of an environment.
-
-    A class of the user's own is a subclass of ActionFormat, made with the spec.
-    """
-    if is_own(name):
+    """Return the action format of that name, built-in or "module:Class", for an environment."""
+    if is_own(check_format(name)):
         return load_class(name, ActionFormat, setting="agent.format")(spec)
-    if name not in _FORMATS:
-        raise ValueError(
-            f"unknown agent.format {name!r}{did_you_mean(name, _FORMATS)}; there are: "
-            f'{", ".join(_FORMATS)}, and any class as "module:Class"'
-        )
     return _FORMATS[name](spec)

@@ -1,8 +1,8 @@
 """What an action format is: what the model is told about its replies, and how an action is read
 out of one.
 
-A reply that does not parse is the agent's own mistake: it gets a message back that says what was
-expected, and the environment is not asked. Every parser takes any text, in linear time.
+A reply that does not parse is the agent's mistake: the agent is told what was expected, and the
+environment is not asked. Every parser takes any text, in linear time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEFAULT_THOUGHT = "I do the next step."
 
 @dataclass(frozen=True, slots=True)
 class ParsedReply:
-    """Either an action or, where there is none, what to tell the model.
+    """An action or, if the reply has none, what to tell the model.
 
     Example: "Thought: left.\\nAction: go" gives ParsedReply("go", action_start=15)
     """
@@ -29,7 +29,7 @@ class ParsedReply:
     action: str | None
     complaint: str = ""
     action_start: int | None = None
-    """Where in the reply the action begins, its marker included; what is before is thought. None
+    """Where in the reply the action begins, marker included; the text before it is thought. None
     without an action."""
     is_open: bool = field(default=False, compare=False)
     """Whether nothing in the reply ends the action: a longer reply could be another action."""
@@ -40,7 +40,7 @@ class ToolTemplate(Protocol):
 
     @property
     def shows_tools(self) -> bool:
-        """Whether prompts show the format's tools without further words."""
+        """Whether prompts show the format's tools by themselves."""
         ...
 
     @property
@@ -61,7 +61,7 @@ class ActionFormat(ABC):
     def __init__(self, spec: EnvSpec) -> None:
         self._spec = spec
         self._keeps_marks = undecorated(spec.example_action) != spec.example_action
-        """Whether the environment's own actions have such marks: WebArena's are in backticks."""
+        """Whether the environment's actions have such marks: WebArena's are in backticks."""
 
     @property
     def tools(self) -> tuple[ToolSchema, ...]:
@@ -79,8 +79,8 @@ class ActionFormat(ABC):
     def parse(self, reply: str, *, cut_at: int | None = None) -> ParsedReply:
         """Read the action out of a reply; any text is accepted.
 
-        `cut_at` is the limit on tokens that cut the reply, if one did. Of a cut reply only an
-        action counts that was complete: "go to 1" may have been going to be "go to 12".
+        `cut_at` is the token limit that cut the reply, if one did. In a cut reply only a complete
+        action counts: "go to 1" may be the beginning of "go to 12".
         """
         parsed = self.read(reply)
         if cut_at is None or (parsed.action is not None and not parsed.is_open):
@@ -99,7 +99,7 @@ class ActionFormat(ABC):
         """Return a reply that carries the action: the form of expert demonstrations."""
 
     def _plain(self, text: str) -> str:
-        """Return the action that a text means, without the decoration around it."""
+        """Return the action without the decoration around it."""
         return text.strip() if self._keeps_marks else undecorated(text)
 
     def can_carry(self, action: str) -> bool:

@@ -5,9 +5,9 @@
     [{"name": "search", "arguments": "{\\"text\\": \\"...\\"}"}]                    Mistral, OpenAI
 
 All are read, whichever is asked for. Instructions and demonstrations show the form of the model's
-chat template, where that shows tools (`for_template`), and else the first. An environment's tags
-(`EnvSpec.action_tags`) are its tools; its plain actions are calls of `act`. Replies are decoded as
-JSON and as nothing else.
+chat template if it shows tools (`for_template`), otherwise the first. An environment's tags
+(`EnvSpec.action_tags`) are its tools; its plain actions are calls of `act`. Replies are only ever
+decoded as JSON.
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ from agentgym_rl.agents.formats.elements import (
 from agentgym_rl.envs.base import EnvSpec, JsonValue, ToolSchema
 
 _ACT = "act"
-_PARAMETERS = {_ACT: "action"}
-"""Name of a tool's one parameter; `_PARAMETER` for all others."""
-_PARAMETER = "text"
 
 _OPEN = re.compile(r"<tool_call>", re.IGNORECASE)
 _CLOSE = re.compile(r"\s*(?:</tool_call>|\Z)", re.IGNORECASE)
@@ -56,11 +53,10 @@ class FunctionCallFormat(ActionFormat):
         super().__init__(spec)
         self._tools = spec.action_tags or (_ACT,)
         self._template = template
-        form = (
-            '<tool_call>{"name": "' + self._tools[0] + '", "arguments": {"'
-            + _parameter(self._tools[0]) + '": "..."}}</tool_call>'
-        )  # fmt: skip
-        self._form = f"Call exactly one tool: `{self._native(self._tools[0], '...') or form}`."
+        tool = self._tools[0]
+        call = _to_json({"name": tool, "arguments": {_parameter(tool): "..."}})
+        form = self._native(tool, "...") or f"<tool_call>{call}</tool_call>"
+        self._form = f"Call exactly one tool: `{form}`."
 
     @property
     def tools(self) -> tuple[ToolSchema, ...]:
@@ -140,7 +136,8 @@ class FunctionCallFormat(ActionFormat):
 
 
 def _parameter(tool: str) -> str:
-    return _PARAMETERS.get(tool, _PARAMETER)
+    """Return the name of the one parameter of a tool."""
+    return "action" if tool == _ACT else "text"
 
 
 def _describe(tool: str) -> ToolSchema:

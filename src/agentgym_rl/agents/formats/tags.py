@@ -124,13 +124,12 @@ class TagsFormat(ActionFormat):
                     f"give exactly one action: {self._forms}."
                 )
         if opened is not None:
-            raise _MalformedTagsError(_unclosed(opened[2].lower(), self._forms))
-
-
-def _unclosed(tag: str, forms: str) -> str:
-    if tag == THOUGHT:
-        return f"The thought has no end. Close it with `</think>`, then act: {forms}."
-    return f"The action has no end. Close it with `</{tag}>`."
+            tag = opened[2].lower()
+            raise _MalformedTagsError(
+                f"The thought has no end. Close it with `</think>`, then act: {self._forms}."
+                if tag == THOUGHT
+                else f"The action has no end. Close it with `</{tag}>`."
+            )
 
 
 def _escape(mark: re.Match[str]) -> str:

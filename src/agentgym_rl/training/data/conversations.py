@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.envs.demos import Demonstration
 from agentgym_rl.models.chat import ChatRenderer
+from agentgym_rl.rollout.demonstration import demonstrated_contexts
 from agentgym_rl.rollout.handler import RolloutHandler
 from agentgym_rl.types import Completion, Episode, Message, Sample
 
@@ -42,8 +43,8 @@ def from_demonstration(demo: Demonstration, agent: Agent) -> list[Conversation]:
     It is one conversation for each context that the agent begins.
     """
     return [
-        Conversation(demo.task.id, context.messages, context.is_learned)
-        for context in agent.demonstrate(demo)
+        Conversation(demo.task.id, tuple(context.messages), tuple(context.is_learned))
+        for context in demonstrated_contexts(demo, agent)
     ]
 
 

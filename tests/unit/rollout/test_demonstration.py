@@ -9,13 +9,13 @@ import pytest
 from examples.custom_agent import DoubleCheckAgent
 
 from agentgym_rl.agents.agent import Agent
-from agentgym_rl.agents.demonstration import UndemonstratedError
 from agentgym_rl.agents.interaction import Interaction
 from agentgym_rl.agents.requests import LEFT_OUT, SUMMARIZE
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.demos import Demonstration
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import AgentError
+from agentgym_rl.rollout.demonstration import UndemonstratedError, demonstrated_contexts
 from agentgym_rl.rollout.episode import EpisodeSpec, Participants, TokenPolicy, run_episode
 from agentgym_rl.training.data.conversations import from_demonstration, to_sample
 from agentgym_rl.types import Task
@@ -93,7 +93,7 @@ def test_a_window_leaves_rounds_out_and_a_summary_says_what_was_done():
 def test_an_action_that_the_format_cannot_carry_is_refused():
     demo = Demonstration(TASK, ("Goal: 9. Count: 0.",), ("add 9\nadd 1",))
     with pytest.raises(ValueError, match=r"took 'add 9' for the expert's action 'add 9\\nadd 1'"):
-        make_agent(format="react").demonstrate(demo)
+        demonstrated_contexts(demo, make_agent(format="react"))
 
 
 def test_an_agent_that_waits_for_something_else_is_refused():
@@ -102,7 +102,7 @@ def test_an_agent_that_waits_for_something_else_is_refused():
             await asyncio.sleep(0)
 
     with pytest.raises(ValueError, match="waited for something other than its interaction"):
-        make_agent(Sleeper).demonstrate(DEMO)
+        demonstrated_contexts(DEMO, make_agent(Sleeper))
 
 
 def test_an_agent_that_stops_before_the_expert_is_refused():
@@ -112,7 +112,7 @@ def test_an_agent_that_stops_before_the_expert_is_refused():
             await interaction.act(self.parse((await interaction.ask()).text).action)
 
     with pytest.raises(UndemonstratedError, match="stopped before the expert had succeeded"):
-        make_agent(Quitter).demonstrate(DEMO)
+        demonstrated_contexts(DEMO, make_agent(Quitter))
 
 
 def test_stop_texts_that_no_engine_takes_are_refused():
@@ -123,4 +123,4 @@ def test_stop_texts_that_no_engine_takes_are_refused():
 
     told = r"tuple of texts that are not empty, got \(''.*test_demonstration\.py, line"
     with pytest.raises(AgentError, match=told):
-        make_agent(Stopper).demonstrate(DEMO)
+        demonstrated_contexts(DEMO, make_agent(Stopper))
