@@ -61,7 +61,7 @@ def test_bad_data_stops_a_run_with_one_line(recipe: Path, tmp_path: Path):
     words = [recipe, "warm_start.steps=0", f"algorithm.data={data}", "--run-dir", tmp_path / "run"]
     assert refused(train(*words, "algorithm.type=sft"), "demos.jsonl, line 1", "at least one user")
     assert refused(
-        train(*words, "algorithm.type=dpo"), "demos.jsonl, line 1", "there is no `chosen`"
+        train(*words, "algorithm.type=dpo"), "demos.jsonl, line 1", "`chosen` is missing"
     )
     data.write_text("")
     assert refused(train(*words, "algorithm.type=sft"), "has no conversations")

@@ -1,7 +1,7 @@
 """The agent: what the model is shown, what its replies mean, and the loop of an episode.
 
-`Agent.play` is the loop. The other side of it, the environment, the limits and what is recorded, is
-`agents/interaction.py`; how an episode is started and restarted is `rollout/episode.py`.
+`Agent.play` is the loop. `agents/interaction.py` has its other side: the environment, the limits
+and the record. `rollout/episode.py` starts and restarts episodes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Agent:
     """Turns an environment's text into prompts and a model's replies into actions.
 
     One object serves all episodes at once, so what an episode needs to remember is local to `play`.
-    Agents of your own are subclasses; most replace only `play`.
+    Your own agent is a subclass; most replace only `play`.
     """
 
     def __init__(self, config: AgentConfig, spec: EnvSpec) -> None:
@@ -39,11 +39,11 @@ class Agent:
 
     @property
     def tools(self) -> tuple[ToolSchema, ...]:
-        """Schemas of the tools that a chat template may show in its own way."""
+        """Schemas of the tools, for a chat template that shows tools itself."""
         return self._format.tools if self.config.include_instructions else ()
 
     def for_model(self, template: ToolTemplate) -> Agent:
-        """Return the agent for a model; a template that shows the tools replaces their text."""
+        """Return the agent for a model; if its template shows tools, the prompt does not."""
         if not template.shows_tools:
             return self
         agent = copy(self)
@@ -56,7 +56,7 @@ class Agent:
         return self._preamble + observation
 
     def parse(self, reply: str, *, cut_at: int | None = None) -> ParsedReply:
-        """Read the action out of a reply; `cut_at` as in `Reply`."""
+        """Read the action out of a reply; `cut_at` is the token limit that cut it, if any."""
         return self._format.parse(reply, cut_at=cut_at)
 
     def write(self, action: str) -> str:
@@ -68,7 +68,7 @@ class Agent:
         config = self.config.reflection
         context = AgentContext(self.config, interaction, first_prompt=self.first_prompt)
         while True:
-            # A full context ends a try, after which there may be another.
+            # A full context ends a try; another may follow.
             with contextlib.suppress(TryOver):
                 context.begin_try(await interaction.reset(credit=config.credit))
                 while not interaction.is_over:
@@ -80,7 +80,7 @@ class Agent:
                     context.end_round(reply, result)
             if interaction.has_succeeded or interaction.try_index + 1 >= config.tries:
                 return
-            # Without room for a reflection the next try begins without one.
+            # Without room for a reflection, the next try begins without one.
             with contextlib.suppress(TryOver):
                 await context.reflect()
 
@@ -92,7 +92,7 @@ class Agent:
 
 
 def make_agent(config: AgentConfig, spec: EnvSpec, cls: type[Agent] | None = None) -> Agent:
-    """Return the agent that the recipe asks for, or one of the class `cls`."""
+    """Return the agent that the recipe asks for, or an instance of `cls`."""
     found = cls or agent_class(config)
     check_call(found, config, spec, given=f"agent.type={config.type!r}")
     return found(config, spec)

@@ -1,12 +1,12 @@
-"""What the standard agent keeps in sight: planning, memory, reflection, thoughts.
+"""What the standard agent keeps in its context: planning, memory, reflection, thoughts.
 
 A context is the task, what is carried along (reflections, the plan, the summary) and rounds:
 
     user: first prompt, request   policy: reflection, plan or summary   ...
     user: observation             policy: reply                         ...
 
-As long as the context only grows, all of it is one sample. A change (rounds leave, thoughts are
-stripped, a try begins) begins a new context of the same parts, with replies as sampled.
+As long as the context only grows, it is one sample. A change (rounds leave, thoughts are stripped,
+a try begins) begins a new context of the same parts, with replies as sampled.
 """
 
 from __future__ import annotations
@@ -15,15 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentgym_rl.agents.interaction import Interaction
-from agentgym_rl.agents.requests import (
-    GO_ON,
-    LEARNED,
-    LEFT_OUT,
-    PLAN,
-    REFLECT,
-    SUMMARIZE,
-    joined,
-)
+from agentgym_rl.agents.requests import GO_ON, LEARNED, LEFT_OUT, PLAN, REFLECT, SUMMARIZE, joined
 from agentgym_rl.agents.transcript import ContextPart, Reply
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.types import SegmentKind, StepResult
@@ -63,7 +55,7 @@ class AgentContext:
         self._interaction.begin(*self._parts(0))
 
     async def prepare_round(self) -> None:
-        """Make room for the next reply, and have a plan written where one is due."""
+        """Make room for the next reply, and ask for a plan if one is due."""
         await self._make_room()
         if self._is_plan_due():
             await self._make_plan()
@@ -104,7 +96,7 @@ class AgentContext:
         self._rounds_since_plan = self._num_stalled = 0
 
     async def _make_room(self) -> None:
-        """Begin a new context where memory or thoughts want one."""
+        """Begin a new context if memory or stripped thoughts require one."""
         memory, shown = self._config.memory, self._num_shown
         if not shown:
             return
@@ -118,14 +110,14 @@ class AgentContext:
             self._show(shown)
 
     def _has_room(self) -> bool:
-        """Return whether there is room for the next action and all that may be asked before it."""
+        """Return whether there is room for the next action and all requests before it."""
         is_summarizing, is_planning = self._config.memory.type == "summary", self._is_plan_due()
         requests = [SUMMARIZE] * is_summarizing + [PLAN, GO_ON] * is_planning
         num_replies = 1 + is_summarizing + is_planning
         return self._interaction.room(*requests) >= num_replies * self._interaction.max_reply_tokens
 
     def _show(self, num_rounds: int, *, request: str = "") -> None:
-        """Begin a context with the latest rounds, or, where they leave no room, with fewer."""
+        """Begin a context with the latest rounds, or with fewer if they leave no room."""
         if self._config.memory.type != "full":
             limit = self._interaction.max_reply_tokens
             while num_rounds and self._room_with(num_rounds, request) < limit:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits on one episode; `agents/interaction.py` enforces those on rounds and tokens."""
+    """Limits on one episode; `agents/interaction.py` enforces rounds and tokens."""
 
     max_rounds: int
     """The horizon: rounds of one try."""
@@ -19,4 +19,4 @@ class Limits:
     max_invalid_actions: int = 0
     """Invalid actions in a row that end the try; 0 for no limit."""
     max_restarts: int = 0
-    """How often an episode is started again after an infrastructure failure."""
+    """How often an episode is restarted after an infrastructure failure."""

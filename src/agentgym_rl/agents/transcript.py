@@ -28,14 +28,14 @@ class Reply:
     round_index: int
     """The round it belongs to, counted over all tries."""
     thought_length: int = 0
-    """How many of its first tokens, or of its first characters without tokens, are its thought."""
+    """How many of its first tokens (without tokens: characters) are its thought."""
     cut_at: int | None = None
-    """The token limit that cut it; None for a reply that ended by itself."""
+    """The token limit that cut it; None if it ended by itself."""
     seconds: float = field(default=0.0, compare=False)
     """How long the policy took to write it."""
 
     def without_thought(self) -> Reply:
-        """Return the reply with only its action: its last ids, or without ids its last text."""
+        """Return the reply with only its action."""
         if self.token_ids:
             return replace(self, token_ids=self.token_ids[self.thought_length :], thought_length=0)
         return replace(self, text=self.text[self.thought_length :], thought_length=0)
@@ -68,15 +68,15 @@ class NoRoomError(Exception):
 
 
 class Transcript(ABC):
-    """The contexts of one episode. One that keeps no tokens has no samples."""
+    """The contexts of one episode. A transcript without tokens has no samples."""
 
     def __init__(self) -> None:
         self.messages = list[Message]()
-        """What was said, in the order of time; what a new context repeats is not said again."""
+        """What was said, in order; what a new context repeats is listed once."""
 
     @property
     def usage(self) -> ReplyUsage | None:
-        """What an endpoint reports of its tokens; None where samples hold them."""
+        """What an endpoint reports about its tokens; None if samples hold them."""
         return None
 
     @abstractmethod
@@ -93,11 +93,11 @@ class Transcript(ABC):
 
     @abstractmethod
     async def ask(self, request: ReplyRequest) -> Reply:
-        """Return the policy's reply; raises NoRoomError where the context has none for it."""
+        """Return the policy's reply; raises NoRoomError if the context is full."""
 
     @abstractmethod
     def split(self, reply: Reply, action_start: int) -> Reply:
-        """Return the latest reply with its thought marked, which ends at a character."""
+        """Return the latest reply with its thought marked, which ends at `action_start`."""
 
     def end_round(self, result: StepResult) -> None:  # noqa: B027 - text has no place for rewards
         """Take note of what the latest reply's action led to."""
@@ -105,11 +105,11 @@ class Transcript(ABC):
     def take_rewards_back(  # noqa: B027 - as above
         self, reward: float, *, try_index: int, credit: Credit
     ) -> None:
-        """Make the rewards of a try, which sum to `reward`, add up to nothing."""
+        """Make the rewards of a try, which sum to `reward`, add up to 0."""
 
     def samples(self) -> tuple[Sample, ...]:
         """Return one sample for each context that the policy replied in."""
         return ()
 
     def close(self) -> None:  # noqa: B027 - an endpoint holds nothing for an episode
-        """Give back what an engine holds for this episode. Safe to repeat."""
+        """Release what an engine holds for this episode. Safe to repeat."""

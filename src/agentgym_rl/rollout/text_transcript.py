@@ -10,13 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from agentgym_rl.agents.transcript import (
-    ContextPart,
-    NoRoomError,
-    Reply,
-    ReplyRequest,
-    Transcript,
-)
+from agentgym_rl.agents.transcript import ContextPart, NoRoomError, Reply, ReplyRequest, Transcript
 from agentgym_rl.engines.base import ContextFullError, TextCompletion, TextEngine
 from agentgym_rl.engines.sampling import session_key
 from agentgym_rl.types import Message, ReplyUsage, SamplingParams

@@ -43,8 +43,8 @@ from agentgym_rl.types import Episode, Sample, SegmentKind
 class AgentEvolTrainer(OnlineTrainer):
     """Iterations of exploration and imitation.
 
-    Each learns from the weights of the one before, or (`restart = "base"`) from those that the
-    first began with, which are kept in the run folder.
+    Each starts learning at the weights of the one before, or (`restart = "base"`) at the weights
+    that the first began with, which are kept in the run folder.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class AgentEvolTrainer(OnlineTrainer):
         ]
         self._save(step)
         report = mean_report(reports) if reports else replace(NOTHING_LEARNED, details={})
-        # Conversations of other iterations and of experts compare with no sampling policy.
+        # No one policy sampled the conversations of other iterations and experts.
         return imitation_report(report).metrics() | {
             "train/kl": self._drift(episodes) if reports else 0.0,
             "train/episodes_succeeded": float(num_succeeded),
@@ -118,7 +118,7 @@ class AgentEvolTrainer(OnlineTrainer):
     def _drift(self, episodes: Sequence[Episode]) -> float:
         """Return how far the iteration moved the policy from the one that explored.
 
-        A mean over the tokens that the latter sampled, in this iteration's episodes, good or bad.
+        A mean over the tokens of all this iteration's episodes, successful or not.
         """
         config = self._config
         scored = score_samples(
@@ -131,12 +131,12 @@ class AgentEvolTrainer(OnlineTrainer):
         return float(drift(torch.tensor(now), torch.tensor(engine)).mean())
 
     def _logprobs(self, samples: Sequence[Sample]) -> Tensor:
-        """Return them as the engine does, at the temperature of sampling."""
+        """Return log-probabilities as the engine computes them, at the sampling temperature."""
         temperature = self._config.rollout.temperature
         return action_logprobs(self._policy.model, samples, temperature=temperature).logprobs_A
 
     def _keep(self, episodes: Sequence[Episode]) -> int:
-        """Take the successes of an iteration in; return how many there were."""
+        """Keep the successes of an iteration; return how many there were."""
         fresh = [episode for episode in episodes if episode.success]
         self._kept = newest_per_task([*self._kept, *fresh], self._evol.max_per_task)
         return len(fresh)
@@ -144,7 +144,7 @@ class AgentEvolTrainer(OnlineTrainer):
     def _batches(
         self, step: int, samples: Sequence[TrainingSample]
     ) -> Iterator[list[TrainingSample]]:
-        """Yield the updates of an iteration, in a random order that (seed, step) decides."""
+        """Yield the batches of an iteration, in an order that (seed, step) decides."""
         size = self._evol.batch_size
         for epoch in range(self._config.training.epochs_per_step):
             order = list(samples)
@@ -161,9 +161,9 @@ class AgentEvolTrainer(OnlineTrainer):
 
 
 def imitated(episode: Episode) -> list[Sample]:
-    """Return the samples of an episode that succeeded, with what is worth imitating to learn from.
+    """Return the samples of a successful episode, with a loss only on what is worth imitating.
 
-    With reflection the tries before the last one failed: of these only the reflections count.
+    With reflection, the tries before the last one failed: only their reflections count.
     """
     last = episode.samples[-1].try_index if episode.samples else 0
     return [
@@ -182,7 +182,7 @@ def _only(kind: SegmentKind, sample: Sample) -> Sample:
 
 
 def newest_per_task(episodes: Sequence[Episode], max_per_task: int) -> list[Episode]:
-    """Return at most this many episodes of each task, the last ones, in order; 0 for all."""
+    """Return the last episodes of each task, at most this many, in order; 0 for all."""
     if not max_per_task:
         return list(episodes)
     counts: dict[str, int] = {}
@@ -203,7 +203,7 @@ def _write_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
 
 @torch.no_grad()
 def _read_weights(path: Path, weights: Mapping[str, Tensor]) -> None:
-    """Set the weights, in place, to those in a file."""
+    """Read weights from a file, in place."""
     try:
         stored = torch.load(path, weights_only=True, map_location="cpu")
         for name, weight in weights.items():

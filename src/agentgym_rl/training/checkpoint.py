@@ -2,7 +2,7 @@
 
 checkpoints/step-N/model/         loadable with from_pretrained, and with `agentgym eval`
 checkpoints/step-N/learner.pt     the optimiser; reference and critic where there are any
-checkpoints/step-N/state.json     the step; what the collector of episodes has to remember, if any
+checkpoints/step-N/state.json     the step, and the state of the collector
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Direct preference optimisation on whole episodes, with the learner of all other methods.
 
-The loss of a pair depends on sums over both episodes. Its gradient is that of the tokens'
-log-probabilities, each times the slope of the loss, so the sums are scored first and the update is
-then one over tokens: it may be split into passes anywhere, even between the two of a pair.
+The loss of a pair depends on sums over both episodes. Its gradient is the gradient of the tokens'
+log-probabilities times the slope of the loss, so the sums are scored first and the update is then
+one over tokens: it may be split into passes anywhere, even between the episodes of a pair.
 
 Shape legend: A action tokens of a pass, P pairs of an update.
 """
@@ -40,7 +40,7 @@ ScoredPair: TypeAlias = tuple[ScoredSample, ScoredSample]
 def preference_loss(differences_P: Tensor, *, beta: float) -> Tensor:
     """Return the loss of each pair from how much more the policy prefers it than the reference.
 
-    A difference is log(policy / reference) of the chosen episode minus that of the rejected. DPO
+    A difference is log(policy / reference) of the chosen minus the rejected episode. DPO
     (arXiv:2305.18290): -log sigmoid(beta * difference).
     """
     return -logsigmoid(beta * differences_P)
@@ -50,7 +50,7 @@ class DPOTrainer(OfflineTrainer[ScoredPair]):
     """Learns from pairs; the reference is the policy that the run begins with."""
 
     def __init__(self, parts: RunParts, data: PairSet, *, learner: Learner) -> None:
-        """`learner` scores with the policy, and sums tokens by the number of episodes."""
+        """`learner` scores with the policy, and divides sums over tokens by episodes."""
         assert isinstance(parts.config.algorithm, DPOConfig), "preference learning"
         self._dpo, self._num_left_out = parts.config.algorithm, data.num_left_out
         samples = [sample for pair in data.pairs for sample in (pair.chosen, pair.rejected)]

@@ -1,6 +1,6 @@
 """From the parts of a run to its trainer, with the algorithm, learner and collector of its recipe.
 
-Every piece can be replaced: a program makes its own and hands it to the trainer.
+Every piece can be replaced: a program can hand its own to the trainer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from agentgym_rl.training.trainer import RLTrainer, Trainer
 def make_trainer(parts: RunParts, demos: Sequence[Conversation] = ()) -> Trainer:
     """Return the trainer that the recipe's `[algorithm]` asks for.
 
-    `demos` are what supervised learning learns from, and AgentEvol as well.
+    Supervised learning and AgentEvol learn from `demos`.
     """
     match parts.config.algorithm:
         case SFTConfig():
@@ -44,8 +44,8 @@ def make_trainer(parts: RunParts, demos: Sequence[Conversation] = ()) -> Trainer
 def make_algorithm(config: RunConfig, cls: type[Algorithm] | None = None) -> Algorithm:
     """Return the online algorithm that `algorithm.type` names, or one of the class `cls`.
 
-    A class of the user's own is made as the built-in ones are: with its section of the recipe and
-    the sections that all online algorithms share.
+    A user's class is constructed like the built-in ones: with its section of the recipe and the
+    sections that all online algorithms share.
     """
     settings = config.algorithm
     if not isinstance(settings, OnlineConfig):
@@ -60,7 +60,7 @@ def make_algorithm(config: RunConfig, cls: type[Algorithm] | None = None) -> Alg
 
 
 def rl_trainer(parts: RunParts, algorithm: Algorithm | None = None) -> RLTrainer:
-    """Return a trainer of reinforcement learning; without an `algorithm` that of the recipe."""
+    """Return a trainer of reinforcement learning; by default with the recipe's algorithm."""
     algorithm = algorithm or make_algorithm(parts.config)
     learner = Learner(
         parts.policy,
@@ -101,7 +101,7 @@ def dpo_trainer(parts: RunParts, pairs: PairSet) -> DPOTrainer:
         parts.config.training,
         temperature=1.0,
         needs=Needs(policy=True),
-        # By the number of episodes: each token has the weight that the loss of its pair gives.
+        # Divided by episodes: each token has the weight that the loss of its pair gives.
         aggregation=Aggregation("constant"),
         num_updates=parts.config.num_updates,
     )

@@ -30,11 +30,11 @@ _MIN_GAIN = 0.01
 class RoundScheduler(ABC):
     """Decides how many rounds an episode may have.
 
-    A subclass of the user's own is named by `rounds.type = "module:Class"`.
+    `rounds.type = "module:Class"` names a user's subclass.
     """
 
     config_class: ClassVar[type[RoundsBaseConfig]] = RoundsBaseConfig
-    """The settings of the class: what `[rounds]` of a recipe may say."""
+    """The settings of the class, which validate `[rounds]` of a recipe."""
 
     def __init__(self, config: RoundsBaseConfig) -> None:  # noqa: B027 - some have no settings
         """`config` is an instance of the class's `config_class`."""
@@ -77,9 +77,9 @@ class StepRoundsScheduler(RoundScheduler):
 class AdaptiveRoundsScheduler(RoundScheduler):
     """A limit that grows when the present one has nothing more to teach.
 
-    A stage ends when success has stopped rising over two windows of steps, or when the horizon ends
-    most episodes of a window, so that hardly any shows how a task ends. Episodes that a full
-    context or invalid actions end do not count: more rounds would not help them.
+    A stage ends when success stops rising from one window of steps to the next, or when the horizon
+    ends most episodes of a window, so that few show how a task ends. Episodes that a full context
+    or invalid actions end do not count: more rounds would not help them.
     """
 
     config_class = AdaptiveRoundsConfig
@@ -88,8 +88,7 @@ class AdaptiveRoundsScheduler(RoundScheduler):
         super().__init__(config)
         self._config = config
         self._stage, self._begin, self._num_read = 0, 0, 0
-        """Where the first `_num_read` lines of the history lead: read once, since a run asks at
-        every step."""
+        """The state after the first `_num_read` lines of the history, which are read only once."""
 
     def max_rounds(self, step: int, history: Sequence[Metrics] = ()) -> int:
         rounds, num_lines = self._config.rounds, min(step - 1, len(history))
@@ -130,7 +129,7 @@ _SCHEDULERS: Mapping[str, type[RoundScheduler]] = MappingProxyType(
 
 
 def make_scheduler(config: RoundsBaseConfig) -> RoundScheduler:
-    """Return the scheduler that the recipe's `[rounds]` describes, built-in or the user's own."""
+    """Return the scheduler that the recipe's `[rounds]` describes, built-in or a user's."""
     found = _SCHEDULERS.get(config.type) or load_class(
         config.type, RoundScheduler, setting="rounds.type"
     )

@@ -1,7 +1,7 @@
 """What a run consists of: one record, made by experiment.py and handed to every trainer.
 
-A trainer is handed its learner, and its algorithm and collector where it has them, beside this
-record (`training/make.py` makes the usual ones); it builds none of them itself.
+Beside this record a trainer is handed its learner, algorithm and collector, as far as it has them
+(`training/make.py` makes the usual ones); it builds none of them itself.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ Evaluate = Callable[[int], Awaitable[Metrics]]
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Who hears of progress; all are called from the trainer's own thread.
-
-    The events of a run that a trainer reports are listed here and nowhere else.
-    """
+    """Who hears of progress; all are called from the trainer's thread. Lists every event that a
+    trainer reports."""
 
     on_episode: Callable[[Episode], None] | None = None
     on_step: Callable[[Metrics], None] = lambda _: None

@@ -1,9 +1,8 @@
 """Runs that are stopped on purpose: by Ctrl-C, or because their machine is taken away.
 
-Whoever stops a run cancels its task. The step under way is given up while it collects episodes,
-which changes nothing that a checkpoint holds; what comes after is finished first, because weights
-in the middle of a step belong to no step. The checkpoint that is then written is one of the last
-complete step.
+Stopping a run cancels its task. A step that is collecting episodes is given up, which changes
+nothing that a checkpoint holds; the rest of a step is finished first, because weights in the middle
+of a step belong to no step. Then the last complete step gets a checkpoint.
 """
 
 from __future__ import annotations
@@ -24,27 +23,27 @@ class LastStep:
         self._is_left = False
 
     def begin(self, number: int) -> None:
-        """The run stands at this step, which needs no checkpoint."""
+        """The run is at this step, which needs no checkpoint."""
         self._number = self._saved = number
         self._is_left = False
 
     def leave(self) -> None:
-        """From here on weights are no longer those of the last step."""
+        """From here on the weights no longer belong to the last step."""
         self._is_left = True
 
     def complete(self, number: int) -> None:
-        """Weights are those of this step now."""
+        """The weights belong to this step now."""
         self._number, self._is_left = number, False
 
     def save(self) -> None:
-        """Write the checkpoint, unless there is one, or what it would hold is gone."""
+        """Write the checkpoint, unless it exists or the weights have changed since."""
         if self._number != self._saved and not self._is_left:
             self._save(self._number)
             self._saved = self._number
 
 
 async def unbroken(work: Coroutine[object, object, _Result]) -> _Result:
-    """Return what `work` returns; a cancellation meanwhile is raised only when it is done.
+    """Return what `work` returns; a cancellation in the meantime is raised when it is done.
 
     A second cancellation reaches the work.
     """

@@ -176,10 +176,8 @@ class OnlineTrainer(Trainer):
         self._listeners.on_step(metrics)
 
     async def _apart(self, work: Callable[[], _Result]) -> _Result:
-        """Do slow work; in a thread while episodes carry over.
-
-        Environments answer meanwhile, and nobody would listen before deadlines have passed.
-        """
+        """Do slow work, on a thread if episodes carry over: their environments answer meanwhile,
+        and the event loop must listen before deadlines pass."""
         if not self._collector.carries_over:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
@@ -239,7 +237,7 @@ class RLTrainer(OnlineTrainer):
         ]
         if not reports:
             return batch.metrics | NOTHING_LEARNED.metrics() | scored_s
-        # Before the first update tokens that are not stale differ by rounding alone.
+        # Before the first update, tokens that are not stale differ only by rounding.
         report = replace(mean_report(reports), logprob_diff=reports[0].logprob_diff)
         return report.metrics() | batch.metrics | scored_s
 

@@ -333,8 +333,8 @@ def test_pairs_that_teach_nothing_are_left_out_named_and_counted(
     with caplog.at_level(logging.WARNING):
         found = load_pairs(DPOConfig(data=str(path)), policy, max_tokens=512)
     assert (len(found.pairs), found.num_left_out) == (1, 2)
-    assert "pairs.jsonl, line 2: pair left out: its two episodes are the same" in caplog.text
-    assert f"line 3: pair left out: it is that of {path}, line 1 once more" in caplog.text
+    assert "pairs.jsonl, line 2: pair left out: its two episodes are equal" in caplog.text
+    assert f"line 3: pair left out: it repeats the pair of {path}, line 1" in caplog.text
     path.write_text(json.dumps(same))
     with pytest.raises(ConfigError, match=r"none of 1 pairs .* 1 have two episodes that are the"):
         load_pairs(DPOConfig(data=str(path)), policy, max_tokens=512)
@@ -376,7 +376,7 @@ def test_pairs_with_other_system_messages_are_of_other_tasks(tmp_path: Path):
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        ({"chosen": side("Go.", "a")}, "there is no `rejected`"),
+        ({"chosen": side("Go.", "a")}, "`rejected` is missing"),
         ({"chosen": side("Go.", "a"), "rejected": []}, "`rejected`: `messages` must be a list"),
         ({"chosen": None, "rejected": side("Go.", "a")}, "`chosen`: `messages` must be a list"),
         (

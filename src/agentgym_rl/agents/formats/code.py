@@ -1,16 +1,12 @@
 """The action is the content of a fenced block, for actions of several lines such as programs.
 
-What is in the block is the action as it stands, indentation included; fences.py has the rules.
+The content is the action as it stands, indentation included; fences.py has the rules.
 """
 
 from __future__ import annotations
 
 from agentgym_rl.agents.formats.base import DEFAULT_THOUGHT, ActionFormat, ParsedReply
-from agentgym_rl.agents.formats.elements import (
-    THOUGHT_WITHOUT_END,
-    opened_thought_end,
-    told_forms,
-)
+from agentgym_rl.agents.formats.elements import THOUGHT_WITHOUT_END, opened_thought_end, told_forms
 from agentgym_rl.agents.formats.fences import find_blocks, longest_run
 
 

@@ -1,11 +1,10 @@
-"""What models put around an action and do not mean: marks of Markdown, quotes, bullets.
+"""What models put around an action without meaning it: marks of Markdown, quotes, bullets.
 
     **look**   `look`   "look"   - look   1. look   ```\\nlook\\n```            all mean: look
 
-Only what wraps the whole action goes, so that `click [12]`, `say "a" and "b"` or a quote inside
-keep their marks. Backticks are literal: what is between them is the action as it stands, so any
-text can be said, marks included (`quoted_literal`). Text of several lines has only its fence taken
-off.
+Only what wraps the whole action is removed, so `click [12]`, `say "a" and "b"` or a quote inside
+keep their marks. Backticks are literal: the text between them is the action as it stands, so any
+text can be an action, marks included (`quoted_literal`). Several lines lose only their fence.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import re
 from agentgym_rl.agents.formats.fences import find_blocks, longest_run
 
 INVISIBLE = "\u200b\u200c\u200d\u2060\ufeff"
-"""Characters without width, which some models and web pages leave at borders of text."""
+"""Characters without width, which some models and web pages leave around text."""
 _BULLET = re.compile(r"(?:[-*+•]|\d{1,2}[.)])[ \t]+(?=\S)")
 _TICKS = re.compile(r"`+")
 _PAIRS = (
@@ -54,7 +53,7 @@ def literal_in(text: str) -> str | None:
 
 
 def quoted_literal(action: str) -> str:
-    """Return an action between more backticks than it has, which `undecorated` takes off again."""
+    """Return an action between more backticks than it has, which `undecorated` removes."""
     if _is_long(action):
         fence = "`" * max(3, longest_run(action) + 1)
         return f"{fence}\n{action}\n{fence}"

@@ -1,8 +1,7 @@
 """Elements in replies: thoughts, and actions such as `<search> query </search>`.
 
-An environment with `action_tags` takes such text as its actions. All of its other actions, and
-those of an environment without tags, are plain text, which has the name `GENERIC` where a format
-needs one.
+An environment with `action_tags` takes such text as its actions. All other actions are plain text,
+which is called `GENERIC` where a format needs a name.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def forms_of(tags: Sequence[str]) -> str:
 
 
 def told_forms(tags: Sequence[str]) -> str:
-    """Return the sentence of a format without marks of its own; nothing for plain actions."""
+    """Return the sentence about tags for a format without marks; nothing for plain actions."""
     return f"An action is {forms_of(tags)}. " if tags else ""
 
 

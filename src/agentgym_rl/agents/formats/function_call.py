@@ -105,7 +105,7 @@ class FunctionCallFormat(ActionFormat):
         return f"{opening}<tool_call>\n{call}\n</tool_call>"
 
     def _read_element(self, reply: str) -> ParsedReply:
-        """Read a reply without a call: the environment's own marks will do, if they are clear."""
+        """Read a reply without a call: the environment's tags will do, if they are clear."""
         start = thought_end(reply) or 0
         element = only_element(reply[start:], self._spec.action_tags)
         if element is None:
@@ -174,7 +174,7 @@ def _find_calls(reply: str) -> list[tuple[int, object]]:
 
 
 def _decode(text: str, start: int) -> tuple[object, int]:
-    """Return the JSON value that begins at a place, blanks left out, and where it ends."""
+    """Return the JSON value that begins at a place, after blanks, and where it ends."""
     blank = _BLANK.match(text, start)
     try:
         return _DECODER.raw_decode(text, blank.end() if blank is not None else start)
@@ -184,7 +184,7 @@ def _decode(text: str, start: int) -> tuple[object, int]:
 
 
 def _name_and_arguments(call: object) -> tuple[object, object]:
-    """Return what is called with what, from any of the forms of a call."""
+    """Return the name and the arguments of a call in any of its forms."""
     if isinstance(call, dict) and isinstance(call.get("function"), dict):
         call = call["function"]
     if not isinstance(call, dict) or "name" not in call:

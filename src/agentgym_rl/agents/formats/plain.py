@@ -1,7 +1,7 @@
 """The formats without marks around the action: the reply itself, or a line of it.
 
-Models decorate what they write. Decoration around the label or around all of the action is taken
-off (decoration.py); whatever could be two different actions is refused.
+Models decorate what they write. Decoration around the label or the whole action is removed
+(decoration.py); what could be two different actions is refused.
 """
 
 from __future__ import annotations
@@ -9,11 +9,7 @@ from __future__ import annotations
 import re
 
 from agentgym_rl.agents.formats.base import DEFAULT_THOUGHT, ActionFormat, ParsedReply
-from agentgym_rl.agents.formats.decoration import (
-    INVISIBLE,
-    literal_in,
-    quoted_literal,
-)
+from agentgym_rl.agents.formats.decoration import INVISIBLE, literal_in, quoted_literal
 from agentgym_rl.agents.formats.elements import (
     THOUGHT_WITHOUT_END,
     first_element,
@@ -52,10 +48,9 @@ class DirectFormat(ActionFormat):
     name = "direct"
 
     def instructions(self) -> str:
-        forms = told_forms(self._spec.action_tags)
         return (
-            f"{forms}Reply with one action and nothing else, for example:\n"
-            f"{self._spec.example_action}"
+            f"{told_forms(self._spec.action_tags)}Reply with one action and nothing else, for "
+            f"example:\n{self._spec.example_action}"
         )
 
     def read(self, reply: str) -> ParsedReply:
@@ -116,7 +111,7 @@ class ReActFormat(ActionFormat):
         return opening + (action if is_plain else quoted_literal(action))
 
     def _action(self, mark: re.Match[str], rest: str) -> tuple[str, bool]:
-        """Return what stands behind a label, and whether more text could make it another action."""
+        """Return the action after a label, and whether more text could change it."""
         element = first_element(rest, self._spec.action_tags)
         if element is not None:
             return element[0], False
@@ -131,7 +126,7 @@ class ReActFormat(ActionFormat):
         return self._plain(_after(mark, lines[0])) if lines else "", is_open
 
     def _read_element(self, text: str, start: int) -> ParsedReply:
-        """Read a reply without a label: the environment's own marks will do, if they are clear."""
+        """Read a reply without a label: the environment's tags will do, if they are clear."""
         element = only_element(text, self._spec.action_tags)
         if element is None:
             return ParsedReply(
@@ -141,14 +136,14 @@ class ReActFormat(ActionFormat):
 
 
 def _without_imagined(text: str) -> str:
-    """Return a text up to where it begins to imagine the answer to its first action."""
+    """Return a text up to where it imagines the answer to its first action."""
     first = _MARK.search(text)
     imagined = _OBSERVATION.search(text, first.end()) if first is not None else None
     return text if imagined is None else text[: imagined.start()]
 
 
 def _after(mark: re.Match[str], line: str) -> str:
-    """Return what follows a label in its line, less the marks that were opened before the label."""
+    """Return what follows a label in its line, without the mark that was opened before it."""
     opened = mark["open"]
     if opened and not (mark["shut"] or mark["late"]):
         return line.rstrip().removesuffix(opened)

@@ -3,9 +3,9 @@
     <think>Where is it?</think>
     <search>height of the Eiffel Tower</search>
 
-Which tags there are is the environment's affair (`EnvSpec.action_tags`); without any the action is
-what `<action>` holds. A tag that an action itself holds is written with `&lt;` for `<`, one
-`amp;` more for every time that it was written so before: any text can be said, and comes back.
+The environment names the tags (`EnvSpec.action_tags`); without any, the action is in `<action>`. A
+tag inside an action is written with `&lt;` for `<`, and an escape inside it with one more `amp;`,
+so any text can be written and read back.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _MalformedTagsError(Exception):
 
 
 class TagsFormat(ActionFormat):
-    """A thought between `<think>` tags, then one action between tags of its own."""
+    """A thought between `<think>` tags, then one action between its tags."""
 
     name = "tags"
 

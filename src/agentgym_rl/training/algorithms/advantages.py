@@ -21,9 +21,9 @@ def group_relative(
     """Return each return minus the mean of its group (GRPO, arXiv:2402.03300).
 
     With `normalize_std` it is divided by the group's standard deviation (unbiased); a group whose
-    returns are all equal gets zeros either way. `earned_G` are the returns without penalties, where
-    there are any: the deviation is theirs, and nothing is divided where these are all equal, since
-    a small penalty would otherwise weigh as much as a solved task.
+    returns are all equal gets zeros either way. With penalties, `earned_G` are the returns without
+    them: their deviation is the divisor, and if they are all equal nothing is divided, since a
+    small penalty would otherwise weigh as much as a solved task.
     """
     _needs_two(returns_G, "group-relative advantages")
     centered_G = returns_G - returns_G.mean()
@@ -44,9 +44,9 @@ def rounds_group_relative(
 ) -> Tensor:
     """Return each round's return to go minus the group's mean for that round.
 
-    An episode that is over earns 0 in later rounds and stays in their means: a mean over those
-    still going would weigh rounds by how many episodes the policy lets end. With `normalize_std`
-    all rounds are divided by one number, the deviation of the whole returns (without penalties,
+    An episode that is over earns 0 in later rounds and stays in their means: a mean over running
+    episodes would weigh rounds by how many episodes the policy lets end. With `normalize_std` all
+    rounds are divided by one number, the deviation of the whole returns (without penalties,
     `earned_GK`, as in `group_relative`).
     """
     _needs_two(returns_GK, "group-relative advantages")
@@ -64,7 +64,7 @@ def relative_in_equal_states(
     normalize_std: bool,
     earned_N: Tensor | None = None,
 ) -> Tensor:
-    """Return each return minus the mean of those from the same state (GiGPO, arXiv:2505.10978).
+    """Return each return minus the mean for the same state (GiGPO, arXiv:2505.10978).
 
     A state that occurs once gets 0: there is nothing to compare. `earned_N` are the returns without
     penalties, as in `group_relative`.

@@ -1,7 +1,7 @@
-"""How the losses of tokens become one number, whatever passes an update is split into.
+"""How the losses of tokens become one number, however an update is split into passes.
 
-The loss of an update is  sum over its tokens of weight * loss  /  divisor.  Weights and divisor are
-of the whole update, so a pass adds its share and nothing depends on its neighbours.
+The loss of an update is  sum over its tokens of weight * loss  /  divisor.  Weights and divisor
+belong to the whole update, so each pass simply adds its share.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Kind = Literal["token_mean", "episode_mean", "constant"]
 
 
 class Countable(Protocol):
-    """A sample with the number of its action tokens, and of those of its whole episode."""
+    """A sample that knows the action tokens of itself and of its whole episode."""
 
     @property
     def num_tokens(self) -> int: ...
@@ -38,9 +38,8 @@ class Aggregation:
     over the tokens of each. `constant`: sum over tokens by (episodes * `constant_tokens`), which
     favours neither short nor long episodes (Dr.GRPO, arXiv:2503.20783).
 
-    Where groups without spread were dropped, `constant` still divides by the episodes planned, so
-    that the other tasks weigh what they would have weighed beside them. The means are over what is
-    left."""
+    If groups without spread were dropped, `constant` still divides by the planned episodes, so that
+    the other tasks keep their weight. The means are over the remaining episodes."""
 
     kind: Kind = "token_mean"
     constant_tokens: int = 1

@@ -28,15 +28,15 @@ class CriticNeeds:
     trunk: Literal["own", "shared"]
     lr: float
     bootstraps: bool
-    """Whether the value after the last round is wanted where a limit on length cut an episode."""
+    """Whether to score the state after the last round if a limit on length ended an episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What an algorithm wants to know of a sample before the step's first update."""
+    """What an algorithm needs to know about samples before the step's first update."""
 
     policy: bool = False
-    """Log-probabilities of the learner; otherwise the engine's stand for them."""
+    """Log-probabilities of the learner; otherwise the engine's are used."""
     reference: bool = False
     critic: CriticNeeds | None = None
 
@@ -66,7 +66,7 @@ class ScoredEpisode:
     episode: Episode
     samples: tuple[ScoredSample, ...]
     final_value: float = 0.0
-    """The critic's value of the state after the last round, where a limit on length cut it."""
+    """The critic's value of the state after the last round, if a limit on length ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,8 @@ class TokenLoss:
     loss_A: Tensor
     metrics: dict[str, Tensor] = field(default_factory=dict)
     critic_A: Tensor | None = None
-    """The critic's loss of each token. `agent.train` does not weigh it: the critic needs the values
-    of all tokens, since estimates of the others rest on them."""
+    """The critic's loss of each token. `agent.train` does not weigh it: the estimates of other
+    tokens depend on the values of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +149,10 @@ class SharedSettings:
 
 
 class Algorithm(ABC):
-    """An online algorithm; `algorithm.type = "module:Class"` names one of the user's own."""
+    """An online algorithm; `algorithm.type = "module:Class"` names a user's."""
 
     config_class: ClassVar[type[OnlineConfig]] = OnlineConfig
-    """The settings of the class: what `[algorithm]` of a recipe may say."""
+    """The settings of the class, which validate `[algorithm]` of a recipe."""
 
     aggregation: Aggregation = Aggregation()
     """How the losses of tokens become the loss of an update; by default their mean."""
@@ -160,10 +160,10 @@ class Algorithm(ABC):
     """What the learner has to compute before `advantages`; by default nothing."""
 
     def __init__(self, config: OnlineConfig, shared: SharedSettings) -> None:  # noqa: B027
-        """`config` is of the class's own `config_class`; a subclass keeps what it needs."""
+        """`config` is an instance of `config_class`; a subclass keeps what it needs."""
 
     def prepare(self, history: Sequence[Mapping[str, float]]) -> None:  # noqa: B027 - most need none
-        """Adapt a step to the metrics of those before it, in order."""
+        """Adapt to the metrics of the steps so far, in order."""
 
     @abstractmethod
     def advantages(self, groups: Sequence[Sequence[ScoredEpisode]]) -> Batch:

@@ -1,8 +1,8 @@
 """An episode as estimators see it: rewards, rounds and values of its action tokens only.
 
 "Action tokens" are all that the policy sampled: thoughts, plans, reflections and summaries too.
-Samples of an episode follow one another in time, and no token is sampled in two, so that one after
-another they are the episode, whatever edits of the context lie between.
+Samples of an episode follow one another in time, and no token is sampled in two, so together they
+are the episode, however its context was edited.
 
 Shape legend: A action tokens of an episode, all its samples one after another.
 """
@@ -21,8 +21,8 @@ from agentgym_rl.training.algorithms.kl import Estimator, divergence
 from agentgym_rl.types import Episode, Sample
 
 State = tuple[int, str | None]
-"""The try, and what the agent saw last; None at the beginning, which a group shares. Tries are kept
-apart, because what can still be earned differs with the tries that are left."""
+"""The try, and what the agent saw last; None at the beginning, which a group shares. Tries differ
+in what can still be earned, so they are separate states."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class EpisodeTokens:
     values_A: Tensor | None = None
     final_value: float = 0.0
     earned_A: Tensor | None = None
-    """The rewards before a penalty was taken from them; None where there is no penalty."""
+    """The rewards before the penalty; None without a penalty."""
 
     @property
     def num_tokens(self) -> int:
@@ -109,7 +109,7 @@ def rounds_of_actions(sample: Sample) -> Iterator[int]:
 
 
 def _check_rewards(episode: Episode, rewards: list[float]) -> None:
-    """A reward off the action tokens would be lost without a word, so it is an error."""
+    """A reward off the action tokens would be lost silently, so it is an error."""
     total = math.fsum(rewards)
     if episode.reward is None or not math.isclose(total, episode.reward, abs_tol=1e-6):
         raise ValueError(

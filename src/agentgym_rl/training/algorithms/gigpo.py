@@ -18,8 +18,8 @@ from agentgym_rl.training.algorithms.online import Estimate, OnlineAlgorithm
 
 
 class GiGPO(OnlineAlgorithm[GiGPOConfig]):
-    """The advantage of an episode over its group, plus that of each action over the actions that
-    the group took in the same state, where a state is the text that the agent saw last."""
+    """The advantage of an episode over its group, plus the advantage of each action over the
+    group's actions in the same state, where a state is the text that the agent saw last."""
 
     config_class = GiGPOConfig
 

@@ -1,9 +1,9 @@
 """Estimates of the divergence of two policies from the log-probabilities of sampled tokens.
 
 For tokens drawn from the policy, with r = log policy - log reference (J. Schulman, "Approximating
-KL divergence", 2020): k1 = r is unbiased; k2 = r^2 / 2 is low in variance, and its gradient is that
-of KL(policy || reference); k3 = exp(-r) - 1 + r is unbiased and never negative, and its gradient is
-that of KL(reference || policy). The gradient of k1 has mean zero.
+KL divergence", 2020): k1 = r is unbiased, but its gradient has mean zero; k2 = r^2 / 2 has low
+variance and the gradient of KL(policy || reference); k3 = exp(-r) - 1 + r is unbiased, never
+negative, and has the gradient of KL(reference || policy).
 
 Shape legend: A action tokens.
 """
@@ -17,7 +17,7 @@ from torch import Tensor
 Estimator = Literal["k1", "k2", "k3"]
 
 MAX_LOG_RATIO = 20.0
-"""Ratios grow exponentially: one beyond this would be all there is in a batch, or infinite."""
+"""Ratios grow exponentially: one beyond this would dominate a batch, or be infinite."""
 
 
 def divergence(logprobs_A: Tensor, ref_logprobs_A: Tensor, *, estimator: Estimator) -> Tensor:

@@ -60,12 +60,12 @@ def weighted_logprob_loss(
 
 
 def importance_weights(old_logprobs_A: Tensor, engine_logprobs_A: Tensor, *, cap: float) -> Tensor:
-    """Return probability under the learner before the update over that under the engine when it
-    sampled, at most `cap` (truncated importance sampling).
+    """Return the ratio of a token's probability under the learner before the update to its
+    probability under the engine, at most `cap` (truncated importance sampling).
 
-    For tokens of the same weights that undoes what differs in arithmetic. For tokens of older ones
-    it is also the behaviour correction of decoupled PPO (arXiv:2110.00641), whose proximal policy
-    is the learner before the update.
+    For tokens of the same weights this corrects differences in arithmetic. For tokens of older
+    weights it is also the behaviour correction of decoupled PPO (arXiv:2110.00641), whose proximal
+    policy is the learner before the update.
     """
     return (old_logprobs_A - engine_logprobs_A).exp().clamp(max=cap)
 
@@ -73,8 +73,8 @@ def importance_weights(old_logprobs_A: Tensor, engine_logprobs_A: Tensor, *, cap
 def value_loss(values_A: Tensor, old_values_A: Tensor, returns_A: Tensor, *, clip: float) -> Tensor:
     """Return half the squared error of each value, to be minimised.
 
-    With `clip` above 0 a value that has moved further than that from the old one is taken at the
-    border, where this makes the error larger (as PPO is usually implemented).
+    With `clip` above 0, a value that has moved further than `clip` from the old one is clipped
+    where this makes the error larger (as PPO is usually implemented).
     """
     errors_A = (values_A - returns_A).square()
     if clip:

@@ -1,6 +1,6 @@
-"""What the online algorithms share: from scored episodes to training samples, but the estimator.
+"""What the online algorithms share: everything but the estimator of advantages.
 
-Shape legend: A action tokens of an episode, N those of a whole step.
+Shape legend: A action tokens of an episode, N action tokens of a step.
 """
 
 from __future__ import annotations
@@ -26,11 +26,7 @@ from agentgym_rl.training.algorithms.base import (
     TokenLoss,
     TrainingSample,
 )
-from agentgym_rl.training.algorithms.episode_tokens import (
-    EpisodeTokens,
-    KLPenalty,
-    episode_tokens,
-)
+from agentgym_rl.training.algorithms.episode_tokens import EpisodeTokens, KLPenalty, episode_tokens
 from agentgym_rl.training.algorithms.policy_loss import PolicyLoss
 
 _Config = TypeVar("_Config", bound=OnlineConfig)

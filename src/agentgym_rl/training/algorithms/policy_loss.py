@@ -1,4 +1,4 @@
-"""What every online algorithm makes of advantages: the recipe's `[policy_loss]` and `[kl]`."""
+"""How advantages become a loss in every online algorithm: `[policy_loss]` and `[kl]`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PolicyLoss:
         self.entropy_coef = config.entropy_coef
 
     def prepare(self, entropy: float | None) -> None:
-        """Set the bonus by the entropy of the step before; None where there was none."""
+        """Set the bonus by the entropy of the step before; None for the first step."""
         config = self._config
         if config.entropy_target:
             missing = 0.0 if entropy is None else 1 - entropy / config.entropy_target

@@ -1,12 +1,12 @@
 """Groups that carry over: a step ends when it has enough groups; the others continue in the next.
 
-A quarter more groups than a step needs are under way, so that the slowest hold nobody up. Each step
-takes as many as it learns from, those begun first before others; which are complete by then
-depends on time, so such a run cannot be repeated exactly.
+A quarter more groups than a step needs are under way, so that the slowest hold up nothing. Each
+step takes as many complete groups as it learns from, the oldest first; which are complete depends
+on time, so such a run cannot be repeated exactly.
 
 A group that begins in step n is learned from in step n + `rollout.max_staleness` at the latest:
-that step waits for it. Between steps a gate keeps replies from beginning; environments may answer,
-and episodes continue, each with the limits it began with, when the gate opens.
+that step waits for it. Between steps a gate keeps replies from beginning; environments may answer.
+When it opens, episodes continue with the limits that they began with.
 """
 
 from __future__ import annotations
@@ -21,12 +21,7 @@ from agentgym_rl.garbage import rare_collections
 from agentgym_rl.rollout.collect import collect_group
 from agentgym_rl.rollout.gate import GatedEngine, ReplyGate
 from agentgym_rl.rollout.statistics import staleness_metrics
-from agentgym_rl.training.collect.collection import (
-    PAUSES_S,
-    Collected,
-    Collector,
-    all_failed,
-)
+from agentgym_rl.training.collect.collection import PAUSES_S, Collected, Collector, all_failed
 from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.types import Group
 
@@ -41,7 +36,7 @@ class _BegunGroup:
     """A group that no step has taken yet."""
 
     number: int
-    """Which of the run's groups, from 0; it decides task and noise."""
+    """Its place among all groups of the run, from 0; decides task and noise."""
     step: int
     """In which it began."""
     work: asyncio.Task[Group]
@@ -57,8 +52,8 @@ class CarryOverCollector(Collector):
         self._gate = ReplyGate()
         gated = GatedEngine(parts.engine, self._gate)
         self._participants = self._participants.with_engine(gated)
-        # By Little's law the mean group is learned from this part of a step late. More of them cut
-        # the waiting for heavy tails little further, and fewer noticeably less.
+        # By Little's law the mean group is learned from this fraction of a step late. More groups
+        # would hardly shorten the wait for heavy tails, and fewer would lengthen it noticeably.
         self._num_ahead = -(-self._num_groups // 4)
         """Groups that have begun and are left to later steps."""
         self._places = asyncio.Semaphore(self._config.rollout.max_concurrency)
@@ -98,7 +93,7 @@ class CarryOverCollector(Collector):
         return [self._place_of(number) for number in sorted(item.number for item in self._begun)]
 
     def resume(self, step: int, state: Mapping[str, Any]) -> None:
-        """Go on after `step`; the groups that had begun begin anew, so that no task is lost."""
+        """Resume after `step`; groups that had begun begin again, so that no task is lost."""
         size, carried = self._num_groups, state.get("carried", [])
         self._to_repeat = [(int(planned) - 1) * size + int(place) for planned, place in carried]
         self._next = step * size + len(carried)
@@ -112,10 +107,7 @@ class CarryOverCollector(Collector):
         self._begun = []
 
     def _numbers_to_begin(self, step: int) -> list[int]:
-        """Return what is missing to what a step needs and what is begun ahead of later ones.
-
-        Nothing begins that no step would take.
-        """
+        """Return the groups to begin for a step, and ahead of later ones as far as any is left."""
         num_in_all = self._config.training.steps * self._num_groups
         end = min(step * self._num_groups + self._num_ahead, num_in_all)
         numbers = [*self._to_repeat, *range(self._next, end)]
@@ -148,12 +140,12 @@ class CarryOverCollector(Collector):
             self._begun.append(_BegunGroup(number, step, asyncio.create_task(work)))
 
     async def _take(self, step: int) -> list[_BegunGroup]:
-        """Wait for enough groups, and for all that may not wait any longer; take the oldest."""
+        """Wait for enough groups, and for all that must not wait longer; take the oldest."""
         latest = step - self._config.rollout.max_staleness
         while True:
             complete = [item for item in self._begun if item.work.done()]
             for item in complete:
-                item.work.result()  # a failure that is no episode's own ends the run
+                item.work.result()  # a failure outside of episodes ends the run
             waited_for = [item for item in self._begun if not item.work.done()]
             is_enough = len(complete) >= self._num_groups
             if is_enough and all(item.step > latest for item in waited_for):

@@ -1,7 +1,7 @@
-"""The groups that a training step learns from: collected, retried, kept, refilled.
+"""The groups that a training step learns from: collected, repeated on failure, kept, refilled.
 
-Which tasks and which sampling noise a step uses is a pure function of (seed, step); with
-`rollout.rest_solved` of what earlier steps have solved, too.
+The tasks and the sampling noise of a step are a pure function of (seed, step); with
+`rollout.rest_solved` also of what earlier steps have solved.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from agentgym_rl.types import Group, Task
 logger = logging.getLogger(__name__)
 
 PAUSES_S = (3.0, 15.0)
-"""Waits before a step whose episodes all failed is tried again."""
+"""Waits before a step whose episodes all failed is repeated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,13 @@ class Collected:
     groups: list[Group]
     """All of them, failed episodes included."""
     kept: list[Group]
-    """Those to learn from, without their failed episodes."""
+    """The groups to learn from, without their failed episodes."""
     num_refilled: int = 0
     """How many were collected in place of groups without spread."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """What there is to report of how they were collected."""
+    """Metrics of how they were collected."""
     kept_share: float = 1.0
-    """The part of the planned groups that was kept. Groups that failed are not missed: which fail
+    """The share of the planned groups that was kept. Failed groups do not count as planned: failing
     does not depend on what they would have earned."""
 
 
@@ -67,12 +67,12 @@ class Collector(ABC):
     async def collect(self, step: int, *, max_rounds: int) -> Collected:
         """Return the groups of a step; no reply is under way when it returns.
 
-        A step in which everything fails is tried again after a while, because a server may be
-        starting anew; then the run stops, since continuing would only hide it.
+        A step in which everything fails is repeated after a while, because a server may be
+        restarting; then the run stops, since continuing would only hide the failure.
         """
 
     def state(self) -> dict[str, object]:
-        """Return what a checkpoint keeps of it, as JSON has it."""
+        """Return what a checkpoint keeps of the collector, in JSON types."""
         return {}
 
     def resume(self, step: int, state: Mapping[str, Any]) -> None:  # noqa: B027 - most keep nothing
@@ -90,7 +90,7 @@ class Collector(ABC):
         return keep_groups(groups, min_size=self._min_group_size)
 
     def _to_learn_from(self, kept: Sequence[Group]) -> list[Group]:
-        """Return the groups that an update should have, of those with enough episodes."""
+        """Return the groups to learn from, out of the groups with enough episodes."""
         rollout = self._config.rollout
         if not rollout.drop_without_spread and not rollout.max_refills:
             return list(kept)
@@ -98,15 +98,14 @@ class Collector(ABC):
         return [group for group in kept if has_spread(group, discount=discount)]
 
     def _kept_share(self, num_complete: int, num_kept: int) -> float:
-        """Return the part of the planned groups, or of those that did not fail, that is kept."""
+        """Return the share of the planned groups that did not fail that is kept."""
         planned = min(self._num_groups, num_complete)
         return min(1.0, num_kept / planned) if num_kept else 1.0
 
 
 class StepCollector(Collector):
-    """A step waits for all of its groups, and with `rollout.max_refills` for others in place of
-    those without spread.
-    """
+    """A step waits for all of its groups, and with `rollout.max_refills` for groups that replace
+    the ones without spread."""
 
     def __init__(self, parts: RunParts) -> None:
         super().__init__(parts)
@@ -187,7 +186,7 @@ class StepCollector(Collector):
 
 
 def all_failed(step: int, groups: Sequence[Group]) -> RunError:
-    """Return the error of a step that was tried again in vain."""
+    """Return the error of a step that failed every time."""
     errors = [episode.error for group in groups for episode in group.episodes if episode.error]
     return RunError(
         f"every group of step {step} failed, {len(PAUSES_S) + 1} times; the first failure: "

@@ -1,4 +1,4 @@
-"""Files of conversations: what is read, what is written, and what a mistake is told.
+"""Files of conversations: reading, writing, and the messages for mistakes.
 
 One line of a file: {"task": "babyai/400", "messages": [{"role": "user", "content": "..."},
 {"role": "assistant", "content": "...", "loss": true}, ...]}. `task` and `loss` are optional; an
@@ -41,7 +41,7 @@ _ROLES = {"human": "user", "gpt": "assistant"}
 def to_json_line(conversation: Conversation) -> str:
     """Return the line of a conversations file.
 
-    An empty reply is written as one not to learn from, as files need it.
+    An empty reply is written as not to be learned from, which reading requires.
     """
     pairs = zip(conversation.messages, conversation.is_learned, strict=True)
     messages = [
@@ -91,14 +91,14 @@ def _message(index: int, item: object, keys: _Keys) -> tuple[Message, bool]:
         if not isinstance(item.get(key), str):
             raise ValueError(
                 f"message {index}: `{key}` is text, "
-                + (f"got {_kind(item[key])}" if key in item else "and missing")
+                + (f"got {_kind(item[key])}" if key in item else "but it is missing")
             )
     content, loss = item[keys.content], item.get("loss")
     role = _ROLES.get(item[keys.role], item[keys.role])
     if not (loss is None or isinstance(loss, bool)) or (loss and role != "assistant"):
         raise ValueError(
-            f"message {index}: `loss` is true or false, and never true of what the agent did "
-            f"not say, got {loss!r}"
+            f"message {index}: `loss` is true or false, and true only for what the agent said, "
+            f"got {loss!r}"
         )
     if any("\ud800" <= letter <= "\udfff" for letter in content):
         raise ValueError(f"message {index} has half a character (a lone surrogate)")
@@ -116,7 +116,7 @@ def _conversation(task: str, said: list[tuple[Message, bool]]) -> Conversation:
     messages, learned = zip(*said, strict=True)
     if messages[-1].role != "assistant" or not any(learned):
         raise ValueError(
-            "a conversation ends with an assistant message, and one at least is learned from"
+            "a conversation ends with an assistant message, and at least one is learned from"
         )
     return Conversation(task, messages, learned)
 

@@ -1,4 +1,4 @@
-"""A run that learns from fixed data goes on only with the data that it began with."""
+"""A run that learns from fixed data resumes only with the data that it began with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentgym_rl.types import Sample
 
 
 def hold_to_data(run: RunFolder, samples: Sequence[Sample]) -> None:
-    """Note the data of a run that begins; refuse other data for one that goes on."""
+    """Record the data of a run that begins; refuse other data for a run that resumes."""
     name, file = fingerprint(samples), run.data_fingerprint
     if run.latest_checkpoint() is None or not file.exists():
         write_atomically(file, name + "\n")

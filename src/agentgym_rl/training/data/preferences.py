@@ -1,6 +1,6 @@
 """Preference pairs: two episodes of one task, of which one is better.
 
-From the stored episodes of a run, by reward; or from a file, one pair a line: {"task":
+From the stored episodes of a run, by reward; or from a file, one pair per line: {"task":
 "babyai/400", "chosen": [{"role": "user", "content": "..."}, {"role": "assistant", ...}, ...],
 "rejected": [...]}, both with the messages of a conversations file and the same first one.
 """
@@ -48,7 +48,7 @@ class PairSet:
 
     pairs: list[Pair]
     num_left_out: int
-    """Pairs that are too long, or whose episodes are the same, or that were there before."""
+    """Pairs that are too long, whose two episodes are equal, or that are repeated."""
 
 
 def load_pairs(config: DPOConfig, policy: Policy, *, max_tokens: int) -> PairSet:
@@ -70,9 +70,9 @@ def load_pairs(config: DPOConfig, policy: Policy, *, max_tokens: int) -> PairSet
             num_long += 1
             reason = f"{length} tokens are more than {limit}"
         elif tokens[0] == tokens[1]:
-            reason = "its two episodes are the same"
+            reason = "its two episodes are equal"
         elif tokens in pairs:
-            reason = f"it is that of {pairs[tokens].origin} once more"
+            reason = f"it repeats the pair of {pairs[tokens].origin}"
         else:
             pairs[tokens] = pair
             continue
@@ -83,7 +83,7 @@ def load_pairs(config: DPOConfig, policy: Policy, *, max_tokens: int) -> PairSet
         raise ConfigError(
             f"none of {num_found} pairs of {config.data} can be used: {num_long} are longer than "
             f"{limit} tokens (rollout.max_tokens, or the model's context), {num_found - num_long} "
-            "have two episodes that are the same"
+            "have two equal episodes"
         )
     return PairSet(list(pairs.values()), num_found - len(pairs))
 
@@ -103,7 +103,7 @@ def read_pairs(path: Path, policy: Policy) -> Iterator[Pair]:
 
 
 def stored_pairs(folder: Path, config: DPOConfig, policy: Policy) -> Iterator[Pair]:
-    """Yield pairs of a run's training episodes; those of evaluations are not learned from."""
+    """Yield pairs of a run's training episodes; evaluations are not learned from."""
     by_task: dict[str, list[Episode]] = {}
     for episode in _training_episodes(folder):
         by_task.setdefault(episode.task.id, []).append(episode)
@@ -145,7 +145,7 @@ def pair_up(
 
 
 def exact_sample(episode: Episode, renderer: ChatRenderer) -> Sample:
-    """Return the tokens as they were sampled, or, by another tokenizer's model, rendered anew."""
+    """Return the tokens as sampled or, for a model with another tokenizer, rendered again."""
     sample = episode.samples[0]
     prompt = sample.segments[0]
     stored = list(sample.token_ids[prompt.start : prompt.end])
@@ -176,8 +176,8 @@ def _complaint(episode: Episode, reward: float) -> str:
         return f"the reward is {reward}"
     if len(episode.samples) != 1:
         return (
-            f"an episode in {len(episode.samples)} samples cannot be compared as one; there are "
-            "several where the agent's context was edited"
+            f"an episode of {len(episode.samples)} samples cannot be compared: it has several "
+            "because the agent edited its context"
         )
     (sample,) = episode.samples
     aligned = {len(sample.token_ids), len(sample.loss_mask), len(sample.logprobs)}
@@ -195,14 +195,14 @@ def _why_no_pairs(path: Path, config: DPOConfig) -> str:
         return f"{path} is empty; every line is a pair with `chosen` and `rejected`"
     return (
         f"the episodes of {path} make no pair: no task has two whose rewards differ by "
-        f"algorithm.min_margin={config.min_margin} or more; lower it, or collect more episodes a "
+        f"algorithm.min_margin={config.min_margin} or more; lower it, or collect more episodes per "
         "task (algorithm.group_size of that run)"
     )
 
 
 def _side(row: dict[str, object], key: str) -> Conversation:
     if key not in row:
-        raise ValueError(f"a pair has `chosen` and `rejected`, and there is no `{key}`")
+        raise ValueError(f"a pair has `chosen` and `rejected`, but `{key}` is missing")
     try:
         return parse_conversation({"messages": row[key]})
     except ValueError as error:

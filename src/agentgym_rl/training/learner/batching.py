@@ -62,9 +62,8 @@ def mean_loss(
 ) -> Tensor:
     """Return the pass's share of the update's loss.
 
-    Kinds weigh the losses of their tokens and not what these are divided by: the gradient is the
-    sum over kinds of the weight times the gradient that the kind has with weight 1. The critic
-    learns from all kinds alike.
+    Kinds weigh the losses of their tokens, not the divisor: the gradient is the sum over kinds of
+    the weight times the gradient of the kind with weight 1. The critic learns from all kinds alike.
     """
     loss_A = loss.loss_A
     weights_A = on_device(

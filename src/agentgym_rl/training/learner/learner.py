@@ -1,8 +1,7 @@
 """The learner: scores samples, and turns training samples and a loss into updates of the weights.
 
-Samples are packed without padding into passes of at most `tokens_per_batch` tokens, and every
-sum is divided by a number that is of the whole update: how an update is split into passes does
-not change it.
+Samples are packed without padding into passes of at most `tokens_per_batch` tokens, and every sum
+is divided by a number of the whole update, so how an update is split into passes does not matter.
 
 Shape legend: A action tokens of a pass.
 """
@@ -62,13 +61,13 @@ _OWN_SUMS = (_LOSS, _ENTROPY, _KL, _LOGPROB_DIFF)
 
 LossFunction = Callable[[TokenBatch], TokenLoss]
 Observer = Callable[[Sequence[TrainingSample], ActionLogprobs], None]
-"""Hears of each pass of an update what the policy computed."""
+"""Gets what the policy computed in each pass of an update."""
 
 
 class Learner:
     """AdamW on the policy's weights. Synchronous; updates in place, so the engine sees them.
 
-    With `needs` it also keeps a frozen reference and a critic with an optimiser of its own.
+    With `needs` it also keeps a frozen reference, and a critic with its own optimiser.
     """
 
     def __init__(
@@ -110,7 +109,7 @@ class Learner:
         return bootstrap_groups(scored, self._critic, self._policy, max_tokens=limit)
 
     def score_samples(self, samples: Sequence[Sample]) -> list[ScoredSample]:
-        """Return samples that belong to no group with what `needs` asks for."""
+        """Return samples without groups, with what `needs` asks for."""
         limit = self._config.tokens_per_batch
         scored = score_samples(samples, self._scorers(), max_tokens=limit)
         self._park_reference()
@@ -159,10 +158,10 @@ class Learner:
         )
 
     def schedule_after(self, num_updates: int) -> None:
-        """Continue the learning rate's schedule after this many updates of the run's plan.
+        """Continue the learning rate's schedule after this many planned updates.
 
-        Without it only the updates that happened count, and a rate that should fall to zero over
-        the run would not, where groups are dropped.
+        Otherwise only actual updates would count, and a rate that should fall to zero over the run
+        would not reach it when groups are dropped.
         """
         self._num_updates = num_updates
 
@@ -171,8 +170,8 @@ class Learner:
         return self._speed.take()
 
     def restart(self) -> None:
-        """Begin anew at the present weights: no momentum, no updates made. Not with a critic."""
-        assert self._critic is None, "a critic would have to begin anew as well"
+        """Forget momentum and the count of updates; keep the weights. Not with a critic."""
+        assert self._critic is None, "a critic would have to restart too"
         self._optimizer = self._new_optimizer()
         self._num_updates = 0
 

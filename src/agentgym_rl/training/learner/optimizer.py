@@ -1,8 +1,8 @@
 """The optimiser: AdamW on float32 weights, whatever the type of the model's, and its rate.
 
 A model in bfloat16 keeps its weights for the forward and backward pass, and for the engine; here
-every such weight has a float32 master, which gradients are summed for and updates applied to, and
-which is rounded into the model after each. This way updates far smaller than a bfloat16 step add
+every such weight has a float32 master, which receives summed gradients and updates, and is rounded
+into the model after each. This way updates far smaller than a bfloat16 step add
 up. A float32 weight is its own master, and costs nothing more.
 
 Bytes for each trained weight: in bfloat16 20 (weight 2, its gradient 2 until it is collected,
@@ -32,9 +32,8 @@ def learning_rate(
 ) -> float:
     """Return the rate of an update (the first is 1), a pure function that needs no saved state.
 
-    It rises linearly to `peak` at update `num_warmup`, then stays or falls, in a line or in half
-    a cosine, to 0 at update `num_updates`, where it stays. The first update is never
-    wasted on a rate of 0.
+    It rises linearly to `peak` at update `num_warmup`, then stays constant or falls, linearly or as
+    half a cosine, to 0 at update `num_updates`. The first update never has a rate of 0.
     """
     if update < 1:
         raise ValueError(f"updates are counted from 1, got {update}")
@@ -63,7 +62,7 @@ class UpdateResult:
 
 
 class MasterAdamW:
-    """AdamW (arXiv:1711.05101) over the parameters that are trained; the others are left alone."""
+    """AdamW (arXiv:1711.05101) over the parameters that require a gradient."""
 
     def __init__(self, parameters: Iterable[nn.Parameter], *, weight_decay: float) -> None:
         self._weights = [weight for weight in parameters if weight.requires_grad]
@@ -93,9 +92,9 @@ class MasterAdamW:
             tensor.grad = None
 
     def collect_gradients(self) -> None:
-        """Add what one backward pass left in the model to the sums; call it after each.
+        """Add the gradients of one backward pass to the sums; call it after each.
 
-        The sums are float32, so that an update's passes, however many, lose no bits to each other.
+        The sums are float32, so that many passes lose no bits to each other.
         """
         for weight, master in self._rounded():
             if weight.grad is not None:

@@ -17,16 +17,16 @@ from agentgym_rl.types import Sample
 class Reference:
     """The policy as it was when the run began.
 
-    A copy of the weights; none is needed while the policy without its LoRA adapter is the same.
-    The copy is in the CPU's memory, and on a GPU only from when it is asked for log-probabilities
-    until `park`: to copy it takes little of a step, and the memory is the learner's.
+    A copy of the weights; with LoRA the policy without its adapter is the reference, and needs no
+    copy. The copy is in the CPU's memory, and on a GPU only from a call of `logprobs` until `park`:
+    copying takes little of a step, and the learner needs the memory.
     """
 
     def __init__(self, policy: PreTrainedModel, *, temperature: float) -> None:
         self._policy, self._temperature = policy, temperature
         self._copy: PreTrainedModel | None = None
         self._parked: list[Tensor] = []
-        """The copy's parameters in the CPU's memory; the frozen weights never have to go back."""
+        """The copy's parameters in the CPU's memory; being frozen, they are never copied back."""
         if not _has_fresh_lora(policy):
             self._copy_policy()
 

@@ -1,7 +1,7 @@
-"""What the policy that a run began with says of a fixed set of samples: computed once, and kept.
+"""Log-probabilities of fixed samples under the policy that a run began with: computed once, kept.
 
 The samples of preference learning never change, and neither does their reference. So no second
-model is held, and a resumed run, whose weights have moved on, reads what the first one computed.
+model is held, and a resumed run, whose weights have changed, reads what was computed at the start.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def reference_logprobs(
 ) -> list[Tensor]:
     """Return one tensor per sample, with an entry for each of its action tokens.
 
-    A run without a checkpoint has its first weights still: `score` is asked, and the answer is
-    written to the run folder. One with a checkpoint reads it.
+    A run without a checkpoint still has its first weights: it calls `score` and writes the result
+    to the run folder. A run with a checkpoint reads it.
     """
     if run.latest_checkpoint() is not None:
         return _read(run, samples)
@@ -51,7 +51,7 @@ def _read(run: RunFolder, samples: Sequence[Sample]) -> list[Tensor]:
         ) from error
     if written_for != fingerprint(samples):
         raise RunError(
-            f"the data is not what the run in {run.path} began with, and {file.name} holds the "
-            "reference's scores of that; put the old data back, or start a new run"
+            f"the data is not what the run in {run.path} began with, and the scores in "
+            f"{file.name} are for the old data; put it back, or start a new run"
         )
     return parts

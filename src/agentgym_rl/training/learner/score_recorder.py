@@ -1,9 +1,8 @@
 """Scores of the sampled tokens of a step, recorded for the episode store.
 
-Nothing is computed for it: advantages are known, and log-probabilities and entropies come from the
-first pass of the updates over a sample. With several updates per step, a later one's pass is under
-weights that earlier ones have moved; where an algorithm scores samples beforehand, those
-log-probabilities are kept instead.
+Nothing is computed for this: advantages are known, and log-probabilities and entropies come from
+the first pass over a sample. With several updates per step, later passes have weights that earlier
+updates have changed. If an algorithm scores samples beforehand, those log-probabilities are kept.
 
 Shape legend: A action tokens of a pass.
 """
@@ -22,7 +21,7 @@ from agentgym_rl.types import Sample
 
 
 class ScoreRecorder:
-    """Collects during one step; samples are told apart by identity, so they must stay alive."""
+    """Collects during one step; samples are identified by `id`, so they must stay alive."""
 
     def __init__(self) -> None:
         self._items: dict[int, TrainingSample] = {}
@@ -37,7 +36,7 @@ class ScoreRecorder:
         self._items |= {id(item.sample): item for item in items}
 
     def record_pass(self, batch: Sequence[TrainingSample], now: ActionLogprobs) -> None:
-        """Keep what a pass computed, unless it went over its samples before."""
+        """Keep what a pass computed, unless all its samples have been recorded."""
         ids = {id(item.sample) for item in batch}
         if not ids <= self._seen:
             self._seen |= ids

@@ -1,4 +1,4 @@
-"""Scoring: what an algorithm wants to know of a step's episodes before the first update."""
+"""Scoring: what an algorithm needs to know about a step's episodes before the first update."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ def score_samples(
 def bootstrap_groups(
     groups: Sequence[Sequence[ScoredEpisode]], critic: Critic, policy: Policy, *, max_tokens: int
 ) -> list[list[ScoredEpisode]]:
-    """Return the episodes with the value of where a limit on length cut them, 0 where none did.
+    """Return the episodes with the value of the state in which a limit on length ended them, or 0.
 
     The state is what the next reply would have been sampled from: all tokens so far, and the last
-    observation as the policy would have seen it. Where it leaves no room in the model's context,
-    no reply could follow whatever the limits, so the episode is over and its value 0.
+    observation as the policy would have seen it. If this leaves no room in the model's context, no
+    reply could follow with any limit, so the value is 0.
     """
     ends = [_ids_after(item.episode, policy) for group in groups for item in group]
     passes = split_by_tokens([ids for ids in ends if ids], len, max_tokens=max_tokens)

@@ -1,4 +1,4 @@
-"""How fast updates are: tokens per second, and the part of the GPU's peak that they use (MFU)."""
+"""How fast updates are: tokens per second, and the share of the GPU's peak that they use (MFU)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from agentgym_rl.training.algorithms.base import TrainingSample
 
 
 class Speed:
-    """Adds up updates of one policy; what a critic computes beside it is not counted as work."""
+    """Adds up the updates of one policy; a critic's computation is not counted."""
 
     def __init__(self, policy: PreTrainedModel) -> None:
         self._device = policy.device

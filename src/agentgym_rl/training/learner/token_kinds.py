@@ -1,4 +1,4 @@
-"""Kinds of tokens in the loss: what each weighs, and means over one kind.
+"""Kinds of tokens in the loss: the weight of each kind, and means over one kind.
 
 Shape legend: A action tokens of a pass.
 """
@@ -50,7 +50,7 @@ def mean_entropies(
 ) -> dict[str, float]:
     """Return the sums of `entropy_sums` as means over the tokens of each kind.
 
-    Where all tokens are actions there are none: the mean over all tokens says the same.
+    Empty if all tokens are actions: the mean over all tokens is the same.
     """
     counts = Counter(_kinds(batch))
     if counts.keys() == {SegmentKind.ACTION}:
@@ -65,7 +65,7 @@ def without_entropies(metrics: Mapping[str, float]) -> dict[str, float]:
 
 
 def per_token(numbers: Sequence[float], like: Tensor) -> Tensor:
-    """Return one number per token, on the device and of the type of another tensor."""
+    """Return one number per token, with the device and type of another tensor."""
     return on_device(numbers, device=like.device, dtype=like.dtype)
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 class UpdateReport:
     """One optimiser update. Means are over its action tokens.
 
-    None stands for what the method has no number for: a demonstration was sampled by no policy, so
-    there is nothing to compare it with.
+    None means that the method has no such number: no policy sampled a demonstration, so there is
+    nothing to compare it with.
     """
 
     loss: float = 0.0
@@ -49,13 +49,13 @@ class UpdateReport:
 
 
 NOTHING_LEARNED = UpdateReport(num_skipped=1.0, details={"train/clip_fraction": 0.0})
-"""Of a step whose groups all lack spread, or whose episodes are all masked."""
+"""For a step whose groups all lack spread, or whose episodes are all masked."""
 
 
 def mean_report(reports: Sequence[UpdateReport]) -> UpdateReport:
-    """Return the means over updates, and the sum of those that were skipped.
+    """Return the means over updates, and the number of skipped ones.
 
-    What only some updates have (a kind of token may not occur in all) is a mean over these.
+    A detail that only some updates have (a kind of token may not occur in all) is a mean over them.
     """
     details: dict[str, list[float]] = {}
     for report in reports:
@@ -75,7 +75,7 @@ def mean_report(reports: Sequence[UpdateReport]) -> UpdateReport:
 
 
 def imitation_report(report: UpdateReport) -> UpdateReport:
-    """Return the report without what compares a sampling policy with the learner's."""
+    """Return the report without the comparisons with a sampling policy."""
     return replace(report, kl=None, logprob_diff=None)
 
 
