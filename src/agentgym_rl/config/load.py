@@ -11,7 +11,6 @@ import logging
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import get_args
@@ -92,16 +91,13 @@ def parse_config(
     use_present_names(new)
     given = {text.partition("=")[0].strip() for text in texts}
     refuse_both_names(given)
-    own = OwnClasses(classes or {})
+    unread = {section for section in OWN_BASES if is_data and f"{section}.type" not in given}
+    own = OwnClasses(classes or {}, frozenset(unread))
     if is_data:
         new = without_removed(new, source=source, is_data=True)
-        unread = (section for section in OWN_BASES if f"{section}.type" not in given)
-        own = replace(own, unread=frozenset(unread))
         _refuse_own_agent(new, given)
     # Types first: a change of type drops what the recipe set for the old one, never an override.
-    for text in sorted(
-        texts, key=lambda text: not text.partition("=")[0].strip().endswith(".type")
-    ):
+    for text in sorted(texts, key=lambda text: ".type" not in text.partition("=")[0]):
         new = _apply_override(new, text, own)
     new = without_removed(new, source=source)
     models = dict[str, type[BaseModel]]()

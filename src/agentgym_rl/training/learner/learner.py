@@ -44,10 +44,10 @@ from agentgym_rl.training.learner.scoring import (
 )
 from agentgym_rl.training.learner.speed import Speed
 from agentgym_rl.training.learner.token_kinds import (
+    ENTROPIES,
     KindWeights,
     entropy_sums,
     mean_entropies,
-    without_entropies,
 )
 from agentgym_rl.training.learner.update_report import UpdateReport
 from agentgym_rl.types import Group, Sample
@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 
 _LOSS, _ENTROPY, _KL = "train/loss", "train/entropy", "train/kl"
 _LOGPROB_DIFF = "train/logprob_diff"
-_OWN_SUMS = (_LOSS, _ENTROPY, _KL, _LOGPROB_DIFF)
+_OWN_SUMS = {_LOSS, _ENTROPY, _KL, _LOGPROB_DIFF, *ENTROPIES.values()}
 """Sums that every update has, by metric name; the others are the loss's own."""
 
 LossFunction = Callable[[TokenBatch], TokenLoss]
@@ -146,7 +146,6 @@ class Learner:
         totals = dict(zip(sums, torch.stack(list(sums.values())).tolist(), strict=True))
         applied = self._apply(updates_policy=updates_policy)
         self._speed.add(samples, started=started)
-        by_kind = mean_entropies(totals, samples)
         details = {name: totals[name] / num_tokens for name in totals if name not in _OWN_SUMS}
         return replace(
             applied,
@@ -154,7 +153,7 @@ class Learner:
             entropy=totals[_ENTROPY] / num_tokens,
             kl=totals[_KL] / num_tokens,
             logprob_diff=totals[_LOGPROB_DIFF] / num_tokens,
-            details=without_entropies(details) | by_kind,
+            details=details | mean_entropies(totals, samples),
         )
 
     def schedule_after(self, num_updates: int) -> None:

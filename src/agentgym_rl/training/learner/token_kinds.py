@@ -17,6 +17,8 @@ from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.types import Sample, SegmentKind
 
 KindWeights = dict[SegmentKind, float]
+ENTROPIES = {kind: f"train/entropy_{kind}" for kind in SegmentKind}
+"""The metric of each kind's entropy."""
 
 
 def kind_weights(weights: Mapping[TokenKind, float]) -> KindWeights:
@@ -38,7 +40,7 @@ def entropy_sums(entropies_A: Tensor, batch: Sequence[TrainingSample]) -> dict[s
     """Return the sum of entropies over the tokens of each kind, by the metric's name."""
     kinds = _kinds(batch)
     return {
-        _entropy(kind): (
+        ENTROPIES[kind]: (
             entropies_A * per_token([float(own is kind) for own in kinds], entropies_A)
         ).sum()
         for kind in dict.fromkeys(kinds)
@@ -55,13 +57,7 @@ def mean_entropies(
     counts = Counter(_kinds(batch))
     if counts.keys() == {SegmentKind.ACTION}:
         return {}
-    return {_entropy(kind): totals[_entropy(kind)] / num for kind, num in counts.items()}
-
-
-def without_entropies(metrics: Mapping[str, float]) -> dict[str, float]:
-    """Return the metrics that are not about the entropy of one kind."""
-    kinds = {_entropy(kind) for kind in SegmentKind}
-    return {name: value for name, value in metrics.items() if name not in kinds}
+    return {ENTROPIES[kind]: totals[ENTROPIES[kind]] / num for kind, num in counts.items()}
 
 
 def per_token(numbers: Sequence[float], like: Tensor) -> Tensor:
@@ -71,7 +67,3 @@ def per_token(numbers: Sequence[float], like: Tensor) -> Tensor:
 
 def _kinds(batch: Sequence[TrainingSample]) -> list[SegmentKind]:
     return [kind for item in batch for kind in kinds_of_actions(item.sample)]
-
-
-def _entropy(kind: SegmentKind) -> str:
-    return f"train/entropy_{kind}"
