@@ -1,4 +1,4 @@
-"""An agent of one's own in one class: it drafts an action, then has the policy check the draft.
+"""Your own agent in one class: it drafts an action, then has the policy check the draft.
 
 agentgym train quickstart agent.type=examples.custom_agent:DoubleCheckAgent
 """

@@ -1,4 +1,4 @@
-"""An algorithm of one's own in one class: GRPO that learns from what went well, and only from that.
+"""Your own algorithm in one class: GRPO that learns only from what went well.
 
 From a recipe:
     agentgym train quickstart algorithm.type=examples.custom_algorithm:OnlyBetter
@@ -16,11 +16,11 @@ import agentgym_rl as ag
 
 
 class OnlyBetter(ag.GRPO):
-    """Leaves alone what did worse than its group, as RAFT does (arXiv:2304.06767).
+    """Ignores what did worse than its group, as RAFT does (arXiv:2304.06767).
 
-    `groups` are the episodes of each task, with whatever the learner computed of their tokens. The
+    `groups` are the episodes of each task, with what the learner computed for their tokens. The
     batch has every sample with one advantage per action token. Settings, loss and the rest are
-    those of GRPO; `config_class` would give the class settings of its own.
+    GRPO's; `config_class` could name other settings.
     """
 
     def advantages(self, groups: Sequence[Sequence[ag.ScoredEpisode]]) -> ag.Batch:

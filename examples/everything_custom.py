@@ -1,4 +1,4 @@
-"""One script with everything of one's own: environment, algorithm, reward function and callback.
+"""One script with your own environment, algorithm, reward function and callback.
 
 python examples/everything_custom.py
 """

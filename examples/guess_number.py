@@ -1,4 +1,4 @@
-"""An environment of one's own in one class: guess a hidden number from "higher" and "lower".
+"""Your own environment in one class: guess a hidden number from "higher" and "lower".
 
 agentgym check examples.guess_number:GuessNumber
 agentgym play examples.guess_number:GuessNumber

@@ -16,7 +16,7 @@ print(env.step(env.expert_action() or "look").observation)
 # %% A recipe and what differs from it. `train` blocks, and returns the run when it is done.
 SETTINGS: dict[str, object] = {
     "env.levels": ["GoToRedBallNoDists"],
-    "model.tiny": {"vocab_size": 320, "hidden_size": 32, "num_layers": 1, "num_heads": 2},
+    "model.tiny": {"vocab_size": 320, "hidden_size": 32, "num_layers": 1},
     "warm_start": {"steps": 12, "num_demos": 48},
     "training": {"steps": 3, "tasks_per_step": 2},
     "eval": {"every": 0, "tasks": 4},

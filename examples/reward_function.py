@@ -1,4 +1,4 @@
-"""A reward function of one's own: the answer counts, and so do rounds and careful guesses.
+"""Your own reward function: the answer counts, and so do rounds and careful guesses.
 
 agentgym train quickstart env.name=examples.guess_number:GuessNumber 'env.levels=[]' \\
     reward.function=examples.reward_function:short_and_sure reward.weights.length=0.5

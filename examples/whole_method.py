@@ -64,7 +64,7 @@ def settings(*, steps: int) -> RunConfig:
         {
             "env.levels": [LEVEL],
             "model.device": "cpu",
-            "model.tiny": {"vocab_size": 320, "hidden_size": 32, "num_layers": 1, "num_heads": 2},
+            "model.tiny": {"vocab_size": 320, "hidden_size": 32, "num_layers": 1},
             "training": {"steps": steps, "tasks_per_step": 8, "lr": 2e-3, "warmup_steps": 0},
             "rollout": {"max_tokens_per_round": 12, "max_tokens": 512},
         },
@@ -151,7 +151,7 @@ class Method:
 
 
 def demonstrations(tasks: Sequence[Task], agent: Agent) -> list[Conversation]:
-    """Return what the agent would have said in the place of the environment's own expert."""
+    """Return what the agent would have said in the place of the environment's expert."""
     demos = collect_demonstrations("babyai", tasks, num_demos=48, max_rounds=8)
     return [conversation for demo in demos for conversation in from_demonstration(demo, agent)]
 
