@@ -269,8 +269,8 @@ def test_a_reward_that_is_no_number_is_an_error_that_names_its_row(tmp_path: Pat
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"samples": ()}, "an episode in 0 samples"),
-        ({"samples": make_episode(1.0).samples * 2}, "an episode in 2 samples"),
+        ({"samples": ()}, "an episode of 0 samples"),
+        ({"samples": make_episode(1.0).samples * 2}, "an episode of 2 samples"),
         ({"messages": ()}, "the episode has no messages"),
         ({"reward": float("inf")}, "the reward is inf"),
         ({"reward": float("-inf")}, "the reward is -inf"),
@@ -336,7 +336,7 @@ def test_pairs_that_teach_nothing_are_left_out_named_and_counted(
     assert "pairs.jsonl, line 2: pair left out: its two episodes are equal" in caplog.text
     assert f"line 3: pair left out: it repeats the pair of {path}, line 1" in caplog.text
     path.write_text(json.dumps(same))
-    with pytest.raises(ConfigError, match=r"none of 1 pairs .* 1 have two episodes that are the"):
+    with pytest.raises(ConfigError, match=r"none of 1 pairs .* 1 have two equal episodes"):
         load_pairs(DPOConfig(data=str(path)), policy, max_tokens=512)
 
 

@@ -176,8 +176,8 @@ def _complaint(episode: Episode, reward: float) -> str:
         return f"the reward is {reward}"
     if len(episode.samples) != 1:
         return (
-            f"an episode of {len(episode.samples)} samples cannot be compared: it has several "
-            "because the agent edited its context"
+            f"an episode of {len(episode.samples)} samples cannot be compared, only one of a "
+            "single sample; an agent that edits its context makes several"
         )
     (sample,) = episode.samples
     aligned = {len(sample.token_ids), len(sample.loss_mask), len(sample.logprobs)}
