@@ -89,8 +89,8 @@ async def train(
             await experiment.train()
         except EngineDiedError as error:
             raise RunError(
-                f"{error}. The log above says where. The run in {run.path} can be resumed from its "
-                "newest checkpoint"
+                f"{error}. The log above says where. Resume from the newest checkpoint with: "
+                f"agentgym train --run-dir {run.path} --resume (in Python resume=True)"
             ) from error
 
 

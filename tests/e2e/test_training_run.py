@@ -405,7 +405,7 @@ def test_a_finished_run_that_is_resumed_stays_as_it_is(whole_run: Path, tmp_path
         (["RECIPE", "warm_start.steps=0", "model.path=DIR/none"], ["DIR/none", "model.path takes"]),
         (["RECIPE", "env.url=http://127.0.0.1:1", "env.token_file=DIR/no"], ["DIR/no"]),
         (["RECIPE", "--run-dir", "FILE"], ["FILE"]),
-        (["--resume"], ["--resume needs --run-dir"]),
+        (["--resume"], ["which run to resume is not said", "--run-dir"]),
         (["--resume", "--run-dir", "DIR/none"], ["DIR/none holds no run"]),
     ],
     ids=lambda value: " ".join(value) if value and isinstance(value, list) else None,
