@@ -25,7 +25,7 @@ class StopReason(StrEnum):
     TERMINATED = "terminated"
     """The environment ended the episode without success, or the agent gave up."""
     MAX_ROUNDS = "max_rounds"
-    """The horizon was reached."""
+    """The horizon was reached, or the environment ended the episode by a limit of its own."""
     MAX_TOKENS = "max_tokens"
     """The context was full, and the agent has no memory that makes room."""
     INVALID_ACTIONS = "invalid_actions"

@@ -54,7 +54,7 @@ class Interaction:
         limits: Limits,
         weigh: Callable[[StepResult], StepResult] | None = None,
     ) -> None:
-        """`weigh` gives the result of an action the reward that the run wants."""
+        """`weigh` replaces the reward of each step by the one that the run trains on."""
         self._task, self._env, self._transcript = task, env, transcript
         self._limits, self._weigh = limits, weigh
         self.try_index = -1
@@ -121,7 +121,7 @@ class Interaction:
         self._texts = [text] if text else []
 
     def tell(self, text: str) -> None:
-        """Show the policy a text before its next reply, after an empty line if it is not alone."""
+        """Queue a text for the next prompt; several are joined with blank lines."""
         self._texts.append(text)
 
     def room(self, *texts: str) -> int:

@@ -5,6 +5,8 @@ Planning, reflection and memory are off by default and work in any combination.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
@@ -13,7 +15,17 @@ from agentgym_rl.config.base import BaseConfig
 from agentgym_rl.errors import did_you_mean
 from agentgym_rl.lookup import is_own
 
-_FORMATS = ("react", "direct", "tags", "function_call", "code")
+_ROOM = "agentgym_rl.agents.formats"
+FORMATS: Mapping[str, str] = MappingProxyType(
+    {
+        "react": f"{_ROOM}.plain:ReActFormat",
+        "direct": f"{_ROOM}.plain:DirectFormat",
+        "tags": f"{_ROOM}.tags:TagsFormat",
+        "function_call": f"{_ROOM}.function_call:FunctionCallFormat",
+        "code": f"{_ROOM}.code:CodeFormat",
+    }
+)
+"""Built-in format -> its class: the one table that a new one is added to."""
 
 
 class PlanningConfig(BaseConfig):
@@ -74,10 +86,10 @@ def _without_ones(weights: dict[TokenKind, float]) -> dict[TokenKind, float]:
 
 def check_format(name: str) -> str:
     """Return the name of an action format. Raises ValueError for an unknown one."""
-    if name not in _FORMATS and not is_own(name):
+    if name not in FORMATS and not is_own(name):
         raise ValueError(
-            f"{name!r} is not a format{did_you_mean(name, _FORMATS)}; there are: "
-            f'{", ".join(_FORMATS)}, and any class as "module:Class"'
+            f"{name!r} is not a format{did_you_mean(name, FORMATS)}; there are: "
+            f'{", ".join(FORMATS)}, and any class as "module:Class"'
         )
     return name
 

@@ -20,7 +20,7 @@ _ADVANTAGES = Ignored(
 )
 _SPREAD = Ignored(
     ("rollout.drop_without_spread", "rollout.max_refills"),
-    "drops groups whose rewards are equal, from which only grpo, rloo and gigpo learn nothing",
+    "drops groups whose rewards are equal, but this algorithm does not compare within a group",
 )
 _EPISODES = Ignored(
     (

@@ -143,7 +143,7 @@ class RolloutHandler:
             ]
 
     def add_reward(self, reward: float) -> None:
-        """Put a reward on the last token of the latest reply, with which the sequence ends."""
+        """Add a reward to the last token of the latest reply, before the next observation."""
         self._add_reward(len(self._sequences) - 1, reward)
 
     def take_reward_back(self, reward: float) -> None:

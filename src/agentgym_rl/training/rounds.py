@@ -28,7 +28,7 @@ _MIN_GAIN = 0.01
 
 
 class RoundScheduler(ABC):
-    """Decides how many rounds an episode may have.
+    """Chooses the horizon of a step; `Interaction` (agents/interaction.py) enforces it.
 
     `rounds.type = "module:Class"` names a user's subclass.
     """

@@ -45,7 +45,7 @@ class Trainer(ABC):
         self._learner = learner
         self._last_step = LastStep(self._write_checkpoint)
         self._collector_state: Mapping[str, object] = {}
-        """At the end of the last complete step; a step that is given up has changed it since."""
+        """After the last complete step; an abandoned step may have modified the live one since."""
 
     @abstractmethod
     async def _step(self, step: int) -> None:

@@ -172,7 +172,7 @@ def test_every_mistake_is_told_at_once():
         ),
         (
             ["algorithm.type=ppo", "rollout.max_refills=2"],
-            "from which only grpo, rloo and gigpo learn nothing",
+            "does not compare within a group",
             "set rollout.max_refills=0",
         ),
         (
