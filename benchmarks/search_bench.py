@@ -34,7 +34,7 @@ from agentgym_rl.retrieval.bm25 import Bm25Retriever
 from agentgym_rl.retrieval.build import build_index
 from agentgym_rl.retrieval.corpus import Corpus, open_corpus
 from agentgym_rl.retrieval.folder import IndexFolder
-from agentgym_rl.retrieval.remote import RemoteAddress, RemoteRetriever
+from agentgym_rl.retrieval.remote import RemoteRetriever
 
 TOPK = 3
 BATCH = 64
@@ -182,7 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         local = Bm25Retriever(IndexFolder(folder).words)
         measure_speed(local.search, queries, "in process", console)
         measure_work(local, queries, console)
-        with service(folder, console) as url, RemoteRetriever(RemoteAddress(url)) as remote:
+        with service(folder, console) as url, RemoteRetriever(url) as remote:
             measure_speed(remote.search, queries, "over HTTP", console)
         if searches:
             measure_recall(local, searches, chosen.misses, console)

@@ -1,9 +1,9 @@
-"""The generator of the corpus and the questions that `searchqa` has built in.
+"""Generates the built-in corpus and questions of `searchqa`.
 
     pip install -r tools/embedded_corpus/requirements.txt
     python -m tools.embedded_corpus.build     # from the repository root
 
 Facts (films, cities, countries) become a world, a world becomes passages and drafts of questions,
-and `choose` picks the questions. `screen` lists the drafts that a single search gives away. Nothing
-of this runs with the package: it reads the output (docs/deep-search.md).
+and `choose` picks the questions. `screen` lists the drafts that a single search gives away. The
+package itself only reads the output (docs/deep-search.md).
 """

@@ -2,8 +2,8 @@
 
     python -m tools.embedded_corpus.build
 
-The same facts give the same lines on every machine. A file whose lines have not changed is left as
-it is, because another version of the compressor may write other bytes.
+The same facts give the same lines on every machine. A file whose lines have not changed is left
+alone, because another version of the compressor may write other bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def main() -> None:
     check_packages()
     world = load_world()
     for file, lines in make_files(world, choose_questions(world)):
-        print(f"{file}: {'written' if write(file, lines) else 'as it was'}")
+        print(f"{file}: {'written' if write(file, lines) else 'unchanged'}")
 
 
 def choose_questions(world: World) -> dict[Split, list[Draft]]:
@@ -46,7 +46,7 @@ def choose_questions(world: World) -> dict[Split, list[Draft]]:
 def make_files(
     world: World, drafts: Mapping[Split, Sequence[Draft]]
 ) -> Iterator[tuple[Path, bytes]]:
-    """Yield every file of the package with its lines, which are not compressed yet."""
+    """Yield every file of the package with its uncompressed lines."""
     passages = ({"id": passage.id, "contents": passage.contents} for passage in world.passages())
     yield embedded_corpus_file(), _lines(passages)
     for split in SPLITS:
@@ -55,7 +55,7 @@ def make_files(
 
 
 def write(file: Path, lines: bytes) -> bool:
-    """Write the lines, compressed; return False for a file that has these lines already."""
+    """Write the compressed lines; return False if the file already has them."""
     if file.is_file() and lzma.decompress(file.read_bytes()) == lines:
         return False
     file.parent.mkdir(exist_ok=True)

@@ -1,7 +1,7 @@
 """The questions of the three splits, chosen from the drafts of all kinds.
 
-How many there are of each category and number of hops is fixed below. Within such a cell the kinds
-take turns, and no bridge entity is in many questions of one kind.
+The number of questions of each category and number of hops is fixed below. Within such a cell the
+kinds take turns, and no bridge entity occurs in many questions of one kind.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ KINDS: tuple[Kind, ...] = (
 
 _MAX_PER_PERSON = 3
 _MAX_ANSWER_SHARE = 0.02
-"""Of the questions of a cell that have the same answer, so that no guess is worth much."""
+"""Of questions of a cell with the same answer, so that guessing does not pay."""
 _MAX_PER_COUNTRY = {"train": 40, "dev": 8, "test": 12}
 
 
 def choose(pool: Pool, is_screened_out: Callable[[Draft], bool]) -> dict[Split, list[Draft]]:
     """Return the drafts of every split, without those that are screened out.
 
-    Only drafts that a split has room for are asked about, in an order that never changes.
+    Only drafts for which a split has room are screened, in an order that never changes.
     """
     found: dict[tuple[Split, Cell], list[list[Draft]]] = defaultdict(list)
     seen: set[str] = set()
@@ -88,7 +88,7 @@ def choose(pool: Pool, is_screened_out: Callable[[Draft], bool]) -> dict[Split, 
 
 
 def quota(split: Split, cell: Cell) -> int:
-    """Return how many questions of a cell the split has room for."""
+    """Return how many questions of a cell a split may have."""
     return round(NUM_QUESTIONS[split] * SHARES[cell])
 
 
@@ -99,7 +99,7 @@ def _drafts_of(
     seen: set[str],
     answers: Counter[tuple[Split, Cell, str]],
 ) -> dict[tuple[Split, Cell], list[Draft]]:
-    """Return the drafts of one kind by place, at most as many as could be used there."""
+    """Return the drafts of one kind by split and cell, at most as many as fit there."""
     drafts: dict[tuple[Split, Cell], list[Draft]] = defaultdict(list)
     uses: Counter[str] = Counter()
     for draft in kind(pool):

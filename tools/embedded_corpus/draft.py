@@ -11,7 +11,7 @@ from tools.embedded_corpus.names import digest
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One question with what decides over it: its kind and its bridge entities."""
+    """One question, with its kind and its bridge entities, which decide its split."""
 
     kind: str
     """The generator's name, e.g. "bridge-director-film"."""
@@ -24,23 +24,23 @@ class Draft:
 
     @property
     def key(self) -> str:
-        """Stands for the question in the list of those that were screened out."""
+        """Identifies the question in the list of screened-out drafts."""
         return digest(self.text)[:8]
 
     @property
     def gold(self) -> tuple[str, ...]:
-        """The ids of the passages that one has to find."""
+        """The ids of the passages that an agent has to find."""
         return tuple(dict.fromkeys(hop.passage_id for hop in self.path))
 
     @property
     def gives_itself_away(self) -> bool:
-        """Whether the text holds its own answer, or what has to be found on the way to it."""
+        """Whether the text contains its own answer, or an intermediate finding."""
         text = f" {fold(self.text)} "
         hidden = [self.answers[0], *(hop.finding for hop in self.path[:-1])]
         return any(f" {fold(name)} " in text for name in hidden)
 
     def as_question(self, index: int) -> Question:
-        """Return the question for its place in a split."""
+        """Return the question at `index` of its split."""
         return Question(
             index=index,
             text=self.text,

@@ -18,13 +18,13 @@ _TAKES_ARTICLE = re.compile(
 
 
 def slug(name: str) -> str:
-    """Return an id made of the name; one without any letter of ours becomes a hash."""
+    """Return an id made of the name; a hash if the name has no Latin letters or digits."""
     words = re.findall(r"[a-z0-9]+", plain(name).casefold().replace("'", ""))
     return "-".join(words) or digest(name)
 
 
 def digest(text: str) -> str:
-    """Return 12 hexadecimal digits that stand for the text on every machine."""
+    """Return 12 hexadecimal digits that identify the text on every machine."""
     return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
@@ -34,7 +34,7 @@ def fraction(text: str) -> float:
 
 
 def pick(options: Sequence[Item], key: str) -> Item:
-    """Return one of the options: always the same for the same key."""
+    """Return one of the options, always the same for the same key."""
     return options[int(fraction(key) * len(options))]
 
 

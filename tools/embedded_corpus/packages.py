@@ -1,4 +1,4 @@
-"""The packages with the facts: where they are, and that they are the versions that are pinned."""
+"""Finds the packages with the facts, and checks that they have the pinned versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def check_packages() -> None:
             raise ModuleNotFoundError(f"{name} is not installed: {_REMEDY}") from None
         if installed != pinned:
             raise ModuleNotFoundError(
-                f"{name} {installed} is installed, and the facts are those of {pinned}: {_REMEDY}"
+                f"{name} {installed} is installed, but the facts are those of {pinned}: {_REMEDY}"
             )
 
 

@@ -1,15 +1,14 @@
-"""Tries the questions with the real index and lists those that will not do.
+"""Tries the questions with the real index and lists the unsuitable ones.
 
     python -m tools.embedded_corpus.screen
 
-A question that should take several searches is screened out if one search that a reader of it might
-make (`benchmarks/shortcuts.py`) gives it away among its first three passages. Any question is
-screened out if a query of its path does not find its passage among the first three. Drafts are
-tried in the order in which they are chosen, so the list has all that a split would have had room
-for.
+A question that should take several searches is screened out if one search that a reader might make
+(`benchmarks/shortcuts.py`) gives it away in its first three passages. Any question is screened out
+if a query of its path does not find its passage among the first three. Drafts are tried in the
+order in which they are chosen, so the list has every draft for which a split had room.
 
-The index is made of the corpus in the package: run `build` first where passages have changed, and
-again afterwards, which leaves the listed questions out.
+The index is built from the corpus in the package. If passages have changed, run `build` first; run
+it again afterwards, to leave the listed questions out.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_wanting(draft: Draft, retriever: Retriever) -> bool:
-    """Return whether the draft may be in no split."""
+    """Return whether the draft is unsuitable for every split."""
     found = retriever.search([hop.query for hop in draft.path], TOPK)
     if any(
         hop.passage_id not in {hit.passage.id for hit in hits}
@@ -45,7 +44,7 @@ def is_wanting(draft: Draft, retriever: Retriever) -> bool:
 
 
 def screen(pool: Pool, retriever: Retriever) -> frozenset[str]:
-    """Return the keys of all drafts that were met and found wanting while choosing."""
+    """Return the keys of all unsuitable drafts that were met while choosing."""
     wanting: set[str] = set()
     num_tried = 0
 
@@ -67,7 +66,7 @@ def screen(pool: Pool, retriever: Retriever) -> frozenset[str]:
 
 
 def main() -> None:
-    """Write the list again."""
+    """Write the list."""
     with open_retriever(RetrieverOptions(corpus=str(embedded_corpus_file()))) as retriever:
         save_screened_out(screen(Pool(load_world()), retriever))
 

@@ -1,7 +1,7 @@
-"""Drafts that were tried with a search engine and found wanting.
+"""Drafts that were tried with a search engine and found unsuitable.
 
-`screened_out.txt` has their keys, one per line, sorted. It is made by `screen.py` and read when the
-questions are chosen, so that choosing needs no search engine and comes out the same with any.
+`screened_out.txt` has their keys, one per line, sorted. `screen.py` writes it, and it is read when
+questions are chosen, so that choosing needs no search engine and does not depend on one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ SCREENED_OUT_FILE = Path(__file__).with_name("screened_out.txt")
 
 
 def load_screened_out() -> frozenset[str]:
-    """Return the keys of the drafts that no split may have."""
+    """Return the keys of the drafts that are in no split."""
     return frozenset(SCREENED_OUT_FILE.read_text(encoding="ascii").split())
 
 

@@ -1,12 +1,12 @@
-"""Which questions are for training, for development and for testing.
+"""Divides the questions into training, development and test.
 
 Every person and every country belongs to one split, and a film goes with its first director. The
-bridge entities of a question are what one has to find on the way: everything that the question
+bridge entities of a question are what an agent has to find on the way: everything that the question
 describes without naming it, such as "the director of ...", "the 1972 film directed by ..." or "the
-country in which ... lies". Where nothing is hidden, the question's bridge entities are what it
-compares, what it asks about, or the person that two films have in common. A question belongs to
-the split of its bridge entities; one whose bridge entities lie in several splits is dropped. So no
-bridge entity of a test question is one of a training question.
+country in which ... lies". If nothing is hidden, they are what the question compares, what it asks
+about, or the person that two films have in common. A question belongs to the split of its bridge
+entities; if they belong to several splits, it is dropped. No bridge entity of a test question is
+therefore one of a training question.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def country_bridge(country: Country) -> str:
 
 
 def split_of(bridges: Sequence[str]) -> Split | None:
-    """Return the one split of all these entities; None if they lie in several."""
+    """Return the split that all these entities share, or None."""
     splits = {_split_of_entity(bridge) for bridge in bridges}
     return splits.pop() if len(splits) == 1 else None
 

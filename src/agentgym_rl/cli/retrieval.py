@@ -12,10 +12,9 @@ from agentgym_rl.cli.terminal import announce
 from agentgym_rl.envs.scenarios.searchqa.embedded import embedded_corpus_file
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.retrieval.base import MAX_TOPK
-from agentgym_rl.retrieval.build import build_index
+from agentgym_rl.retrieval.build import build_index, progress_bar
 from agentgym_rl.retrieval.corpus import open_corpus
 from agentgym_rl.retrieval.open import open_retriever, parse_options
-from agentgym_rl.retrieval.progress import progress_bar
 
 if TYPE_CHECKING:  # only `serve` needs the HTTP stack
     from agentgym_rl.serving.bound import Address

@@ -1,11 +1,12 @@
-"""What generates: an engine holds the weights, a session the context of one episode.
+"""The contract of engines: an engine holds the weights, a session the context of one episode.
 
-An engine that only tells text (an endpoint of others) is of another kind: it can be evaluated, and
-nothing can be learned from it.
+A text engine, such as somebody else's endpoint, returns only text: it can be evaluated, but nothing
+can be learned from it.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,11 +20,11 @@ _CONTEXT_FULL = re.compile(
     r"prompt is too long|max_model_len",
     re.IGNORECASE,
 )
-"""How servers say that a context is too long; they agree on the status 400 and on little else."""
+"""How servers say that a context is too long; they agree on little but the status 400."""
 
 
 class EngineDiedError(EngineError):
-    """The engine is gone for good: no request will ever be answered, however often it is asked."""
+    """The engine is gone for good: no request will ever be answered."""
 
 
 class ContextFullError(EngineError):
@@ -35,6 +36,15 @@ def says_context_full(status: int, text: str) -> bool:
     return status in (400, 413, 422) and _CONTEXT_FULL.search(text) is not None
 
 
+def error_message(body: bytes) -> str:
+    """Return the message of a server's error, {"error": {"message": ...}}, or the whole body."""
+    try:
+        message = json.loads(body)["error"]["message"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        message = body.decode(errors="replace")
+    return " ".join(str(message).split())[:500]
+
+
 class EngineSession(ABC):
     """The growing context of one episode."""
 
@@ -42,13 +52,13 @@ class EngineSession(ABC):
     async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
         """Append `new_ids` to the context, sample a reply, append it too, and return it.
 
-        Raises ContextFullError for a context without room for a reply, EngineError when generation
-        fails or passes its deadline; the session is then spent.
+        Raises ContextFullError if the context leaves no room for a reply, EngineError if generation
+        fails or exceeds its deadline; the session can then not be used again.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Forget the context. Safe to repeat, and to call while a reply is being sampled."""
+        """Drop the context. Safe to repeat, also while a reply is being sampled."""
 
 
 class Engine(ABC):
@@ -60,49 +70,49 @@ class Engine(ABC):
 
     @property
     def max_context(self) -> int | None:
-        """The longest context that the engine accepts; None where only the model limits it."""
+        """The longest context that the engine accepts; None if only the model limits it."""
         return None
 
     @abstractmethod
     def publish(self, version: int) -> None:
-        """Let the next replies come from the weights of training step `version`."""
+        """Use the weights of training step `version` for the next replies."""
 
-    def rest(self) -> None:  # noqa: B027 - most engines have nothing to give back
-        """Give back memory until the next reply or publication: it is the learner's turn.
+    def rest(self) -> None:  # noqa: B027 - most engines have no memory to release
+        """Release memory for the learner until the next reply or publication.
 
         No reply may be under way.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Stop generating and give back what the engine holds. Safe to repeat."""
+        """Stop generating and release everything. Safe to repeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextCompletion:
-    """One reply of an engine that only tells text."""
+    """One reply of a text engine."""
 
     text: str
     num_prompt_tokens: int | None = None
-    """Tokens of the context that it answers; None where the engine does not tell."""
+    """Tokens of its context; None if the engine does not report them."""
     num_tokens: int | None = None
     logprobs: tuple[float, ...] = ()
-    """Of the reply's tokens, where the engine tells them."""
+    """Of the reply's tokens, if the engine reports them."""
     is_cut: bool = False
     """Whether the token limit ended the reply."""
 
 
 class TextEngine(ABC):
-    """Answers conversations with text; it holds no context, and its weights are not ours."""
+    """Answers conversations with text; it keeps no context, and its weights are not ours."""
 
     @abstractmethod
     async def reply(
         self, messages: Sequence[Message], params: SamplingParams, *, seed: int
     ) -> TextCompletion:
-        """Return what the model says next; `seed` decides the noise, as far as it heeds it.
+        """Return the model's next message; `seed` decides the noise if the model supports it.
 
-        Raises ContextFullError for a context that is too long, EngineError when it fails or passes
-        its deadline, ConfigError for what no repetition can mend.
+        Raises ContextFullError if the context is too long, EngineError if the call fails or exceeds
+        its deadline, ConfigError if no retry can help.
         """
 
     @abstractmethod

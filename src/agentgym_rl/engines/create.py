@@ -1,4 +1,4 @@
-"""Which engine generates: the one that the recipe names, for the device that the policy is on."""
+"""Creates the engine that the recipe names, for the device of the policy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from agentgym_rl.models.loading import Policy
 
 
 class OwnEngine(Engine):
-    """An engine of the user's own, named by `engine.type = "module:Class"`.
+    """Base of a user's engine, named by `engine.type = "module:Class"`.
 
     A subclass names its settings (`config_class`, a subclass of EngineBaseConfig).
     """
@@ -33,14 +33,14 @@ class OwnEngine(Engine):
     def __init__(
         self, policy: Policy, config: EngineBaseConfig, *, folder: Path | None = None
     ) -> None:
-        """`policy` has the weights to sample with, now and after each `publish`."""
+        """`policy` always has the weights to sample with, from each `publish` on."""
 
 
 def create_engine(policy: Policy, config: EngineConfig, *, folder: Path | None = None) -> Engine:
     """Return an engine that samples with the policy's weights; the caller closes it.
 
-    The model is on its device already, and has its adapter if it will have one. `folder` is for
-    the log of a server, or for what decides the last bits on a CPU; without one it is lost.
+    The model must be on its device, and have its adapter if it will have one. `folder` gets the log
+    of a server, or what decides the last bits on a CPU; without a folder they are lost.
     """
     if isinstance(config, VllmEngineConfig):
         return VllmEngine(policy, config, folder=folder)
@@ -56,7 +56,7 @@ def create_engine(policy: Policy, config: EngineConfig, *, folder: Path | None =
 
 
 async def check_engine(config: EngineConfig) -> None:
-    """Raise an AgentGymError where no policy could be trained with such an engine here."""
+    """Raise an AgentGymError if no policy can be trained with such an engine here."""
     if isinstance(config, OpenAIEngineConfig):
         raise not_trainable(config)
     if isinstance(config, VllmEngineConfig):
@@ -64,7 +64,7 @@ async def check_engine(config: EngineConfig) -> None:
 
 
 def not_trainable(config: OpenAIEngineConfig) -> ConfigError:
-    """Return the error of an engine that returns no tokens where tokens are needed."""
+    """Return the error of training with an engine that returns no tokens."""
     return ConfigError(
         f"engine.type={config.type} is only for `agentgym eval`: an endpoint returns no tokens "
         "to learn from; set engine.type to native or vllm"

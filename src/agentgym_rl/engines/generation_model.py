@@ -1,12 +1,11 @@
 """The learner's model as generation runs it: the same weights behind layers that can be compiled.
 
-The copy is shallow. Its modules are new objects, so nothing that is done to them (compiled layers,
-another attention, joined linear layers, the number of a layer as a tensor) is seen in training,
-but their parameters and buffers are the learner's own tensors, which joining moves once to other
-memory. An update in place is therefore seen at once, also by CUDA graphs that were captured before
-it. What must never happen while an engine lives is that a parameter is replaced (`module.weight =
-...`, `parameter.data = ...`, `model.to(...)`): graphs and joined layers would go on with the old
-memory.
+The copy is shallow. Its modules are new objects, so changes to them (compiled layers, another
+attention, joined linear layers, layer numbers as tensors) do not affect training. Their parameters
+and buffers are the learner's own tensors, which joining moves once to other memory. The copy
+therefore sees an update in place at once, and so do CUDA graphs captured before it. While an engine
+lives, no parameter may be replaced (`module.weight = ...`, `parameter.data = ...`,
+`model.to(...)`): graphs and joined layers would keep using the old memory.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ def generation_model(
 ) -> PreTrainedModel:
     """Return the copy; if `is_compiled`, its decoder layers share one compiled function.
 
-    The number of packed tokens is dynamic in it. Layers differ in their tensors only, so it is
-    compiled once, or once for each kind of layer (sliding and full attention).
+    It takes any number of packed tokens. Layers differ only in their tensors, so it is compiled
+    once, or once for each kind of layer (sliding and full attention).
     """
     copied = _copy_tree(model, {})
     join_layers(copied)
@@ -45,7 +44,10 @@ def generation_model(
         torch.cuda.empty_cache()  # where the weights were before they were joined
     layers = decoder_layers(copied)
     if not layers:
-        raise ValueError(f"{type(model).__name__} has no decoder layers that generation can find")
+        raise ValueError(
+            f"{type(model).__name__} has no decoder layers that generation can find: use a decoder "
+            "of transformers"
+        )
     if is_compiled:
         run = compile_like_eager(_forward, fullgraph=True, backend=backend)
         for layer in layers:
@@ -54,12 +56,12 @@ def generation_model(
 
 
 def _forward(layer: nn.Module, *args: object, **kwargs: object) -> Tensor:
-    """Run a layer as its class says; `layer.forward` is the compiled one."""
+    """Run the forward function of the layer's class; `layer.forward` is the compiled one."""
     return type(layer).forward(layer, *args, **kwargs)
 
 
 def _bind(run: Callable[..., Tensor], layer: nn.Module) -> Callable[..., Tensor]:
-    # Without `functools.partial`, whose attributes modules would be asked to hold.
+    # Not `functools.partial`, whose attributes the module would have to hold.
     def forward(*args: object, **kwargs: object) -> Tensor:
         return run(layer, *args, **kwargs)
 
@@ -69,10 +71,10 @@ def _bind(run: Callable[..., Tensor], layer: nn.Module) -> Callable[..., Tensor]
 def _copy_tree(module: ModuleT, configs: dict[int, PretrainedConfig]) -> ModuleT:
     """Return new module objects around the same tensors, with attention over pages.
 
-    `configs` has the copies made so far of the configurations that modules refer to.
+    `configs` has the copies of configurations made so far, by the id of the original.
     """
     copied = copy.copy(module)
-    copied._compiled_call_impl = None  # the learner's compiled layers are of its own modules
+    copied._compiled_call_impl = None  # the learner's refers to the learner's module
     copied._modules = {
         name: None if child is None else _copy_tree(child, configs)
         for name, child in module._modules.items()
@@ -82,16 +84,13 @@ def _copy_tree(module: ModuleT, configs: dict[int, PretrainedConfig]) -> ModuleT
     if isinstance(config, PretrainedConfig):
         if id(config) not in configs:
             configs[id(config)] = copy.copy(config)
-            # Not the property, which would set it in configurations within this one, too.
+            # The property would set it in nested configurations, too.
             configs[id(config)]._attn_implementation_internal = PAGED_ATTENTION
         values["config"] = configs[id(config)]
     number = values.get(_LAYER)
     if isinstance(number, int):
         # A number would be compiled in, once for each layer.
         del values[_LAYER]
-        copied._buffers = {**module._buffers, _LAYER: torch.tensor(number, device=_device(module))}
+        device = next(module.parameters()).device
+        copied._buffers = {**module._buffers, _LAYER: torch.tensor(number, device=device)}
     return copied
-
-
-def _device(module: nn.Module) -> torch.device:
-    return next(module.parameters()).device

@@ -1,7 +1,7 @@
-"""What the native engines share on the host: sessions, requests, the queue and its thread.
+"""The host side of both native engines: sessions, requests, the queue and its thread.
 
-One thread computes. An engine of this kind says how a batch is computed (`_advance`) and what a
-session holds (`_free`); queueing, deadlines, closing, failing and publishing are here.
+One thread computes. An engine defines how a batch is computed (`_advance`) and what a session holds
+(`_free`); queueing, deadlines, closing, failing and publishing are here.
 """
 
 from __future__ import annotations
@@ -18,12 +18,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Self, TypeVar
 
 from agentgym_rl.config import NativeEngineConfig
-from agentgym_rl.engines.base import (
-    ContextFullError,
-    Engine,
-    EngineDiedError,
-    EngineSession,
-)
+from agentgym_rl.engines.base import ContextFullError, Engine, EngineDiedError, EngineSession
 from agentgym_rl.errors import EngineError
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.types import Completion, SamplingParams
@@ -31,14 +26,14 @@ from agentgym_rl.types import Completion, SamplingParams
 logger = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT_S = 30.0
-"""For the pass under way when the engine is closed."""
+"""For the current pass when the engine is closed."""
 
 _TOKENS_BEFORE_STOP = 8
-"""Decoded with a stop text's own: the first may be a part of a character, or lose a space."""
+"""Decoded with those of a stop text: the first may be part of a character, or lose a space."""
 
 
 class HostSession(EngineSession):
-    """Context of one episode. All state but `is_closed` belongs to the engine's thread."""
+    """The context of one episode. All state but `is_closed` belongs to the engine's thread."""
 
     def __init__(self, engine: HostEngine[Self], key: int) -> None:
         self._engine = engine
@@ -69,7 +64,6 @@ class Request(Generic[SessionT]):
     session: SessionT
     params: SamplingParams
     future: asyncio.Future[Completion]
-    loop: asyncio.AbstractEventLoop
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
 
@@ -88,7 +82,7 @@ class HostEngine(Engine, Generic[SessionT]):
         self._active: list[Request[SessionT]] = []
         self._to_release: list[SessionT] = []
         self._orders: list[Callable[[], None]] = []
-        """What the engine's thread does before the next pass, with the lock held."""
+        """Calls for the engine's thread before its next pass, with the lock held."""
         self._changed = threading.Condition()
         self._is_stopping = False
         self._death: BaseException | None = None
@@ -100,11 +94,11 @@ class HostEngine(Engine, Generic[SessionT]):
 
     @abstractmethod
     def _advance(self) -> None:
-        """Compute something for the active requests; a failure that escapes ends the engine."""
+        """Compute something for the active requests; an exception ends the engine."""
 
     @abstractmethod
     def _free(self, session: SessionT) -> None:
-        """Take back what a closed session holds. The lock is held."""
+        """Release what a closed session holds. The lock is held."""
 
     def publish(self, version: int) -> None:
         with self._changed:
@@ -120,8 +114,8 @@ class HostEngine(Engine, Generic[SessionT]):
         frame = sys._current_frames().get(self._thread.ident or 0)
         if self._thread.is_alive() and frame is not None:
             logger.warning(
-                "the engine's thread has not ended within %g s of being closed, and is left to "
-                "itself; it is at:\n%s",
+                "the engine's thread has not ended within %g s of being closed and is abandoned; "
+                "it is at:\n%s",
                 _CLOSE_TIMEOUT_S,
                 "".join(traceback.format_stack(frame)),
             )
@@ -134,7 +128,7 @@ class HostEngine(Engine, Generic[SessionT]):
         if session.is_closed:
             raise EngineError("generate was called on a closed session")
         loop = asyncio.get_running_loop()
-        request = Request(session, params, loop.create_future(), loop)
+        request = Request(session, params, loop.create_future())
         with self._changed:
             if self._is_stopping:
                 raise EngineError("the engine is closed")
@@ -142,7 +136,7 @@ class HostEngine(Engine, Generic[SessionT]):
             session.context.extend(new_ids)
             self._waiting.append(request)
             self._changed.notify()
-        # A timer alone costs a fraction of what `wait_for` or `timeout` does.
+        # A timer costs a fraction of `wait_for` or `timeout`.
         deadline = loop.call_later(self._config.timeout_s, self._expire, request)
         try:
             return await request.future
@@ -150,13 +144,13 @@ class HostEngine(Engine, Generic[SessionT]):
             deadline.cancel()
 
     def _expire(self, request: Request[SessionT]) -> None:
-        """Give up a request that has taken too long; on its event loop."""
+        """Give up a request that takes too long; on its event loop."""
         self.release(request.session)
         error = EngineError(f"no reply within engine.timeout_s={self._config.timeout_s}")
-        _tell([(request.future, error)])
+        _settle([(request.future, error)])
 
     def release(self, session: SessionT) -> None:
-        """Drop a session; the engine's thread frees what it holds before the next pass."""
+        """Close a session; the engine's thread frees what it holds before the next pass."""
         with self._changed:
             if not session.is_closed:
                 session.is_closed = True
@@ -164,10 +158,10 @@ class HostEngine(Engine, Generic[SessionT]):
                 self._changed.notify()
 
     def _run(self) -> None:
-        """Serve until the engine is closed; whatever ends it sooner is told to all who wait."""
+        """Serve until the engine is closed; a failure is reported to all who wait."""
         try:
             self._serve()
-        except BaseException as error:  # nobody else would ever hear of it
+        except BaseException as error:  # nothing else would report it
             logger.exception("the engine's thread died")
             with self._changed:
                 self._death = error
@@ -175,7 +169,7 @@ class HostEngine(Engine, Generic[SessionT]):
                 self._waiting = []
 
     def _refuse_dead(self) -> None:
-        """Raise if nobody computes any more. The lock is held."""
+        """Raise if the engine's thread has died. The lock is held."""
         if self._death is not None:
             raise _died(self._death)
 
@@ -196,7 +190,7 @@ class HostEngine(Engine, Generic[SessionT]):
         return bool(self._waiting or self._active or self._to_release or self._orders)
 
     def _take_in(self) -> None:
-        """Free what was released, obey orders, take in what is waiting. The lock is held."""
+        """Free closed sessions, carry out orders, admit waiting requests. The lock is held."""
         for session in self._to_release:
             self._free(session)
         self._to_release = []
@@ -209,8 +203,8 @@ class HostEngine(Engine, Generic[SessionT]):
         self._fail(closed, EngineError("the session was closed while its reply was being sampled"))
 
     def _refuse_while_sampling(self, what_happened: str) -> None:
-        """Raise if anybody waits for a reply. The lock is held."""
-        # A closed session's request leaves with the next pass; nobody gets its reply.
+        """Raise if anyone waits for a reply. The lock is held."""
+        # The request of a closed session leaves with the next pass.
         if any(not request.session.is_closed for request in self._waiting + self._active):
             raise EngineError(f"{what_happened} while replies were being sampled")
 
@@ -223,37 +217,39 @@ class HostEngine(Engine, Generic[SessionT]):
         texts = request.params.stop
         if not texts:
             return False
-        # A token has a byte or more, and those before the newest have been looked at already.
+        # A token has at least one byte, and earlier tokens have been checked already.
         num_tokens = max(len(text.encode()) for text in texts) + _TOKENS_BEFORE_STOP
         tail = self._decode(request.token_ids[-num_tokens:])
         return any(text in tail for text in texts)
 
     def _finish(self, requests: list[Request[SessionT]]) -> None:
-        """Answer the finished ones."""
-        # Dropped before anyone hears of it: who publishes next must find no reply under way.
+        # Dropped first: whoever publishes after the answer must find no reply under way.
         self._drop(requests)
-        self._answer([(request, self._completion(request)) for request in requests])
+        completions = [
+            Completion(
+                token_ids=tuple(request.token_ids),
+                logprobs=tuple(request.logprobs),
+                is_stopped=self._is_stopped(request),
+                version=self._version,
+            )
+            for request in requests
+        ]
+        self._answer(list(zip(requests, completions, strict=True)))
 
     def _fail(self, requests: list[Request[SessionT]], error: EngineError) -> None:
         self._drop(requests)
         self._answer([(request, error) for request in requests])
 
-    def _completion(self, request: Request[SessionT]) -> Completion:
-        return Completion(
-            token_ids=tuple(request.token_ids),
-            logprobs=tuple(request.logprobs),
-            is_stopped=self._is_stopped(request),
-            version=self._version,
-        )
-
-    def _answer(self, answers: list[tuple[Request[SessionT], Completion | EngineError]]) -> None:
-        """Tell the event loops of what was asked there; each is woken once."""
+    def _answer(
+        self, answers: Sequence[tuple[Request[SessionT], Completion | EngineError]]
+    ) -> None:
+        """Hand answers to the event loops of their requests, waking each loop once."""
         by_loop: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
         for request, answer in answers:
-            by_loop.setdefault(request.loop, []).append((request.future, answer))
+            by_loop.setdefault(request.future.get_loop(), []).append((request.future, answer))
         for loop, of_loop in by_loop.items():
             with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
-                loop.call_soon_threadsafe(_tell, of_loop)
+                loop.call_soon_threadsafe(_settle, of_loop)
 
     def _drop(self, requests: list[Request[SessionT]]) -> None:
         dropped = set(requests)
@@ -261,7 +257,7 @@ class HostEngine(Engine, Generic[SessionT]):
 
 
 def context_is_full(length: int, max_context: int) -> ContextFullError:
-    """Return the error of a context that cannot grow by another token."""
+    """Return the error of a context without room for another token."""
     return ContextFullError(
         f"a context of {length} tokens leaves no room in the model's {max_context}"
     )
@@ -274,7 +270,7 @@ def _died(cause: BaseException) -> EngineDiedError:
 
 
 def generation_failed(error: Exception) -> EngineError:
-    """Return the error that the requests of a failed pass hear of."""
+    """Return the error of all requests in a failed pass."""
     failure = EngineError(f"generation failed: {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure
@@ -286,8 +282,8 @@ NOT_FINITE = "the model's probabilities are not finite; its weights may be broke
 _Answer = tuple[asyncio.Future[Completion], Completion | EngineError]
 
 
-def _tell(answers: list[_Answer]) -> None:
-    """Answer those that wait still; on their event loop."""
+def _settle(answers: list[_Answer]) -> None:
+    """Settle the futures that are still awaited; on their event loop."""
     for future, answer in answers:
         if future.done():
             continue

@@ -1,10 +1,10 @@
-"""Linear layers that read the same input, computed as one: fewer and larger matrix products.
+"""Joins linear layers that read the same input: fewer and larger matrix products.
 
-With few rows a small model's decoding step is bound by the number of its kernels. Queries, keys
-and values of an attention, gate and up of a feed-forward layer are therefore one product each. The
-weights are not doubled: those of the siblings are put next to one another in memory, and every
-parameter becomes its part of that. Parameters stay the objects that they were, so an optimizer
-that has them goes on, and what it changes is seen here.
+With few rows, the number of kernels limits the decoding of a small model. Queries, keys and values
+of an attention, and gate and up of a feed-forward layer, are therefore one product each. Weights
+are not copied: those of siblings are placed side by side in memory, and every parameter becomes a
+view of its part. Parameters remain the same objects, so an optimizer keeps working on them, and its
+changes are seen here.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 SIBLINGS = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
-"""Names by which transformers' decoders call what reads the same input, in the order of calls."""
+"""The names in transformers' decoders of layers with the same input, in the order of calls."""
 
 
 class _Joined:
-    """The weights of all siblings, and what they have computed until the last has been asked."""
+    """The weights of all siblings, and their output until the last sibling has been called."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self.weight = weight
@@ -31,7 +31,7 @@ class _Joined:
 
 
 class _Part(nn.Linear):
-    """One of the siblings: the first computes for all that are given the same input."""
+    """One of the siblings: the first computes for all that get the same input."""
 
     joined: _Joined
     start: int
@@ -44,17 +44,16 @@ class _Part(nn.Linear):
         output = joined.output if input is joined.input else None
         if self.end == len(joined.weight):
             joined.input = joined.output = None
-        if output is None:  # as where keys are of another sequence than queries
+        if output is None:  # such as keys of another sequence than the queries
             return F.linear(input, self.weight, self.bias)
         return output[..., self.start : self.end]
 
 
 def join_layers(copied: nn.Module) -> None:
-    """Join the siblings in a copy of a model whose parameters are the model's own.
+    """Join the siblings in a copy of a model that shares the model's parameters.
 
-    Layers that are more than linear (an adapter's, say) and parameters that several layers share
-    are left as they are. A model can be joined for several copies; its parameters move only the
-    first time.
+    Layers that are not plain (such as those of an adapter) and parameters that several layers share
+    are left alone. A model can be joined for several copies; its parameters move only once.
     """
     joined = set[Tensor]()
     for module in copied.modules():
@@ -70,7 +69,7 @@ def join_layers(copied: nn.Module) -> None:
 
 
 def _fit(layers: Sequence[nn.Linear]) -> bool:
-    """Return whether the layers are alike but for the number of their outputs."""
+    """Return whether the layers differ only in the number of their outputs."""
     kinds = {
         (layer.in_features, layer.bias is None, layer.weight.dtype, layer.weight.device)
         for layer in layers
@@ -97,7 +96,7 @@ def _join(layers: Sequence[nn.Linear]) -> list[_Part]:
 
 @torch.no_grad()
 def _side_by_side(parameters: Sequence[Tensor]) -> Tensor:
-    """Return one tensor of which the parameters are parts, one after another."""
+    """Return one tensor whose consecutive parts are the parameters."""
     sizes = [len(parameter) for parameter in parameters]
     if not _are_side_by_side(parameters):
         together = torch.cat([parameter.data for parameter in parameters])

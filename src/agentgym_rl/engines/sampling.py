@@ -1,8 +1,7 @@
-"""Drawing a token from logits with noise that depends on (session, position) alone.
+"""Draws a token from logits with noise that depends only on (session, position).
 
 One uniform number per token inverts the cumulative distribution. The number is a hash of the
-session's key and the token's position, so that which other requests share a batch, and when,
-cannot change what is drawn.
+session's key and the token's position, so other requests in the batch cannot change what is drawn.
 
 Shape legend: B requests, V vocabulary.
 """
@@ -60,7 +59,7 @@ def draw(
 def draw_rows(
     logits_BV: Tensor, temperatures_B: Tensor, uniforms_B: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Do what `draw` does with numbers that are on the device already."""
+    """Do what `draw` does with numbers that are already on the device."""
     is_greedy_B = temperatures_B == 0
     logits_BV = logits_BV.float() / torch.where(is_greedy_B, 1.0, temperatures_B)[:, None]
     logprobs_BV = logits_BV.log_softmax(dim=-1)
@@ -76,11 +75,11 @@ def draw_rows(
 
 
 def cut_rows(logits_BV: Tensor, temperatures_B: Tensor, cuts_B3: Tensor) -> Tensor:
-    """Return the logits with -inf for tokens that are not to be drawn.
+    """Return the logits with -inf for tokens that must not be drawn.
 
-    `cuts_B3` has `top_p`, `top_k` and `min_p` (types.SamplingParams) of each row. All three are
-    taken of the distribution at the temperature, and each allows the tokens from some logit on;
-    the highest of these counts. Tokens as likely as the last one allowed are allowed, too.
+    `cuts_B3` has `top_p`, `top_k` and `min_p` (types.SamplingParams) of each row. All three apply
+    to the distribution at the temperature. Each sets a lowest logit, and the highest of these
+    counts. Tokens as likely as the last one allowed are allowed, too.
     """
     is_greedy_B = temperatures_B == 0
     scaled_BV = logits_BV.float() / torch.where(is_greedy_B, 1.0, temperatures_B)[:, None]
@@ -88,7 +87,7 @@ def cut_rows(logits_BV: Tensor, temperatures_B: Tensor, cuts_B3: Tensor) -> Tens
     probs_BV = ordered_BV.softmax(dim=-1)
     top_p_B1, top_k_B1, min_p_B1 = cuts_B3.split(1, dim=1)
     last = ordered_BV.shape[1] - 1
-    # A token is in the nucleus if those before it do not yet have the probability asked for.
+    # A token is in the nucleus if those before it do not yet reach top_p.
     num_in_p_B1 = (probs_BV.cumsum(dim=-1) - probs_BV < top_p_B1).sum(dim=-1, keepdim=True)
     num_in_k_B1 = torch.where(top_k_B1 > 0, top_k_B1, last + 1).long()
     places_B1 = (torch.minimum(num_in_p_B1, num_in_k_B1) - 1).clamp(0, last)
@@ -98,10 +97,10 @@ def cut_rows(logits_BV: Tensor, temperatures_B: Tensor, cuts_B3: Tensor) -> Tens
 
 
 def signed(number: int) -> int:
-    """Return 64 bits as torch has them, with a sign."""
+    """Return 64 bits as a signed number, as torch has them."""
     return number - (1 << 64) if number >= 1 << 63 else number
 
 
 def _shifted(z_B: Tensor, bits: int) -> Tensor:
-    """Return the bits shifted to the right, with zeros (not the sign) coming in."""
+    """Return the bits shifted to the right, filled with zeros, not with the sign."""
     return (z_B >> bits) & ((1 << (64 - bits)) - 1)

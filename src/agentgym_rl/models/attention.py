@@ -1,8 +1,8 @@
 """Attention over packed tokens, for any transformers decoder, in training and in generation.
 
-Sequences are laid one after another in a single row, without padding. The model runs with
-`attn_implementation="agentgym"` and gets a `layout`, which knows where the sequences are: here the
-one for training; engines/native/kv_cache.py has the one that reads and writes a key-value cache.
+Sequences are packed one after another in a single row, without padding. The model runs with
+`attn_implementation="agentgym"` and gets a `layout`, which knows where the sequences are. The
+layout for training is here; that of a key-value cache is in engines/native/kv_cache.py.
 
 Shape legend: H heads, T packed tokens, D head size, B sequences.
 """
@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
-from transformers import AttentionInterface
+from transformers import AttentionInterface, PretrainedConfig
 
 from agentgym_rl.models.device import on_device
 from agentgym_rl.models.flash4 import attend_flash4, has_flash4
@@ -28,7 +28,7 @@ ATTENTION = "agentgym"
 
 
 class CachedLayout(Protocol):
-    """Where the sequences of a packed batch are, and what came before them."""
+    """Where the sequences of a packed batch are, and their cached past."""
 
     def attend(
         self,
@@ -40,7 +40,7 @@ class CachedLayout(Protocol):
         scale: float,
         window: int | None,
     ) -> Tensor:
-        """Return the attention output, (H, T, D); `window` limits how far back a token looks."""
+        """Return the attention output, (H, T, D); `window` limits how far back a token sees."""
         ...
 
 
@@ -50,9 +50,9 @@ AttentionLayout: TypeAlias = "PackedSequences | CachedLayout"
 class PackedSequences:
     """Independent causal sequences of the given lengths, one after another.
 
-    All at once where torch has a kernel for that (`has_varlen_kernel`), otherwise one by one. The
-    first is a program that is the same for every batch, so a compiled layer contains it: what it
-    reads of a batch, `borders` and `max_length`, is data to it.
+    They are computed all at once if torch has a kernel for it (`has_varlen_kernel`), otherwise one
+    by one. The former is the same program for every batch, with `borders` and `max_length` as its
+    data, so a compiled layer contains it.
     """
 
     def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
@@ -60,7 +60,7 @@ class PackedSequences:
         self.max_length = max(self._lengths)
         starts = list(itertools.accumulate(self._lengths, initial=0))
         self.borders = on_device(starts, device=device, dtype=torch.int32)
-        """Where sequences begin and the last ends, (B + 1)."""
+        """Where each sequence begins and the last one ends, (B + 1)."""
 
     def attend(
         self,
@@ -71,7 +71,7 @@ class PackedSequences:
         scale: float,
         window: int | None,
     ) -> Tensor:
-        """Return the attention output, (H, T, D); all layers are alike."""
+        """Return the attention output, (H, T, D)."""
         if has_varlen_kernel(query_HTD.device, query_HTD.dtype, query_HTD.shape[-1]):
             return attend_varlen(
                 query_HTD,
@@ -84,22 +84,9 @@ class PackedSequences:
             )
         return self._attend_each(query_HTD, key_HTD, value_HTD, scale=scale, window=window)
 
-    @torch.compiler.disable  # another program for every batch
-    def _attend_each(
-        self,
-        query_HTD: Tensor,
-        key_HTD: Tensor,
-        value_HTD: Tensor,
-        *,
-        scale: float,
-        window: int | None,
-    ) -> Tensor:
-        parts = zip(
-            query_HTD.split(self._lengths, dim=1),
-            key_HTD.split(self._lengths, dim=1),
-            value_HTD.split(self._lengths, dim=1),
-            strict=True,
-        )
+    @torch.compiler.disable  # a different program for every batch
+    def _attend_each(self, *tokens: Tensor, scale: float, window: int | None) -> Tensor:
+        parts = zip(*(one.split(self._lengths, dim=1) for one in tokens), strict=True)
         return torch.cat(
             [attend_causal(q, k, v, scale=scale, window=window) for q, k, v in parts], dim=1
         )
@@ -107,7 +94,7 @@ class PackedSequences:
 
 @torch.compiler.assume_constant_result
 def has_varlen_kernel(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
-    """Return whether torch's flash attention over packed sequences takes such tensors."""
+    """Return whether torch's flash attention over packed sequences supports such tensors."""
     return (
         device.type == "cuda"
         and dtype in (torch.bfloat16, torch.float16)
@@ -119,7 +106,7 @@ def has_varlen_kernel(device: torch.device, dtype: torch.dtype, head_dim: int) -
 
 _varlen_attn = varlen_attn
 if "enable_gqa" in inspect.signature(varlen_attn).parameters:
-    # Fewer key than query heads have to be announced; torch 2.11 just takes them.
+    # Fewer key than query heads must be declared; torch 2.11 accepts them as they are.
     _varlen_attn = partial(varlen_attn, enable_gqa=True)
 
 
@@ -133,7 +120,7 @@ def attend_varlen(
     scale: float,
     window: int | None,
 ) -> Tensor:
-    """Return causal attention of all sequences between the `borders` (B + 1) in one call."""
+    """Return causal attention of all sequences between the `borders`, in one call."""
     query_THD, key_THD, value_THD = (
         tensor.transpose(0, 1).contiguous() for tensor in (query_HTD, key_HTD, value_HTD)
     )
@@ -150,7 +137,7 @@ def attend_varlen(
         max_length,
         max_length,
         scale=scale,
-        # A window counts the token itself, the kernel's only those before it; -1 is all of them.
+        # Our window includes the token itself, the kernel's only those before it; -1 is no limit.
         window_size=(-1 if window is None else window - 1, 0),
     )
     assert isinstance(out_THD, Tensor), "no auxiliary output was asked for"
@@ -171,7 +158,7 @@ def attend_causal(
     )
     num_shares = query_HTD.shape[0] // key_HTD.shape[0]
     if query_HTD.is_cuda and num_shares > 1:
-        # With shared heads and float32 or a mask torch would write all scores to memory there.
+        # For shared heads with float32 or a mask, torch would write all scores to GPU memory.
         key_HTD = key_HTD.repeat_interleave(num_shares, dim=0)
         value_HTD = value_HTD.repeat_interleave(num_shares, dim=0)
     return F.scaled_dot_product_attention(
@@ -188,18 +175,25 @@ def attend_causal(
 def causal_mask(
     num_queries: int, num_keys: int, *, window: int | None, device: torch.device
 ) -> Tensor:
-    """Return which key each query sees, (queries, keys), the queries being the last tokens."""
+    """Return which keys each query sees, (queries, keys); the queries are the last tokens."""
     key_positions = torch.arange(num_keys, device=device)
     query_positions = torch.arange(num_keys - num_queries, num_keys, device=device)[:, None]
     mask = key_positions <= query_positions
     return mask if window is None else mask & (key_positions > query_positions - window)
 
 
+def head_size(config: PretrainedConfig) -> int:
+    """Return the width of an attention head, which not every architecture names."""
+    named = getattr(config, "head_dim", None)
+    return int(named or config.hidden_size // config.num_attention_heads)
+
+
 def refuse_softcap(module: nn.Module, softcap: float | None) -> None:
-    """Raise for a model whose attention no kernel here computes as it is meant."""
+    """Raise for a model whose attention our kernels do not support."""
     if softcap is not None:
         raise ValueError(
-            f"{type(module).__name__} caps attention logits, which is not supported yet"
+            f"{type(module).__name__} caps attention logits, which is not supported: use another "
+            "model"
         )
 
 
@@ -221,7 +215,7 @@ def _packed_attention(  # noqa: PLR0913 - the signature is transformers'
     refuse_softcap(module, softcap)
     tokens = query[0], key[0], value[0]
     if isinstance(layout, PackedSequences):
-        # Without the layer's number, which would make each layer another program to a compiler.
+        # Without the layer's number, which would make each layer a different program.
         out_HTD = layout.attend(*tokens, scale=scaling, window=sliding_window)
     else:
         layer = module.layer_idx

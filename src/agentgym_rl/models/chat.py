@@ -1,16 +1,16 @@
-"""Chat rendering that only ever appends: what was sampled is never decoded and encoded again.
+"""Chat rendering that only appends: sampled tokens are never decoded and encoded again.
 
-The model's own chat template is asked once, with placeholders, for the text around a message. A
+The model's chat template is rendered once, with placeholders, to find the text around a message. A
 conversation is then built from three kinds of pieces, and old tokens are never touched:
 
-    prompt    everything up to the place where the first reply begins
-    reply     the ids that the policy sampled, as they are
+    prompt    everything up to where the first reply begins
+    reply     the ids that the policy sampled
     turn      the close of the reply, the observation, and the opening of the next reply
 
-Text that an environment sends is encoded as plain text: it cannot forge the template's markers.
+An environment's text is encoded as plain text: it cannot forge the template's markers.
 
-With tools (`with_tools`) the prompt is what the template makes of them, and the answer to a call is
-a message of role `tool`, where the template's rendering of one can be appended exactly.
+With tools (`with_tools`) the prompt shows them as the template does, and the answer to a call is a
+message of role `tool` if the template's rendering of one can be appended exactly.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _SYSTEM = "[[system-text]]"
 _RESULT = f'{_OBSERVATION} says "no",\nand more'
 """Shows whether a template writes a tool's answer as it is or as JSON."""
 _NOT_RENDERED = (TemplateError, TypeError)
-"""How templates fail that were not made for a message or for tools."""
+"""How templates fail that do not support a message or tools."""
 _CALL_IDS = ("call00001", "call00002")
-"""Of nine letters and digits, as Mistral's templates want them."""
+"""Nine letters and digits, as Mistral's templates demand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class _ResultTurn:
 
     before: str
     lead: str
-    """Plain text right before the answer; it is encoded together with it, as is the tail."""
+    """Plain text right before the answer, encoded together with it, as is the tail."""
     tail: str
     after: str
     is_json: bool
@@ -81,13 +81,13 @@ class ChatRenderer:
         self._before_first, self._after_first = _split_once(first, _OBSERVATION)
         self._close_reply, self._before_next, self._after_next = self._split_turn()
         self.stop_token_ids = self._find_stop_tokens()
-        """What ends a reply: the end of turn first, then whatever else was declared."""
+        """Tokens that end a reply: the end of turn first, then any others declared."""
         self._warn_unless_faithful()
 
     def with_tools(self, tools: Sequence[ToolSchema]) -> ChatRenderer:
         """Return a renderer whose prompts show these tools (JSON schemas) as the template does.
 
-        Where there are none, or the template does not show them, it is this one.
+        It is this renderer if there are no tools, or if the template does not show them.
         """
         if not tools:
             return self
@@ -101,7 +101,7 @@ class ChatRenderer:
         return ChatRenderer(self._tokenizer, tools=tools).with_stops(self.stop_token_ids)
 
     def with_stops(self, token_ids: Iterable[int]) -> ChatRenderer:
-        """Return a renderer for replies that these tokens end as well."""
+        """Return a renderer for which these tokens end a reply, too."""
         renderer = copy(self)
         renderer.stop_token_ids = list(dict.fromkeys([*self.stop_token_ids, *sorted(token_ids)]))
         return renderer
@@ -117,9 +117,9 @@ class ChatRenderer:
         return "user" if self._result_turn is None else "tool"
 
     def call_text(self, name: str, arguments: Mapping[str, str]) -> str | None:
-        """Return the reply that calls a tool as the template writes it.
+        """Return the reply that calls a tool, as the template writes it.
 
-        None where that cannot be said as text: it has special tokens, or no place of its own.
+        None if it is not plain text: it has special tokens, or is not apart from other text.
         """
         split = self._split_call(name, arguments)
         return None if split is None else split[0]
@@ -127,16 +127,16 @@ class ChatRenderer:
     def prompt(self, text: str, *, system: str | None = None) -> list[int]:
         """Return the ids from the start up to where the first reply begins.
 
-        `system` is a system message to begin with. A template that has none gets it as the
-        beginning of the text, with an empty line between.
+        `system` is an optional system message. A template without one gets it at the beginning of
+        the text, followed by an empty line.
         """
-        if system is not None:
-            return self._prompt_with_system(system, text)
-        return self._prompt_of(self._encoder.ids(text.strip()))
-
-    async def prompt_soon(self, text: str) -> list[int]:
-        """Return what `prompt` does, encoded together with what other episodes wait for."""
-        return self._prompt_of(await self._encoder.ids_soon(text.strip()))
+        if system is None:
+            before, after = map(self._encode_marks, (self._before_first, self._after_first))
+            return [*before, *self._encode_text(text), *after]
+        if self._around_system is None:
+            return self.prompt(f"{system.strip()}\n\n{text.strip()}")
+        before, between, after = map(self._encode_marks, self._around_system)
+        return [*before, *self._encode_text(system), *between, *self._encode_text(text), *after]
 
     def turn(
         self, observation: str, *, reply_ids: Sequence[int], is_result: bool = False
@@ -148,17 +148,22 @@ class ChatRenderer:
         A reply that ends with the end-of-turn token was closed by the policy itself; one that the
         token limit cut is closed here, by a token that was not sampled.
         """
+        end_of_turn = self.stop_token_ids[0]
+        is_closed = bool(reply_ids) and reply_ids[-1] == end_of_turn
         result_turn = self._result_turn if is_result else None
-        ids = self._encoder.ids(_turn_text(observation, result_turn))
-        return self._turn_of(ids, reply_ids, result_turn)
+        before, after = self._before_next, self._after_next
+        if result_turn is not None:
+            before, after = result_turn.before, result_turn.after
+        return [
+            *([] if is_closed else [end_of_turn]),
+            *self._encode_marks(before),
+            *self._encoder.ids(_turn_text(observation, result_turn)),
+            *self._encode_marks(after),
+        ]
 
-    async def turn_soon(
-        self, observation: str, *, reply_ids: Sequence[int], is_result: bool = False
-    ) -> list[int]:
-        """Return what `turn` does, encoded together with what other episodes wait for."""
-        result_turn = self._result_turn if is_result else None
-        ids = await self._encoder.ids_soon(_turn_text(observation, result_turn))
-        return self._turn_of(ids, reply_ids, result_turn)
+    async def encode_soon(self, text: str, *, is_result: bool = False) -> None:
+        """Encode a text together with those of other episodes; `prompt` or `turn` is then quick."""
+        await self._encoder.ids_soon(_turn_text(text, self._result_turn if is_result else None))
 
     def reply(self, text: str) -> list[int]:
         """Return the ids of a reply given as text (a demonstration), with its stop token."""
@@ -169,7 +174,7 @@ class ChatRenderer:
         ids = list(token_ids)
         if ids and ids[-1] in self.stop_token_ids:
             ids.pop()
-        # transformers looks at every id first. It is needed where it changes the text afterwards.
+        # transformers is slower, and needed only where it changes the text afterwards.
         if self._backend is None or self._tokenizer.clean_up_tokenization_spaces:
             return str(self._tokenizer.decode(ids, skip_special_tokens=False))
         return self._backend.decode(ids, skip_special_tokens=False)
@@ -177,8 +182,8 @@ class ChatRenderer:
     def num_tokens_before(self, token_ids: Sequence[int], end: int) -> int:
         """Return how many of a reply's first tokens lie before character `end` of its text.
 
-        A token across the border, or one that holds a part of a character, lies after it; and so
-        does the last token in any case. Found by decoding beginnings: nothing is encoded.
+        A token across the border, or with a part of a character, lies after it, as does the last
+        token in any case. Found by decoding prefixes: nothing is encoded.
         """
         if not end:
             return 0
@@ -190,47 +195,13 @@ class ChatRenderer:
                 low = middle
             else:
                 high = middle - 1
-        while low and not self._is_beginning(token_ids[:low], text[:end]):
+        while low and not text[:end].startswith(self.decode_reply(token_ids[:low])):
             low -= 1
         return low
 
-    def _prompt_of(self, ids: Sequence[int]) -> list[int]:
-        before, after = map(self._encode_marks, (self._before_first, self._after_first))
-        return [*before, *ids, *after]
-
-    def _turn_of(
-        self, ids: Sequence[int], reply_ids: Sequence[int], result_turn: _ResultTurn | None
-    ) -> list[int]:
-        end_of_turn = self.stop_token_ids[0]
-        is_closed = bool(reply_ids) and reply_ids[-1] == end_of_turn
-        before, after = self._before_next, self._after_next
-        if result_turn is not None:
-            before, after = result_turn.before, result_turn.after
-        return [
-            *([] if is_closed else [end_of_turn]),
-            *self._encode_marks(before),
-            *ids,
-            *self._encode_marks(after),
-        ]
-
-    def _is_beginning(self, token_ids: Sequence[int], text: str) -> bool:
-        return text.startswith(self.decode_reply(token_ids))
-
-    def _prompt_with_system(self, system: str, text: str) -> list[int]:
-        if self._around_system is None:
-            return self.prompt(f"{system.strip()}\n\n{text.strip()}")
-        before, between, after = self._around_system
-        return [
-            *self._encode_marks(before),
-            *self._encode_text(system),
-            *self._encode_marks(between),
-            *self._encode_text(text),
-            *self._encode_marks(after),
-        ]
-
     @cached_property
     def _around_system(self) -> tuple[str, str, str] | None:
-        """The template's text around a system and a user message; None where it has no system."""
+        """The template's text around a system and a user message; None without a system role."""
         messages = [{"role": "system", "content": _SYSTEM}, _user(_OBSERVATION)]
         try:
             before, rest = _split_once(self._template(messages, tools=self._tools), _SYSTEM)
@@ -246,7 +217,7 @@ class ChatRenderer:
 
     @cached_property
     def _result_turn(self) -> _ResultTurn | None:
-        """What is around the answer to a call; None where it cannot be appended exactly."""
+        """The text around the answer to a call; None if it cannot be appended exactly."""
         split = self._split_call("act", {"action": "go"}) if self._tools else None
         if split is None:
             return None
@@ -268,7 +239,7 @@ class ChatRenderer:
         except _NOT_RENDERED:
             return None
         prompt = self._before_first + "hello" + self._after_first
-        # Of an id that the template shows, only the policy could know what it should be.
+        # If the template shows the id of a call, only the policy could know it.
         if text != other or not text.startswith(prompt):
             return None
         call, close, rest = text[len(prompt) :].partition(self._close_reply)
@@ -289,7 +260,7 @@ class ChatRenderer:
         self, messages: Sequence[Mapping[str, object]], *, tools: Sequence[ToolSchema] = ()
     ) -> str:
         text = self._tokenizer.apply_chat_template(
-            messages,  # pyrefly: ignore[bad-argument-type] - its type knows texts alone, not calls
+            messages,  # pyrefly: ignore[bad-argument-type] - its type has only texts, not calls
             tools=[dict(tool) for tool in tools] or None,
             tokenize=False,
             add_generation_prompt=True,
@@ -300,8 +271,8 @@ class ChatRenderer:
     def _split_turn(self) -> tuple[str, str, str]:
         """Return the template's text right after a reply, before the observation, and after it.
 
-        The first of the three is the end-of-turn mark, which the policy samples itself. Tools are
-        left out: some templates show them anew before the latest of the user's messages.
+        The first is the end-of-turn mark, which the policy samples itself. Tools are left out:
+        some templates show them again before the user's latest message.
         """
         text = self._template(
             [_user("hello"), {"role": "assistant", "content": _REPLY}, _user(_OBSERVATION)]
@@ -312,8 +283,8 @@ class ChatRenderer:
             if between.startswith(word):
                 return word, between[len(word) :], after
         raise ValueError(
-            f"the chat template closes a reply not with a special token but with {between[:20]!r}; "
-            "such a template cannot tell a model where to stop"
+            f"the chat template closes a reply with {between[:20]!r}, not with a special token, so "
+            "the model would not know where to stop: use another model or template"
         )
 
     def _find_stop_tokens(self) -> list[int]:
@@ -321,9 +292,7 @@ class ChatRenderer:
         end_of_turn = self._tokenizer.convert_tokens_to_ids(self._close_reply)
         eos = self._tokenizer.eos_token_id
         assert isinstance(end_of_turn, int), "one token has one id"
-        return (
-            [end_of_turn] if not isinstance(eos, int) or eos == end_of_turn else [end_of_turn, eos]
-        )
+        return [end_of_turn, eos] if isinstance(eos, int) and eos != end_of_turn else [end_of_turn]
 
     def _warn_unless_faithful(self) -> None:
         """Compare a small conversation in pieces with the template's own rendering of it."""
@@ -335,8 +304,8 @@ class ChatRenderer:
         whole = self._tokenizer.encode(text, add_special_tokens=False)
         if pieces != whole:
             logger.warning(
-                "%s encodes a message apart from its surroundings differently than with them; "
-                "training is consistent, but prompts differ a little from the template's",
+                "%s encodes a message by itself differently than within a conversation; training "
+                "is consistent, but prompts differ a little from the template's",
                 self._tokenizer.name_or_path,
             )
 
@@ -350,12 +319,11 @@ class ChatRenderer:
 
 
 def _turn_text(observation: str, result_turn: _ResultTurn | None) -> str:
-    """Return the text that is encoded for an observation."""
     return observation.strip() if result_turn is None else result_turn.around(observation)
 
 
 def _backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer | None:
-    """Return what works below transformers, whose wrapper takes as long again, or None."""
+    """Return the tokenizer that transformers wraps, which is twice as fast, or None."""
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         return None
     backend = tokenizer.backend_tokenizer
@@ -367,7 +335,7 @@ def _user(content: str) -> dict[str, str]:
 
 
 def _as_json(text: str) -> str:
-    """Return a text as it is between the quotes of JSON, in the way of the templates' `tojson`."""
+    """Return a text as JSON without its quotes, as the templates' `tojson` writes it."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 

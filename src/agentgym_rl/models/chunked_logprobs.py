@@ -1,7 +1,7 @@
 """Log-probabilities and entropies without a (tokens x vocabulary) matrix, forward or backward.
 
-Logits are made for a few tokens at a time and dropped; the backward pass makes them anew. What is
-kept for it are the hidden states, which do not grow with the vocabulary.
+Logits are computed for a few tokens at a time and dropped; the backward pass recomputes them. It
+needs only the hidden states, whose size does not depend on the vocabulary.
 
 Shape legend: A action tokens, C those of one chunk, H hidden size, V vocabulary.
 """
@@ -22,18 +22,15 @@ from agentgym_rl.models import fused_logprobs
 from agentgym_rl.models.compilation import is_compiling
 
 _MAX_LOGITS_ON_CPU = 2**27
-"""Most logits of a chunk. Smaller chunks save little, since a gradient as large as the head is
-there anyway, and take longer, since each adds to that gradient."""
+"""The most logits of a chunk. Smaller chunks save little, since there is a gradient as large as the
+head anyway, and take longer, since each adds to that gradient."""
 
 _LOSS_BYTES_ON_GPU = 1_900_000_000
-"""What the loss may take there: below 2 GiB with 152k x 1536 weights in the head."""
+"""For the loss: below 2 GiB with 152k x 1536 weights in the head."""
 _LEAST_LOGITS_ON_GPU = 2**24
 
 _ROWS_STEP = 16
 """Chunks are a multiple of this, because a CPU's rounding may depend on the rows of a product."""
-
-Head = Callable[[Tensor], Tensor]
-"""Takes hidden states (C, H) to logits (C, V)."""
 
 
 def chunked_logprobs(
@@ -44,11 +41,11 @@ def chunked_logprobs(
     temperature: float,
     max_logits: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    """Return the log-probability of each id, and the entropy of what it was drawn from.
+    """Return the log-probability of each id, and the entropy of its distribution.
 
-    Row by row `hidden_AH` is what the decoder gives where the id is predicted. The gradient
-    reaches the hidden states and the weights of the head, and can be taken once. `max_logits`
-    exist at a time; 0 takes what suits the device.
+    A row of `hidden_AH` is the decoder's output where the id is predicted. The gradient reaches the
+    hidden states and the weights of the head, and can be taken once. At most `max_logits` exist at
+    a time; 0 chooses a number for the device.
     """
     head = _Head(model)
     weights = [weight for weight in head.parameters() if weight.requires_grad]
@@ -63,11 +60,11 @@ def chunked_logprobs(
 
 
 def _max_logits_on_gpu(num_weights: int) -> int:
-    """Return the logits of a chunk, as many as fit beside the gradient of the head's weights.
+    """Return how many logits of a chunk fit beside the gradient of the head's weights.
 
-    That is a float32 sum. Beside it are either a chunk's part of it, rounded, with logits and
-    their gradient in float32 and the gradient rounded, or logits with three copies in float32, of
-    which compiled code has fewer. Large chunks save calls, for which a GPU would wait.
+    The gradient is a float32 sum. Beside it are either a chunk's rounded part of it, with logits
+    and their gradient in float32 and the rounded gradient, or logits with three float32 copies (in
+    compiled code fewer). Large chunks save calls, for which a GPU would wait.
     """
     beside_part = (_LOSS_BYTES_ON_GPU - (4 + 2) * num_weights) // (4 + 4 + 2)
     without_part = (_LOSS_BYTES_ON_GPU - 4 * num_weights) // (4 * 4)
@@ -76,33 +73,34 @@ def _max_logits_on_gpu(num_weights: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _How:
-    """What both passes need beside tensors."""
+    """What both passes need besides tensors."""
 
-    head: Head
+    head: Callable[[Tensor], Tensor]
+    """Turns hidden states (C, H) into logits (C, V)."""
     rows: int
     """Tokens of a chunk."""
     temperature: float
     is_fused: bool
-    """Whether what follows the head is compiled (fused_logprobs.py)."""
+    """Whether the code after the head is compiled (fused_logprobs.py)."""
 
 
 class _Hidden(nn.Module):
-    """Stands in for a decoder: what goes in is already what the decoder has given."""
+    """Stands in for a decoder: its input is already the decoder's output."""
 
     def forward(
         self,
         *,
         inputs_embeds: torch.FloatTensor,
-        **_: object,  # a causal model passes its decoder whatever any decoder takes
+        **_: object,  # a causal model passes its decoder the arguments of any decoder
     ) -> BaseModelOutputWithPast:
         return BaseModelOutputWithPast(last_hidden_state=inputs_embeds)
 
 
 class _Head(nn.Module):
-    """All that a causal model does after its decoder: the output layer, scaling, soft-capping.
+    """What a causal model does after its decoder: the output layer, scaling, soft-capping.
 
-    The model's own code does it, on a shallow copy whose decoder is a stand-in: families differ
-    here, and a formula repeated in this file would be wrong for the next one.
+    The model's own code runs, on a shallow copy with a stand-in decoder: families differ here, and
+    a formula repeated in this file would be wrong for the next one.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -115,9 +113,7 @@ class _Head(nn.Module):
         return self._model(inputs_embeds=hidden_CH[None], use_cache=False).logits[0]
 
 
-class _Context(FunctionCtx):
-    """What the forward pass leaves for the backward pass."""
-
+class _ChunksContext(FunctionCtx):
     how: _How
     saved_tensors: tuple[Tensor, ...]
     needs_input_grad: tuple[bool, ...]
@@ -126,7 +122,7 @@ class _Context(FunctionCtx):
 class _ChunkedLogprobs(torch.autograd.Function):
     @staticmethod
     def forward(  # pyrefly: ignore[bad-override] - torch leaves the arguments to each function
-        ctx: _Context, how: _How, ids_A: Tensor, hidden_AH: Tensor, *weights: Tensor
+        ctx: _ChunksContext, how: _How, ids_A: Tensor, hidden_AH: Tensor, *weights: Tensor
     ) -> tuple[Tensor, Tensor]:
         ctx.how = how
         ctx.set_materialize_grads(False)
@@ -143,7 +139,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(  # pyrefly: ignore[bad-override] - as above
-        ctx: _Context, grad_logprobs_A: Tensor | None, grad_entropies_A: Tensor | None
+        ctx: _ChunksContext, grad_logprobs_A: Tensor | None, grad_entropies_A: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         ids_A, hidden_AH, _, _, *weights = ctx.saved_tensors
         grad_hidden_AH = torch.zeros_like(hidden_AH) if ctx.needs_input_grad[2] else None
@@ -158,14 +154,17 @@ class _ChunkedLogprobs(torch.autograd.Function):
             if grad_hidden_AH is not None and grad_hidden_CH is not None:
                 grad_hidden_AH[chunk] = grad_hidden_CH
             grad_weights = list(map(_add, grad_weights, parts))
-            del parts  # as large as the head, and dead weight while the next chunk is computed
+            del parts  # as large as the head, and not needed for the next chunk
         return None, None, grad_hidden_AH, *map(_cast_like, grad_weights, weights)
 
 
 def _grad_chunk(
-    ctx: _Context, chunk: slice, grad_logprobs_C: Tensor | None, grad_entropies_C: Tensor | None
+    ctx: _ChunksContext,
+    chunk: slice,
+    grad_logprobs_C: Tensor | None,
+    grad_entropies_C: Tensor | None,
 ) -> tuple[Tensor | None, ...]:
-    """Return a chunk's gradient with respect to its hidden states, then to each weight."""
+    """Return the gradient of a chunk with respect to its hidden states, then to each weight."""
     ids_A, hidden_AH, logprobs_A, entropies_A, *weights = ctx.saved_tensors
     with torch.enable_grad():
         hidden_CH = hidden_AH[chunk].detach().requires_grad_()

@@ -1,9 +1,9 @@
 """Compiled decoder layers for the learner (torch.compile).
 
-What is compiled is the forward function of a layer's class, once for all layers and for any number
-of tokens and sequences. Attention is part of it where one kernel serves all sequences; where they
-are computed one by one it stays outside (attention.py). Generation goes through the same layers as
-they are: it has other layouts than `PackedSequences`, and its own ways to be fast.
+The forward function of a layer's class is compiled once for all layers and any number of tokens and
+sequences. Attention is part of it if one kernel computes all sequences; otherwise it stays outside
+(attention.py). Generation runs the same layers uncompiled: it has other layouts than
+`PackedSequences`, and its own optimisations.
 """
 
 from __future__ import annotations
@@ -22,29 +22,28 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 _FLAG = "_agentgym_compiles"
-"""Set on every layer to be compiled, so that a copy of a model (a critic, a reference) has it."""
+"""Set on every layer to compile, so that a copy of a model (a critic, a reference) has it, too."""
 
 
 def decoder_layers(model: nn.Module) -> list[GradientCheckpointingLayer]:
-    """Return the layers of a transformers model."""
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
 
 def enable_compilation(model: nn.Module) -> None:
-    """Let passes over packed sequences (forward.py) compile the model's layers."""
+    """Make passes over packed sequences (forward.py) compile the model's layers."""
     for layer in decoder_layers(model):
         setattr(layer, _FLAG, True)
 
 
 def is_compiling(model: nn.Module) -> bool:
-    """Return whether `enable_compilation` was called on the model, or on what it is a copy of."""
+    """Return whether `enable_compilation` was called on the model, or on its original."""
     return any(hasattr(layer, _FLAG) for layer in decoder_layers(model))
 
 
 def prepare_layers(model: nn.Module) -> None:
-    """Make the layers call compiled code where that is enabled; a copied layer forgets it.
+    """Make the layers call compiled code if it is enabled; a copied layer needs it again.
 
-    A checkpoint of a layer is around the compiled code: the backward pass runs that again.
+    A checkpoint of a layer encloses the compiled code, so the backward pass runs it again.
     """
     for layer in decoder_layers(model):
         if hasattr(layer, _FLAG) and layer._compiled_call_impl is None:
@@ -54,7 +53,7 @@ def prepare_layers(model: nn.Module) -> None:
 def _call_layer(
     layer: GradientCheckpointingLayer, hidden_states: Tensor, **arguments: object
 ) -> Tensor:
-    """Stand in for the layer's call; the arguments are those of transformers' decoders."""
+    """Replace the layer's call; the arguments are those of transformers' decoders."""
     if isinstance(arguments.get("layout"), PackedSequences):
         return compiled(type(layer).forward)(layer, hidden_states, **arguments)
     return layer._call_impl(hidden_states, **arguments)
@@ -72,19 +71,14 @@ def compile_like_eager(
     fullgraph: bool = False,
     backend: str | Callable[..., Callable[..., object]] = "inductor",
 ) -> Callable[_P, _R]:
-    """Return the function compiled for any number of rows or tokens, rounding as eager code does.
+    """Return the function compiled for any number of rows or tokens, rounding like eager code.
 
-    Left alone, Inductor keeps float32 between fused operations on bfloat16, and the engine and the
-    learner, of which one may be compiled and the other not, differ by 0.007 in the mean of their
-    log-probabilities.
+    By default Inductor keeps float32 between fused operations on bfloat16. If only one of engine
+    and learner is compiled, the mean of their log-probabilities would then differ by 0.007.
     """
     options: dict[str, str | int | bool | Callable[..., object]] | None = None
     if backend == "inductor":
         options = {"emulate_precision_casts": True}
     return torch.compile(
-        function,
-        dynamic=True,
-        fullgraph=fullgraph,
-        backend=backend,
-        options=options,
+        function, dynamic=True, fullgraph=fullgraph, backend=backend, options=options
     )

@@ -1,8 +1,8 @@
-"""The critic: what return to expect before each action token.
+"""The critic: the return to expect before each action token.
 
 The value of an action token is read where its logits are: one position before it, at the last token
-the policy had seen. So the values that an estimator uses are those that training fits, and an
-observation has no value of its own.
+that the policy had seen. Estimators thus use the values that training fits, and observations have
+no values.
 
 Shape legend: A action tokens, H width of the model, B sequences.
 """
@@ -21,16 +21,16 @@ from agentgym_rl.types import Sample
 
 
 class Critic(nn.Module):
-    """A value head, on a copy of the policy's layers ("own") or on those themselves ("shared").
+    """A value head on a copy of the policy's layers ("own") or on the layers themselves ("shared").
 
-    The head starts at zero, so that a new critic says 0 everywhere whatever the seed.
+    The head starts at zero, so that a new critic returns 0 everywhere, whatever the seed.
     """
 
     def __init__(self, policy: PreTrainedModel, *, trunk: Literal["own", "shared"]) -> None:
         super().__init__()
         is_own = trunk == "own"
         self.own_trunk = copy.deepcopy(policy.base_model) if is_own else None
-        # In a tuple, so that the policy's weights do not become the critic's.
+        # In a tuple, so that the policy's weights are not registered as the critic's.
         self._shared_trunk: tuple[PreTrainedModel, ...] = () if is_own else (policy,)
         embeddings_VH = policy.get_input_embeddings().weight
         assert isinstance(embeddings_VH, Tensor), "an embedding has a matrix"
@@ -40,7 +40,7 @@ class Critic(nn.Module):
 
     @property
     def is_shared(self) -> bool:
-        """Whether the critic reads the policy's own layers."""
+        """Whether the critic uses the policy's own layers."""
         return bool(self._shared_trunk)
 
     def values(self, samples: Sequence[Sample]) -> Tensor:
@@ -50,7 +50,7 @@ class Critic(nn.Module):
         return self.read(action_hidden(trunk, samples).hidden_AH)
 
     def read(self, hidden_AH: Tensor) -> Tensor:
-        """Return the values of what the layers gave where action tokens are predicted."""
+        """Return the values of hidden states from which action tokens are predicted."""
         return self.head(hidden_AH.to(self.head.weight.dtype))[:, 0]
 
     def final_values(self, sequences: Sequence[Sequence[int]]) -> Tensor:
@@ -59,8 +59,7 @@ class Critic(nn.Module):
 
 
 def _with_one_action(ids: Sequence[int]) -> Sample:
-    """Return a sample whose only action token follows the ids; which token it is does not matter,
-    because nothing is read at it."""
+    """Return a sample whose only action token follows the ids; its value does not matter."""
     zeros = (0.0,) * (len(ids) + 1)
     mask = (*(0 for _ in ids), 1)
     return Sample((*ids, 0), mask, logprobs=zeros, rewards=zeros, segments=(), version=0)

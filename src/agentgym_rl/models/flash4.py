@@ -1,7 +1,7 @@
-"""FlashAttention 4 over packed sequences, on GPUs that torch's own kernels leave half unused.
+"""FlashAttention 4 over packed sequences, on GPUs that torch's own kernels leave half idle.
 
-Taken where the package `flash-attn-4` is installed (the extra `flash4`). Its functions are wrapped
-as operators of torch, so that a compiled layer contains them.
+Used if the package `flash-attn-4` is installed (the extra `flash4`). Its functions are wrapped as
+operators of torch, so that a compiled layer contains them.
 
 Shape legend: H heads, T packed tokens, D head size, B sequences.
 """
@@ -25,12 +25,12 @@ _CAPABILITIES = (9, 10)
 
 @torch.compiler.assume_constant_result
 def has_flash4(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
-    """Return whether the package is there and takes such tensors."""
+    """Return whether the package is installed and supports such tensors."""
     return head_dim in _HEAD_DIMS and _is_chosen(device, dtype)
 
 
 def check_flash4(device: torch.device, dtype: torch.dtype) -> None:
-    """Raise ConfigError where the package would be used and cannot be loaded."""
+    """Raise ConfigError if the package would be used but cannot be loaded."""
     if _is_chosen(device, dtype):
         _kernels()
 
@@ -72,8 +72,8 @@ def _kernels() -> Any:
         return import_module(MODULE)
     except Exception as error:
         raise ConfigError(
-            f"{_PACKAGE} is installed and cannot be loaded ({type(error).__name__}: {error}); "
-            f"install what fits together, {install_command('flash4')}, or do without: "
+            f"{_PACKAGE} is installed but cannot be loaded ({type(error).__name__}: {error}); "
+            f"install matching versions, {install_command('flash4')}, or do without it: "
             f"pip uninstall {_PACKAGE}"
         ) from error
 

@@ -1,8 +1,8 @@
 """Logits in float32 from a head in bfloat16.
 
-bfloat16 has eight bits: logits of 20 or 40, which are usual, would be rounded to an eighth or a
-quarter, and log-probabilities of engine and learner would differ by that rounding, whatever the
-care elsewhere. A GPU multiplies bfloat16 and adds up in float32 anyway, so the sums are kept.
+bfloat16 has eight bits: typical logits of 20 or 40 would be rounded to an eighth or a quarter, and
+the log-probabilities of engine and learner would differ by that rounding. A GPU multiplies bfloat16
+and adds in float32 anyway, so the float32 sums are kept.
 
 Shape legend: T tokens, H hidden size, V vocabulary.
 """
@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 
 
 def keep_float32_logits(model: PreTrainedModel) -> None:
-    """Let the output layer give float32 where it would round; its weights stay as they are."""
+    """Make the output layer return float32 instead of rounding; its weights do not change."""
     head = model.get_output_embeddings()
     if type(head) is nn.Linear:
         head.__class__ = Float32Linear
@@ -34,7 +34,7 @@ class Float32Linear(nn.Linear):
         return result if self.bias is None else result + self.bias
 
 
-class _Context(FunctionCtx):
+class _ProductContext(FunctionCtx):
     saved_tensors: tuple[Tensor, Tensor]
     needs_input_grad: tuple[bool, bool]
 
@@ -44,7 +44,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(  # pyrefly: ignore[bad-override] - torch leaves the arguments to each function
-        ctx: _Context, hidden_TH: Tensor, weight_VH: Tensor
+        ctx: _ProductContext, hidden_TH: Tensor, weight_VH: Tensor
     ) -> Tensor:
         ctx.save_for_backward(hidden_TH, weight_VH)
         return torch.mm(hidden_TH, weight_VH.t(), out_dtype=torch.float32)
@@ -52,7 +52,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(  # pyrefly: ignore[bad-override] - as above
-        ctx: _Context, grad_TV: Tensor
+        ctx: _ProductContext, grad_TV: Tensor
     ) -> tuple[Tensor | None, Tensor | None]:
         hidden_TH, weight_VH = ctx.saved_tensors
         rounded_TV = grad_TV.to(weight_VH.dtype)

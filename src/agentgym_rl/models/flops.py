@@ -1,13 +1,13 @@
-"""Floating point operations of an update, counted from the model, and what a GPU could do.
+"""Floating-point operations of an update, counted from the model, and the peak rates of GPUs.
 
-What is counted are the operations that the mathematics needs (model FLOPs): a multiplication and
-an addition for every weight of a matrix and every token in the forward pass, as many for the
-gradient of the layer's input, as many again for the gradient of the matrix where it is trained.
-So a trained matrix costs 6 x weights x tokens, one that is frozen (LoRA) 4 x. The head meets action
-tokens only. Attention costs 12 x its width for every pair of tokens that see each other, in each
-layer: two products forward, four backward. What is computed twice to save memory (checkpoints, the
-logits, flash attention's scores) counts once; norms, rotations and other elementwise work, and the
-gradient below the lowest trained layer, do not matter and are not looked at.
+Only the operations that the mathematics needs count (model FLOPs): a multiplication and an addition
+for every weight of a matrix and every token in the forward pass, as many for the gradient of the
+layer's input, and as many for the gradient of the matrix if it is trained. A trained matrix thus
+costs 6 x weights x tokens, a frozen one (LoRA) 4 x. The head sees only action tokens. Attention
+costs 12 x its width for every pair of tokens that see each other, in each layer: two products
+forward, four backward. Work that is repeated to save memory (checkpoints, logits, scores of flash
+attention) counts once; elementwise work, and the gradient below the lowest trained layer, are
+negligible and left out.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel
+
+from agentgym_rl.models.attention import head_size
 
 _PEAK_TFLOPS = (
     # More specific names first: the first one inside the device's name counts.
@@ -33,18 +35,18 @@ _PEAK_TFLOPS = (
     ("L40S", 362.0),
     ("L4", 121.0),
 )
-"""Dense bfloat16 with float32 sums, in 10^12 operations a second, as the maker gives it."""
+"""Dense bfloat16 with float32 sums, in 10^12 operations per second, from the maker."""
 
 
 def peak_flops(device_name: str) -> float | None:
-    """Return the operations a second of a GPU in bfloat16; None where that is not known."""
+    """Return the operations per second of a GPU in bfloat16, if known."""
     known = (peak for name, peak in _PEAK_TFLOPS if name in device_name)
     tflops = next(known, None)
     return None if tflops is None else tflops * 1e12
 
 
 def peak_flops_of(model: PreTrainedModel) -> float | None:
-    """Return the same of where the model is; None too for models in another type."""
+    """Return the same for the model's GPU; None for a model in another type."""
     if model.device.type != "cuda" or model.dtype != torch.bfloat16:
         return None
     return peak_flops(torch.cuda.get_device_name(model.device))
@@ -52,14 +54,14 @@ def peak_flops_of(model: PreTrainedModel) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class UpdateFlops:
-    """What one token costs in forward and backward pass together, by what it goes through."""
+    """The cost of one token in the forward and backward pass together, by part of the model."""
 
     per_token: int
     """In the decoder's matrices."""
     per_action: int
     """In the head."""
     per_pair: tuple[tuple[int | None, int], ...]
-    """In attention: the window of each layer (None sees all) with the cost of a pair of tokens."""
+    """In attention: the window of each layer (None is unlimited), and the cost of a pair."""
 
     def total(self, lengths: Iterable[int], *, num_actions: int) -> float:
         """Return the operations of a pass over sequences of these lengths."""
@@ -73,9 +75,9 @@ class UpdateFlops:
 
 
 def update_flops(model: PreTrainedModel) -> UpdateFlops | None:
-    """Count a model with or without its head; None for one that is not all dense layers."""
+    """Count a model with or without its head; None if it is not dense."""
     if any(weight.ndim > 2 for weight in model.parameters()):
-        return None  # experts: which of them a token meets is not known here
+        return None  # experts: which of them a token uses is not known here
     decoder = model.base_model
     assert isinstance(decoder, nn.Module), "a transformers model has a decoder"
     of_decoder = _linear_layers(decoder)
@@ -98,16 +100,15 @@ def _matrix_flops(layer: nn.Linear) -> int:
 
 def _attention_flops(config: PretrainedConfig) -> tuple[tuple[int | None, int], ...]:
     # Not every architecture names them.
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     kinds: Sequence[str] | None = getattr(config, "layer_types", None)
     window: int | None = getattr(config, "sliding_window", None)
-    cost = 12 * int(config.num_attention_heads) * int(head_dim)
+    cost = 12 * int(config.num_attention_heads) * head_size(config)
     if kinds is None:
         return ((window, cost),) * int(config.num_hidden_layers)
     return tuple((window if kind == "sliding_attention" else None, cost) for kind in kinds)
 
 
 def _num_pairs(length: int, window: int | None) -> int:
-    """Return how many tokens all tokens of a sequence see, themselves included."""
+    """Return the number of pairs (token, token it sees), itself included."""
     seen = length if window is None else min(length, window)
     return seen * (seen + 1) // 2 + (length - seen) * seen

@@ -1,8 +1,8 @@
 """One pass of a decoder over packed sequences, and the log-probabilities that training needs.
 
-Logits are computed only where a sampled token is predicted: observations and prompts, most of a
-multi-round sequence, never meet the vocabulary. In training they are never all there at once
-(chunked_logprobs.py), and the decoder's layers can be computed anew in the backward pass.
+Logits are computed only where a sampled token is predicted, not for observations and prompts, which
+are most of a multi-round sequence. In training they never all exist at once (chunked_logprobs.py),
+and the backward pass can recompute the decoder's layers.
 
 Shape legend: T packed tokens, A action tokens, H hidden size, V vocabulary.
 """
@@ -25,7 +25,7 @@ from agentgym_rl.models.device import on_device
 from agentgym_rl.types import Sample
 
 _NONE = torch.empty(0, dtype=torch.long)
-"""Begins every list of parts, which may have no others."""
+"""Begins every list of parts, which may otherwise be empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class ActionLogprobs:
 
 @dataclass(frozen=True, slots=True)
 class ActionHidden:
-    """What the decoder gives where each sampled token is predicted, samples one after another."""
+    """The decoder's output where each sampled token is predicted, samples one after another."""
 
     hidden_AH: Tensor
     ids_A: Tensor
@@ -89,7 +89,7 @@ def action_hidden(model: PreTrainedModel, samples: Sequence[Sample]) -> ActionHi
             [_actions(samples)],
         )
     )
-    if not samples:  # no rows of hidden states, which a gradient can go through all the same
+    if not samples:  # no rows of hidden states, but still part of the graph
         embeddings_VH = model.get_input_embeddings().weight
         assert isinstance(embeddings_VH, Tensor), "an embedding has a matrix"
         return ActionHidden(embeddings_VH[:0], ids_T)
@@ -101,12 +101,12 @@ def action_hidden(model: PreTrainedModel, samples: Sequence[Sample]) -> ActionHi
             use_cache=False,
             layout=PackedSequences(lengths, device),
         ).last_hidden_state[0]
-    # What predicts a token stands one position before it.
+    # A token is predicted one position before it.
     return ActionHidden(hidden_TH.index_select(0, actions_A - 1), ids_T[actions_A])
 
 
 def _numbers(entries: tuple[int, ...]) -> Tensor:
-    # Through numpy, which reads a tuple several times as fast as torch.
+    # numpy reads a tuple several times as fast as torch.
     return torch.from_numpy(np.array(entries, dtype=np.int64))
 
 
@@ -116,21 +116,21 @@ def _actions(samples: Sequence[Sample]) -> Tensor:
 
 
 def enable_checkpointing(model: PreTrainedModel) -> None:
-    """Keep only the inputs of the decoder's layers for the backward pass, which computes the rest.
+    """Keep only the inputs of the decoder's layers for the backward pass, and recompute the rest.
 
-    Takes effect where `action_hidden` needs a gradient; generation and scoring are as before.
+    It affects `action_hidden` with gradients, not generation or scoring.
     """
-    # Without dropout no layer draws random numbers, so there is no state of them to restore.
+    # Without dropout no layer draws random numbers, so there is no random state to restore.
     model.gradient_checkpointing_enable({"use_reentrant": False, "preserve_rng_state": False})
-    # Only reentrant checkpoints need it, and it would make frozen embeddings part of the graph.
+    # Only reentrant checkpoints need this, and it would put frozen embeddings into the graph.
     model.disable_input_require_grads()
 
 
 @contextlib.contextmanager
 def _checkpointed_layers(model: PreTrainedModel) -> Iterator[None]:
-    """Let transformers checkpoint the layers, which it does in training mode only.
+    """Make transformers checkpoint the layers, which it does only in training mode.
 
-    The mode of the layers alone is changed: dropout, in the modules below them, stays off.
+    Only the mode of the layers changes: dropout, in the modules below them, stays off.
     """
     layers = decoder_layers(model) if torch.is_grad_enabled() else []
     for layer in layers:

@@ -1,8 +1,8 @@
-"""What follows the head, written to be compiled: nothing as large as the logits in float32.
+"""The computation after the head, written to be compiled: no float32 matrix as large as the logits.
 
-The same mathematics as in chunked_logprobs.py, as reductions over rows and formulas of one element,
-which a compiler puts into a kernel that reads the logits and one that writes the gradient.
-`log_softmax` and `scatter_add` would make it write whole matrices in float32 in between.
+The same mathematics as in chunked_logprobs.py, as reductions over rows and elementwise formulas,
+which a compiler turns into one kernel that reads the logits and one that writes the gradient.
+`log_softmax` and `scatter_add` would write whole float32 matrices in between.
 
 Shape legend: C tokens of a chunk, V vocabulary.
 """
@@ -31,8 +31,8 @@ def grad_logits(
 ) -> Tensor:
     """Return the gradient with respect to the logits, in their type.
 
-    `read_C` is what `read_logits` has returned for the same logits: with it no row needs to be
-    summed again, and each element of the gradient is a formula of one logit.
+    `read_C` is the result of `read_logits` for the same logits: with it no row is summed again, and
+    each element of the gradient is a formula of one logit.
     """
     logprobs_C, entropies_C = read_C
     log_sums_C = logits_CV.gather(1, ids_C[:, None])[:, 0].float() / temperature - logprobs_C
@@ -66,9 +66,9 @@ def _grad_logits(
     *,
     temperature: float,
 ) -> Tensor:
-    """Return it with the logarithm of each row's sum of exp(z) and the mean of z under p.
+    """Return the gradient; `rows_C` has the log of each row's sum of exp(z), and the mean of z.
 
-    In the words of chunked_logprobs.py, log p_j + S = z_j - mean of z.
+    In the symbols of chunked_logprobs.py, log p_j + S = z_j - mean of z under p.
     """
     log_sums_C, means_C = rows_C
     scaled_CV = logits_CV.float() / temperature

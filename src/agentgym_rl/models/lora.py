@@ -1,8 +1,8 @@
 """LoRA (arXiv:2106.09685) with peft: small trained matrices beside frozen weights.
 
-The adapter is put into the policy's own model object, so engine and learner both see it at once
-and nothing else changes: parameters that are not the adapter's simply need no gradient. The policy
-without its adapter is the reference, at no cost in memory.
+The adapter is added to the policy's own model, so engine and learner both see it and nothing else
+changes: all other parameters need no gradient. The policy without its adapter is the reference, at
+no cost in memory.
 
 peft is an optional extra, so it is imported where it is used.
 """
@@ -46,8 +46,8 @@ def add_lora(
 ) -> None:
     """Add an adapter that changes nothing yet, and freeze all other weights.
 
-    `targets` are the names of layers, such as "q_proj" or "lm_head". Updates are scaled by
-    alpha / rank. There is no dropout: the learner must see the probabilities of the engine.
+    `targets` names layers, such as "q_proj" or "lm_head". Updates are scaled by alpha / rank.
+    There is no dropout: the learner must see the probabilities of the engine.
     """
     require_peft()
     from peft import LoraConfig  # an optional extra
@@ -61,24 +61,23 @@ def add_lora(
 
 
 def has_lora(model: PreTrainedModel) -> bool:
-    """Return whether the model has an adapter."""
     return any(".lora_" in name for name, _ in model.named_parameters())
 
 
 def lora_rank(model: PreTrainedModel) -> int:
-    """Return the width of the adapter's matrices; 0 without one."""
+    """Return the rank of the adapter; 0 without one."""
     return max((layer.r[_ADAPTER] for layer in _lora_layers(model).values()), default=0)
 
 
 @contextlib.contextmanager
 def reference_policy(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
-    """Give the policy as it was before training: the adapter is off, and no gradient is taken.
+    """Give the policy as it was before training: without its adapter and without gradients.
 
-    Nobody may generate meanwhile, because the engine has the same model.
+    Nothing may be generated meanwhile, because the engine has the same model.
     """
     layers = _lora_layers(model)
     if not layers:
-        raise ValueError("a model without LoRA is not its own reference; keep a copy of it")
+        raise ValueError("a model without LoRA is not its own reference: keep a copy of it")
     for layer in layers.values():
         layer.enable_adapters(enabled=False)
     try:
@@ -90,7 +89,7 @@ def reference_policy(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
 
 
 def save_adapter(model: PreTrainedModel, folder: Path) -> None:
-    """Write the adapter alone, for `load_adapter` and for peft's own `from_pretrained`."""
+    """Write only the adapter, for `load_adapter` and for peft's `from_pretrained`."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file(
         {_PREFIX + name: weight.contiguous() for name, weight in _adapter_weights(model).items()},
@@ -101,7 +100,7 @@ def save_adapter(model: PreTrainedModel, folder: Path) -> None:
 
 
 def load_adapter(model: PreTrainedModel, folder: Path) -> None:
-    """Add a saved adapter to the model that it was trained on, to be trained further."""
+    """Add a saved adapter to the model it was trained on, to train it further."""
     require_peft()
     from peft import LoraConfig, set_peft_model_state_dict  # an optional extra
 
@@ -118,8 +117,9 @@ def load_adapter(model: PreTrainedModel, folder: Path) -> None:
     )
     if shapes != wanted_shapes:
         raise ConfigError(
-            f"the adapter in {str(folder)!r} is of another model: of its {len(shapes)} weights "
-            f"{len(shapes.items() & wanted_shapes.items())} fit, and {len(wanted)} are needed"
+            f"the adapter in {str(folder)!r} belongs to another model: of its {len(shapes)} "
+            f"weights {len(shapes.items() & wanted_shapes.items())} fit, and {len(wanted)} are "
+            "needed"
         )
     set_peft_model_state_dict(model, weights, adapter_name=_ADAPTER)
 
@@ -127,34 +127,34 @@ def load_adapter(model: PreTrainedModel, folder: Path) -> None:
 def save_merged(model: PreTrainedModel, folder: Path) -> None:
     """Write an ordinary model directory with the adapter added to the weights.
 
-    The model itself is not touched: to merge and unmerge in place would change its last bits.
+    The model itself is not touched: merging and unmerging in place would change its last bits.
     """
     model.save_pretrained(folder, state_dict=_plain_weights(model, is_merged=True))
     heads = (model.get_input_embeddings(), model.get_output_embeddings())
     if model.config.tie_word_embeddings and any(
         head in _lora_layers(model).values() for head in heads
     ):
-        # One of the two has an adapter now, so they are no longer the same matrix.
+        # Only one of the two has the adapter, so they are no longer the same matrix.
         file = folder / "config.json"
         config = json.loads(file.read_text(encoding="utf-8"))
         file.write_text(json.dumps(config | {"tie_word_embeddings": False}, indent=2), "utf-8")
 
 
 def save_base(model: PreTrainedModel, folder: Path) -> None:
-    """Write an ordinary model directory with the weights that the adapter is beside."""
+    """Write an ordinary model directory without the adapter."""
     model.save_pretrained(folder, state_dict=_plain_weights(model, is_merged=False))
 
 
 def _adapter_weights(model: PreTrainedModel) -> dict[str, Tensor]:
     from peft import get_peft_model_state_dict  # an optional extra
 
-    # Left to itself, peft may ask the hub whether to save embeddings.
+    # By default peft may ask the hub whether to save embeddings.
     return get_peft_model_state_dict(model, adapter_name=_ADAPTER, save_embedding_layers=False)
 
 
 @torch.no_grad()
 def _plain_weights(model: PreTrainedModel, *, is_merged: bool) -> dict[str, Tensor]:
-    """Return the weights under the names that they have without an adapter."""
+    """Return the weights under their names without an adapter."""
     from peft.tuners.lora import Embedding, Linear  # an optional extra
 
     layers, plain = _lora_layers(model), dict[str, Tensor]()
@@ -184,7 +184,6 @@ def _inject(model: PreTrainedModel, config: PeftConfig) -> None:
 
 
 def _lora_layers(model: PreTrainedModel) -> dict[str, LoraLayer]:
-    """Return the layers that have an adapter, by name."""
     if not has_lora(model):
         return {}
     from peft.tuners.lora import LoraLayer  # an optional extra
@@ -193,6 +192,6 @@ def _lora_layers(model: PreTrainedModel) -> dict[str, LoraLayer]:
 
 
 def require_peft() -> None:
-    """Raise ConfigError where the package is missing."""
+    """Raise ConfigError if the package is missing."""
     if importlib.util.find_spec("peft") is None:
         raise ConfigError(f"LoRA needs peft: {install_command('lora')}")

@@ -1,8 +1,8 @@
-"""What a model directory may hold: loading a model never runs code that came with it.
+"""Checks a model directory: loading a model never runs code that came with it.
 
-Pickled weights can run anything when they are read, so only safetensors are. Code beside the
-weights (`auto_map`) is never imported: every call says `trust_remote_code=False`, without which
-transformers asks on the terminal. What it would still read from elsewhere is refused here.
+Reading pickled weights can run anything, so only safetensors are read. Code beside the weights
+(`auto_map`) is never imported: every call says `trust_remote_code=False`, or transformers would ask
+on the terminal. What it would still read from elsewhere is refused here.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _ADAPTER_CONFIG, _ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safete
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 _REMEDY = (
     "only safetensors are loaded, because pickled weights can run code; if you trust them, convert "
-    "them with save_pretrained of transformers"
+    "them with transformers' save_pretrained"
 )
 
 
 def check_model_folder(folder: Path) -> None:
-    """Raise ConfigError for weights that would run code, or that lie outside the folder."""
+    """Raise ConfigError for weights that could run code, or that lie outside the folder."""
     config = _read(folder / "config.json")
     named = config.get("transformers_weights")
     if named is not None:
@@ -55,14 +55,14 @@ def check_model_folder(folder: Path) -> None:
 def _check_weights_file(folder: Path, name: object, *, suffixes: tuple[str, ...]) -> None:
     if not isinstance(name, str) or PurePosixPath(name).name != name or "\\" in name:
         raise ConfigError(
-            f"the weights of {str(folder)!r} are said to be in {name!r}, which is no file of it"
+            f"{str(folder)!r} names {name!r} as its weights, which is not a file inside it"
         )
     if not name.endswith(suffixes):
-        raise ConfigError(f"the weights of {str(folder)!r} are said to be in {name}: {_REMEDY}")
+        raise ConfigError(f"{str(folder)!r} names {name} as its weights: {_REMEDY}")
 
 
 def _items(table: dict[str, object]) -> Iterator[tuple[str, object]]:
-    """Yield every key with its value, those of tables inside too."""
+    """Yield every key with its value, including those of nested tables."""
     waiting = [table]
     while waiting:
         for key, value in waiting.pop().items():
@@ -72,11 +72,11 @@ def _items(table: dict[str, object]) -> Iterator[tuple[str, object]]:
 
 
 def _read(file: Path) -> dict[str, object]:
-    """Return a JSON object; an empty one where there is no file."""
+    """Return a JSON object; an empty one if there is no file."""
     if not file.exists():
         return {}
     try:
-        # Resolved: in the cache of the hub every file is a link.
+        # Resolved, because every file in the hub's cache is a link.
         found = json.loads(read_regular(file.resolve(), max_bytes=_MAX_JSON_BYTES))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{file} cannot be read: {error}") from error

@@ -1,8 +1,8 @@
-"""Encoding texts to ids: what was encoded is remembered, and many texts are encoded at once.
+"""Encodes texts to ids, remembers them, and encodes many texts at once.
 
-A tokenizer takes longer than all the rest of a round, and holds the interpreter meanwhile. Texts
-that many episodes wait for in one turn of the event loop are therefore encoded in one call, which
-uses all cores and lets the engine's thread run beside it.
+A tokenizer takes longer than the rest of a round, and blocks the interpreter meanwhile. Texts that
+episodes wait for in one turn of the event loop are therefore encoded in one call, which uses all
+cores and lets the engine's thread run.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ Ids = tuple[int, ...]
 
 _SHORT_CHARS = 1000
 _NUM_SHORT, _NUM_LONG = 4096, 1024
-"""Texts whose ids are remembered: environments say the same short things again and again, and a
-group begins with one long prompt."""
+"""Texts to remember: environments repeat short texts, and a group shares one long prompt."""
 
 
 class TextEncoder:
     """Encodes plain text: words that look like special tokens are text as well.
 
-    `backend` is what works below transformers, whose wrapper takes as long again; None where only
-    the wrapper can be used, one text after another.
+    `backend` is the tokenizer that transformers wraps; None if only the wrapper can be used, one
+    text after another.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, backend: Tokenizer | None) -> None:
@@ -35,7 +34,6 @@ class TextEncoder:
         self._waiting: dict[asyncio.AbstractEventLoop, list[_Waiting]] = {}
 
     def ids(self, text: str) -> Ids:
-        """Return the ids of a text."""
         memory = self._memory_of(text)
         ids = memory.find(text)
         if ids is None:
@@ -44,7 +42,7 @@ class TextEncoder:
         return ids
 
     async def ids_soon(self, text: str) -> Ids:
-        """Return the ids of a text, encoded together with others that are waited for just now."""
+        """Return the ids of a text, encoded together with others that are needed now."""
         ids = self._memory_of(text).find(text)
         if ids is not None:
             return ids
@@ -57,7 +55,7 @@ class TextEncoder:
         return await future
 
     def _answer_waiting(self, loop: asyncio.AbstractEventLoop) -> None:
-        # Those whose episodes were cancelled are done.
+        # A future is done if its episode was cancelled.
         waiting = [(text, future) for text, future in self._waiting.pop(loop) if not future.done()]
         texts = list(dict.fromkeys(text for text, _future in waiting))
         try:
@@ -80,7 +78,7 @@ class TextEncoder:
                 tuple(encode(text, add_special_tokens=False, split_special_tokens=True))
                 for text in texts
             ]
-        self._backend.encode_special_tokens = True  # transformers sets it for each of its own calls
+        self._backend.encode_special_tokens = True  # transformers changes it in its own calls
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [tuple(encoding.ids) for encoding in encodings]
 
@@ -89,7 +87,7 @@ _Waiting = tuple[str, asyncio.Future[Ids]]
 
 
 class _Memory:
-    """The ids of the texts that were asked for last."""
+    """The ids of the latest texts."""
 
     def __init__(self, max_texts: int) -> None:
         self._max_texts = max_texts

@@ -1,7 +1,7 @@
-"""The built-in model: a small decoder and a tokenizer, made from the environment's text.
+"""The built-in model: a small decoder, and a tokenizer made from the environment's text.
 
-Nothing is downloaded. Both save and load as any transformers model does, so that everything that
-works with the tiny model works with a large one.
+Nothing is downloaded. Both save and load like any transformers model, so that everything that works
+with the tiny model works with a large one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MAX_CONTEXT = 2048
 """The longest sequence that the model accepts."""
 
 _ROLES = ("user\n", "assistant\n")
-"""The words of the chat template, which belong to the text that the model reads."""
+"""The words of the chat template, which the model reads as well."""
 # ChatML without a default system message.
 _CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -35,7 +35,7 @@ _CHAT_TEMPLATE = (
 
 
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedTokenizerFast:
-    """Return a byte-level BPE tokenizer trained on `texts`; any text can be encoded with it."""
+    """Return a byte-level BPE tokenizer trained on `texts`; it can encode any text."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -54,7 +54,7 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> PreTrainedToken
 def build_tiny_model(
     config: TinyModelConfig, tokenizer: PreTrainedTokenizerFast, *, seed: int
 ) -> PreTrainedModel:
-    """Return a decoder with random weights that depend on `seed` alone."""
+    """Return a decoder with random weights that depend only on `seed`."""
     is_wide = config.hidden_size >= 64 and config.hidden_size % 32 == 0
     num_heads = config.hidden_size // 32 if is_wide else 2
     hf_config = Qwen3Config(
@@ -67,7 +67,7 @@ def build_tiny_model(
         head_dim=config.hidden_size // num_heads,
         max_position_embeddings=MAX_CONTEXT,
         tie_word_embeddings=True,
-        # The usual 0.02 suits wide models; a narrow one learns far faster from 1/sqrt(width).
+        # The usual 0.02 suits wide models; a narrow one learns much faster from 1/sqrt(width).
         initializer_range=config.hidden_size**-0.5,
         bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id,
@@ -84,11 +84,11 @@ def build_tiny_model(
 def quiet_unseen_tokens(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, texts: Iterable[str]
 ) -> None:
-    """Set the embeddings of tokens that no text has to zero.
+    """Set the embeddings of tokens that occur in no text to zero.
 
     The tokenizer has all bytes, most of which an environment's text never uses. Random embeddings,
-    which are the head's rows too, would make a few of them likely by chance, and replies would
-    contain broken bytes until training has seen to each.
+    which are also the rows of the head, would make a few of them likely by chance, and replies
+    would contain broken bytes until training has suppressed each.
     """
     encoded = tokenizer([_TURN_START, _TURN_END, *_ROLES, *texts], add_special_tokens=False)[
         "input_ids"

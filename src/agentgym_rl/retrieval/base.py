@@ -1,17 +1,16 @@
-"""What every search engine can do, whatever is behind it."""
+"""The contract of every search engine."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from agentgym_rl.retrieval.passages import Passage
 
 MAX_TOPK = 1000
-"""Passages that one search may ask a service for."""
+"""The most passages that one search may ask a service for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +24,8 @@ class Hit:
 class Retriever(ABC):
     """A search engine over a corpus. Any number of threads may read at once.
 
-    Searching for any text is legal: what matches nothing, or is empty, finds nothing. A back end
-    that fails raises EnvError; it never answers with fewer hits instead.
+    Any text may be searched for; an empty one finds nothing. A back end that fails raises EnvError
+    and never returns fewer hits instead.
     """
 
     @abstractmethod
@@ -35,22 +34,17 @@ class Retriever(ABC):
 
     @abstractmethod
     def get(self, passage_id: str) -> Passage | None:
-        """Return the passage with this id; None where there is none."""
+        """Return the passage with this id, or None."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """Return the number of passages; 0 where a remote server does not say."""
+        """Return the number of passages; 0 if a remote server does not report it."""
 
     def close(self) -> None:  # noqa: B027 - most back ends hold only memory
-        """Give back connections and files. Safe to repeat; no call may follow."""
+        """Release connections and files. Safe to repeat; no other call may follow."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -1,6 +1,6 @@
-"""Searches of many requests as few calls of a back end.
+"""Combines the searches of many requests into a few calls of a back end.
 
-While one call runs, what arrives waits and then goes together: an encoder on a GPU takes 64 queries
+Requests that arrive during a call wait and share the next one: an encoder on a GPU takes 64 queries
 in hardly more time than one.
 """
 
@@ -26,7 +26,7 @@ class _PendingSearch:
 
 
 class Batcher:
-    """Puts requests together, calls the back end on a thread of its own, and parts the answers."""
+    """Calls the back end on its own thread, and gives each request its share of the results."""
 
     def __init__(self, retriever: Retriever) -> None:
         self._retriever = retriever
@@ -35,9 +35,9 @@ class Batcher:
         self._worker: asyncio.Task[None] | None = None
 
     async def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
-        """Return what the back end finds. Raises what it raises; EnvBusyError for too many."""
+        """Return the hits. Raises what the back end raises, and EnvBusyError if too many wait."""
         if len(self._waiting) >= _MAX_WAITING:
-            raise EnvBusyError(f"{_MAX_WAITING} requests wait already")
+            raise EnvBusyError(f"{_MAX_WAITING} requests are already waiting: try again later")
         answer: asyncio.Future[list[list[Hit]]] = asyncio.get_running_loop().create_future()
         self._waiting.append(_PendingSearch(queries, topk, answer))
         if self._worker is None:
@@ -45,7 +45,7 @@ class Batcher:
         return await answer
 
     def close(self) -> None:
-        """Let go of the thread."""
+        """Release the thread."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _work(self) -> None:
@@ -68,7 +68,7 @@ class Batcher:
         self._worker = None
 
     def _take(self) -> list[_PendingSearch]:
-        """Return the requests of the next call: those that want as many hits as the first."""
+        """Return the requests of the next call: those with the topk of the first."""
         topk, size = self._waiting[0].topk, 0
         batch: list[_PendingSearch] = []
         for request in self._waiting:
@@ -82,7 +82,7 @@ class Batcher:
 
 
 def _settle(request: _PendingSearch, answer: list[list[Hit]] | Exception) -> None:
-    if request.answer.done():  # who waited has gone
+    if request.answer.done():  # its client has left
         return
     if isinstance(answer, Exception):
         request.answer.set_exception(answer)

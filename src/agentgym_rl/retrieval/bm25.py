@@ -1,7 +1,7 @@
-"""BM25 over English text with tantivy, which also keeps the passages for every other back end.
+"""BM25 over English text with tantivy, which also stores the passages for every other back end.
 
-An index has one document a passage: its row in the corpus, its id, its contents (stored only) and
-the words to search, the title's counted `TITLE_WEIGHT` times.
+An index has one document per passage: its row in the corpus, its id, its contents (stored only) and
+the words to search. Words of the title count `TITLE_WEIGHT` times.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from agentgym_rl.retrieval.passages import Passage, passage_from_row
 
 TITLE_WEIGHT = 3
 _MAX_QUERY_CHARS = 4096
-"""What is read of a query; the rest of a longer one does not count."""
+"""The rest of a longer query is ignored."""
 _MAX_WORD_BYTES = 64
 _MAX_POSTINGS = 3_000_000
-"""Occurrences of words that a search reads, at most: some 20 ms. It leaves out the commonest words
-of a query where they are more, which happens in corpora of millions of passages only."""
+"""The most word occurrences that a search reads, about 20 ms. Beyond it the commonest words of the
+query are left out, which happens only in corpora of millions of passages."""
 _MIN_THREAD_QUERIES = 8
 _MAX_THREADS = 8
-"""tantivy works outside Python's lock, so the queries of a batch can share the processors."""
+"""tantivy releases Python's lock, so the queries of a batch can use several processors."""
 _MAX_TIED = 10_000
-"""Hits looked at, at most, to order equal scores at the border of `topk` by row."""
+"""The most hits examined to order equal scores at the border of `topk` by row."""
 
 
 class Bm25Retriever(Retriever):
     """Searches the index in `folder`. Equal scores are ordered by row.
 
-    Raises EnvError for a folder that has no readable index.
+    Raises EnvError if the folder has no readable index.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -52,22 +52,21 @@ class Bm25Retriever(Retriever):
         try:
             if num_threads < 2:
                 return [self._search(query, topk) for query in queries]
-            # Threads of this call alone: none is left behind when a process forks.
+            # A pool per call: a process that forks later leaves no thread behind.
             with ThreadPoolExecutor(num_threads) as pool:
                 return list(pool.map(partial(self._search, topk=topk), queries))
         except (ValueError, OSError) as error:
             raise EnvError(f"the index failed: {error}") from error
 
     def get(self, passage_id: str) -> Passage | None:
-        query = tantivy.Query.term_query(self._schema, "id", clean(passage_id), "basic")
-        return self._first(query)
+        return self._find("id", clean(passage_id))
 
     def at_row(self, row: int) -> Passage:
-        """Return the passage at a row of the corpus. Raises EnvError where there is none."""
-        passage = self._first(tantivy.Query.term_query(self._schema, "row", row, "basic"))
+        """Return the passage at a row of the corpus. Raises EnvError if there is none."""
+        passage = self._find("row", row)
         if passage is None:
             raise EnvError(
-                f"the index has no row {row}; it has {len(self)}: it is of another corpus"
+                f"the index has no row {row}, only {len(self)}: it belongs to another corpus"
             )
         return passage
 
@@ -78,26 +77,15 @@ class Bm25Retriever(Retriever):
         words = self._words(query)
         if not words or topk < 1:
             return []
-        terms = [
-            (
-                tantivy.Occur.Should,
-                tantivy.Query.term_query(self._schema, "words", word, "freq"),
-            )
-            for word in words
-        ]
-        found = self._best(tantivy.Query.boolean_query(terms), min(topk, len(self)))
+        queries = [tantivy.Query.term_query(self._schema, "words", word, "freq") for word in words]
+        any_word = tantivy.Query.boolean_query([(tantivy.Occur.Should, one) for one in queries])
+        found = self._best(any_word, min(topk, len(self)))
         rows = self._searcher.fast_field_values("row", [address for _, address in found])
-        ordered = sorted(
-            ((-score, row, address) for (score, address), row in zip(found, rows, strict=True)),
-            key=lambda hit: hit[:2],
-        )
-        return [Hit(self._passage(address), -score) for score, _, address in ordered[:topk]]
+        ordered = sorted(zip(found, rows, strict=True), key=lambda hit: (-hit[0][0], hit[1]))
+        return [Hit(self._passage(address), score) for (score, address), _ in ordered[:topk]]
 
     def _words(self, query: str) -> list[str]:
-        """Return the words of the query that are in the index, within `_MAX_POSTINGS`.
-
-        A word that stands twice counts once.
-        """
+        """Return the distinct words of the query that are in the index, within `_MAX_POSTINGS`."""
         words = dict.fromkeys(self._analyzer.analyze(clean(query[:_MAX_QUERY_CHARS])))
         numbers = {word: self._searcher.doc_freq("words", word) for word in words}
         chosen: list[str] = []
@@ -112,7 +100,7 @@ class Bm25Retriever(Retriever):
     def _best(self, query: tantivy.Query, topk: int) -> list[tuple[float, tantivy.DocAddress]]:
         """Return the best hits and all that tie with the last of them.
 
-        A segment is sorted by row, so only ties between segments need a look beyond `topk`.
+        A segment is sorted by row, so only ties between segments need more than `topk` hits.
         """
         is_sorted = self._searcher.num_segments == 1
         limit = topk if is_sorted else topk + 16
@@ -123,7 +111,8 @@ class Bm25Retriever(Retriever):
                 return hits
             limit *= 8
 
-    def _first(self, query: tantivy.Query) -> Passage | None:
+    def _find(self, field: str, value: str | int) -> Passage | None:
+        query = tantivy.Query.term_query(self._schema, field, value, "basic")
         try:
             found = self._searcher.search(query, limit=1, count=False).hits
             return self._passage(found[0][1]) if found else None
@@ -139,8 +128,8 @@ class Bm25Retriever(Retriever):
 def _open_to_read(folder: Path) -> tuple[tantivy.Searcher, tantivy.Schema]:
     """Open a finished index without writing into its folder, which may be read-only.
 
-    tantivy makes a lock file where it opens, so it gets a folder of links; that one can go at once,
-    because all files are mapped from then on.
+    tantivy creates a lock file where it opens, so it gets a folder of links. That folder can go at
+    once, because all files are mapped by then.
     """
     links = Path(tempfile.mkdtemp(prefix="agentgym-index-"))
     try:
@@ -150,13 +139,13 @@ def _open_to_read(folder: Path) -> tuple[tantivy.Searcher, tantivy.Schema]:
         index = tantivy.Index.open(str(links))
         return index.searcher(), index.schema
     finally:
-        # A thread of tantivy looks at a new index once, which may put the lock file back meanwhile.
+        # A thread of tantivy looks at a new index once, and may put the lock file back meanwhile.
         while links.exists():
             shutil.rmtree(links, ignore_errors=True)
 
 
 def open_tantivy(folder: Path) -> tantivy.Index:
-    """Open the tantivy index of a folder to add to it; make an empty one where there is none."""
+    """Open the tantivy index of a folder to add to it; create it if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     if not tantivy.Index.exists(str(folder)):
         index = tantivy.Index(_schema(), path=str(folder), sort_by_field="row")
@@ -167,7 +156,7 @@ def open_tantivy(folder: Path) -> tantivy.Index:
 
 
 def to_document(passage: Passage, row: int) -> tantivy.Document:
-    """Return what tantivy indexes of a passage."""
+    """Return the passage as tantivy indexes it."""
     document = tantivy.Document()
     document.add_unsigned("row", row)
     document.add_text("id", clean(passage.id))
@@ -178,7 +167,7 @@ def to_document(passage: Passage, row: int) -> tantivy.Document:
 
 
 def english_analyzer() -> tantivy.TextAnalyzer:
-    """Return what splits texts and queries into words: lower case, no accents, English stems."""
+    """Return the splitter of texts and queries: lower case, no accents, English stems."""
     builder = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.simple())
     for step in (
         tantivy.Filter.remove_long(_MAX_WORD_BYTES),
@@ -191,7 +180,7 @@ def english_analyzer() -> tantivy.TextAnalyzer:
 
 
 def clean(text: str) -> str:
-    """Return the text with what UTF-8 cannot hold (lone surrogates) as question marks."""
+    """Replace what UTF-8 cannot encode (lone surrogates) with question marks."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""Remembers what was searched: the episodes of a group ask the same things."""
+"""Remembers searches: the episodes of a group repeat them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from agentgym_rl.retrieval.passages import Passage
 
 
 class CachedRetriever(Retriever):
-    """A retriever with the results of the last `max_queries` different searches at hand.
+    """Keeps the results of the last `max_queries` different searches of a retriever.
 
-    Failures are not remembered. Closing it closes the one inside.
+    Failures are not remembered. Closing it closes the inner retriever.
     """
 
     def __init__(self, inner: Retriever, *, max_queries: int = 8192) -> None:

@@ -1,21 +1,21 @@
 """Corpora on disk as streams of passages: JSON lines (also compressed) and Parquet.
 
-Nothing is held but the row at hand, and reading can start at any row, so that an index build that
-was killed resumes where it stopped.
+Memory holds only the current rows, and reading can start at any row: an index build that was killed
+resumes where it stopped.
 """
 
 from __future__ import annotations
 
 import codecs
-import gzip
 import hashlib
-import lzma
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from gzip import GzipFile
+from io import BufferedIOBase
+from lzma import LZMAError, LZMAFile
 from pathlib import Path
-from typing import BinaryIO, cast
 
 import orjson
 
@@ -24,16 +24,20 @@ from agentgym_rl.retrieval.passages import Passage, passage_from_row
 _SAMPLE_BYTES = 1024 * 1024
 _MAX_SAMPLES = 64
 _PARQUET_ROWS = 4096
+_UNPACKERS: dict[str, Callable[..., BufferedIOBase]] = {".gz": GzipFile, ".xz": LZMAFile}
 
 
 class Corpus(ABC):
-    """Passages in a fixed order; the number of a passage in it is its row."""
+    """The passages of a file in a fixed order; the number of a passage in it is its row."""
 
-    name: str
-    fingerprint: str
-    """The same for the same passages; an index remembers it."""
     num_expected: int | None
-    """How many passages there are, roughly; None where only reading would show it."""
+    """Roughly how many passages there are; None if only reading would show it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.name = path.name
+        self.fingerprint = _fingerprint(path)
+        """The same for the same passages; an index records it."""
 
     @abstractmethod
     def read(self, start: int = 0) -> Iterator[Passage]:
@@ -44,44 +48,30 @@ class JsonlCorpus(Corpus):
     """One JSON object per line; blank lines do not count as rows. `.gz` and `.xz` are unpacked."""
 
     def __init__(self, path: Path) -> None:
-        self.name = path.name
-        self.fingerprint = _fingerprint(path)
-        self._path = path
-        self.num_expected = None if path.suffix in (".gz", ".xz") else _estimate_lines(path)
+        super().__init__(path)
+        self.num_expected = None if path.suffix in _UNPACKERS else _estimate_lines(path)
 
     def read(self, start: int = 0) -> Iterator[Passage]:
         row = 0
-        with _reading(self._path), self._open() as file:
+        unpack = _UNPACKERS.get(self._path.suffix, open)
+        with _reading(self._path), unpack(self._path, "rb") as file:
             for number, raw in enumerate(file, 1):
                 line = raw.removeprefix(codecs.BOM_UTF8) if number == 1 else raw
                 if not line.strip():
                     continue
                 if row >= start:
-                    try:
-                        passage = _passage(_load(line), row)
-                    except ValueError as error:
-                        raise ValueError(f"{self._path}, line {number}: {error}") from error
-                    yield passage
+                    yield _passage(line, row, f"{self._path}, line {number}")
                 row += 1
-
-    def _open(self) -> BinaryIO:
-        if self._path.suffix == ".gz":
-            return cast(BinaryIO, gzip.open(self._path, "rb"))
-        if self._path.suffix == ".xz":
-            return cast(BinaryIO, lzma.open(self._path, "rb"))
-        return self._path.open("rb")
 
 
 class ParquetCorpus(Corpus):
     """A Parquet file with the columns that `passage_from_row` reads."""
 
     def __init__(self, path: Path) -> None:
-        import pyarrow as pa  # late: others start without it
+        import pyarrow as pa  # late: other formats do not need it
         import pyarrow.parquet as pq
 
-        self.name = path.name
-        self.fingerprint = _fingerprint(path)
-        self._path = path
+        super().__init__(path)
         with _reading(path, pa.ArrowException), pq.ParquetFile(path) as file:
             self.num_expected = file.metadata.num_rows
             names = file.schema_arrow.names
@@ -101,16 +91,12 @@ class ParquetCorpus(Corpus):
                 if row + batch.num_rows > start:
                     first = max(start - row, 0)
                     for place, fields in enumerate(batch.slice(first).to_pylist(), row + first):
-                        try:
-                            passage = _passage(fields, place)
-                        except ValueError as error:
-                            raise ValueError(f"{self._path}, row {place + 1}: {error}") from error
-                        yield passage
+                        yield _passage(fields, place, f"{self._path}, row {place + 1}")
                 row += batch.num_rows
 
 
 def open_corpus(path: Path) -> Corpus:
-    """Return the corpus in a file, by the ending of its name. Raises ValueError for others."""
+    """Return the corpus in a .jsonl, .jsonl.gz, .jsonl.xz or .parquet file, else ValueError."""
     if not path.is_file():
         raise ValueError(f"there is no corpus file {path}")
     if path.suffix == ".parquet":
@@ -120,28 +106,29 @@ def open_corpus(path: Path) -> Corpus:
     raise ValueError(f"{path} is not a corpus: give a .jsonl (also .gz or .xz) or .parquet file")
 
 
-def _load(line: bytes) -> Mapping[str, object]:
-    fields = orjson.loads(line)
-    if not isinstance(fields, dict):
-        raise ValueError(f"a {type(fields).__name__} is not an object")
-    return fields
-
-
-def _passage(fields: Mapping[str, object], row: int) -> Passage:
-    for name in ("id", "_id"):
-        if fields.get(name) == "":
-            raise ValueError(f"the {name} is empty: give it a text, or leave it out of every row")
-    return passage_from_row(fields, fallback_id=str(row))
+def _passage(fields: object, row: int, where: str) -> Passage:
+    """Return the passage of a row, given as its fields or as JSON; errors begin with `where`."""
+    try:
+        if isinstance(fields, bytes):
+            fields = orjson.loads(fields)
+        if not isinstance(fields, dict):
+            raise ValueError(f"a {type(fields).__name__} is not an object")
+        for name in ("id", "_id"):
+            if fields.get(name) == "":
+                raise ValueError(f"the {name} is empty: fill it in, or leave it out of every row")
+        return passage_from_row(fields, fallback_id=str(row))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
 
 
 @contextmanager
 def _reading(path: Path, *failures: type[Exception]) -> Iterator[None]:
-    """Name the file that cannot be read."""
+    """Add the path to the error of a file that cannot be read."""
     try:
         yield
-    except (OSError, EOFError, zlib.error, lzma.LZMAError, *failures) as error:
+    except (OSError, EOFError, zlib.error, LZMAError, *failures) as error:
         raise ValueError(
-            f"cannot read {path}, it is damaged or not what its name says: {error}"
+            f"cannot read {path}, it is damaged or not in the format of its name: {error}"
         ) from error
 
 
@@ -153,9 +140,9 @@ def _estimate_lines(path: Path) -> int:
 
 
 def _fingerprint(path: Path) -> str:
-    """Return a digest of the file; of its size and of pieces spread over it where it is large.
+    """Return a digest of the file; of its size and of pieces spread over it if it is large.
 
-    The whole of a corpus of many gigabytes would take minutes at every start.
+    Reading all of a corpus of many gigabytes would take minutes at every start.
     """
     size = path.stat().st_size
     digest = hashlib.blake2b(str(size).encode(), digest_size=12)

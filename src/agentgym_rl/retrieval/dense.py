@@ -1,7 +1,11 @@
 """Dense retrieval: vectors of a sentence encoder, searched with FAISS.
 
-Works over an index that `dense_build.py` made, and over a FAISS file made elsewhere (Search-R1's
-`e5_Flat.index`) beside the corpus it was made from: vector n is the passage at row n.
+The vectors come from `dense_build.py`, or from a FAISS file made elsewhere (Search-R1's
+`e5_Flat.index`) over the same corpus: vector n is the passage at row n.
+
+An inverted file (IVF) reads `nprobe` of its lists and a graph (HNSW) keeps `ef_search` candidates:
+more of either finds more of the true neighbours and takes longer. The defaults of FAISS, one list
+and 16 candidates, miss too many.
 """
 
 from __future__ import annotations
@@ -21,29 +25,43 @@ from agentgym_rl.retrieval.bm25 import Bm25Retriever, clean
 from agentgym_rl.retrieval.encoder import Encoder, EncoderSettings
 from agentgym_rl.retrieval.folder import write_json
 from agentgym_rl.retrieval.passages import Passage
-from agentgym_rl.retrieval.vector_search import VectorSearch, prepare
+
+_LEAST_LISTS = 8
+_LISTS_PER_PROBE = 64
+_CANDIDATES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class DenseMeta:
-    """Which vectors an index has. `faiss` is a file in the folder, or the path of one elsewhere."""
+    """The vectors of an index. `faiss` is a file in the folder, or a path elsewhere."""
 
     faiss: str
     encoder: EncoderSettings
 
 
 class DenseRetriever(Retriever):
-    """Searches the vectors in `folder`; the passages come from the index of words beside them.
+    """Searches the vectors in `folder`; the passages come from the index of words beside it.
 
-    Raises EnvError where the vectors are missing, cannot be read or are of another corpus.
+    `nprobe`, `ef_search` and `on_gpu` are those of `prepare`. Raises EnvError if the vectors are
+    missing, cannot be read or belong to another corpus.
     """
 
-    def __init__(self, folder: Path, passages: Bm25Retriever, how: VectorSearch) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        passages: Bm25Retriever,
+        *,
+        nprobe: int = 0,
+        ef_search: int = 0,
+        on_gpu: bool = False,
+    ) -> None:
         meta = read_meta(folder)
         self._passages = passages
-        self._vectors = prepare(open_faiss(folder / meta.faiss), how)
-        # The memory that FAISS works with on a GPU serves one search at a time.
-        self._turns = threading.Lock() if how.on_gpu else nullcontext()
+        self._vectors = prepare(
+            open_faiss(folder / meta.faiss), nprobe=nprobe, ef_search=ef_search, on_gpu=on_gpu
+        )
+        # The working memory of FAISS on a GPU serves one search at a time.
+        self._turns = threading.Lock() if on_gpu else nullcontext()
         if self._vectors.ntotal != len(passages):
             raise EnvError(
                 f"{meta.faiss} has {self._vectors.ntotal} vectors and the corpus {len(passages)} "
@@ -52,8 +70,9 @@ class DenseRetriever(Retriever):
         self._encoder = Encoder(meta.encoder)
         if self._vectors.d != self._encoder.num_dimensions:
             raise EnvError(
-                f"{meta.faiss} has vectors of {self._vectors.d} numbers, the encoder "
-                f"{meta.encoder.model!r} makes {self._encoder.num_dimensions}: give its own encoder"
+                f"the vectors in {meta.faiss} have {self._vectors.d} dimensions, those of the "
+                f"encoder {meta.encoder.model!r} {self._encoder.num_dimensions}: name the encoder "
+                "that made them"
             )
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
@@ -81,12 +100,9 @@ class DenseRetriever(Retriever):
     def __len__(self) -> int:
         return len(self._passages)
 
-    def close(self) -> None:
-        self._passages.close()
-
 
 def read_meta(folder: Path) -> DenseMeta:
-    """Return which vectors a folder has. Raises EnvError where it has none, or damaged ones."""
+    """Return the vectors of a folder. Raises EnvError if they are missing or damaged."""
     try:
         fields = json.loads((folder / "dense.json").read_text(encoding="utf-8"))
         return DenseMeta(faiss=fields["faiss"], encoder=EncoderSettings(**fields["encoder"]))
@@ -102,13 +118,67 @@ def read_meta(folder: Path) -> DenseMeta:
 
 
 def write_meta(folder: Path, meta: DenseMeta) -> None:
-    """Declare the vectors of a folder whole."""
+    """Declare the vectors of a folder complete."""
     write_json(folder / "dense.json", asdict(meta))
 
 
 def open_faiss(path: Path) -> faiss.Index:
-    """Open a FAISS index, mapped from disk where its kind allows that. Raises EnvError."""
+    """Open a FAISS index, mapped from disk if its kind allows it. Raises EnvError."""
     try:
         return faiss.read_index(str(path), faiss.IO_FLAG_MMAP_IFC)
     except RuntimeError as error:
         raise EnvError(f"cannot read the FAISS index {path}: {error}") from error
+
+
+def prepare(
+    index: faiss.Index, *, nprobe: int = 0, ef_search: int = 0, on_gpu: bool = False
+) -> faiss.Index:
+    """Return the index set up for searching, on all GPUs in half precision if `on_gpu`.
+
+    0 chooses a number: every 64th list, at least 8, and 64 candidates. Raises EnvError for what
+    this kind of index does not have.
+    """
+    kinds = []
+    lists = faiss.try_extract_index_ivf(index)
+    if lists is not None:
+        kinds.append("nprobe")
+        automatic = max(_LEAST_LISTS, lists.nlist // _LISTS_PER_PROBE)
+        _set(index, "nprobe", min(nprobe or automatic, lists.nlist))
+    if _is_graph(index):
+        kinds.append("ef_search")
+        _set(index, "efSearch", ef_search or _CANDIDATES)
+    for name, value in (("nprobe", nprobe), ("ef_search", ef_search)):
+        if value and name not in kinds:
+            fitting = f"use {kinds[0]}" if kinds else "it is always searched completely"
+            raise EnvError(f"{name}={value} does not suit this FAISS index: {fitting}")
+    return _on_gpus(index) if on_gpu else index
+
+
+def _is_graph(index: faiss.Index) -> bool:
+    inner = faiss.downcast_index(index)
+    while isinstance(inner, faiss.IndexPreTransform | faiss.IndexIDMap | faiss.IndexRefine):
+        within = inner.base_index if isinstance(inner, faiss.IndexRefine) else inner.index
+        inner = faiss.downcast_index(within)
+    return isinstance(inner, faiss.IndexHNSW)
+
+
+def _set(index: faiss.Index, name: str, value: int) -> None:
+    faiss.ParameterSpace().set_index_parameter(index, name, value)
+
+
+def _on_gpus(index: faiss.Index) -> faiss.Index:
+    if faiss.get_num_gpus() < 1:
+        raise EnvError(
+            "faiss_gpu=true, but FAISS sees no GPU: install faiss-gpu-cu12 in place of faiss-cpu "
+            "on a machine with a GPU, or leave faiss_gpu out"
+        )
+    options = faiss.GpuMultipleClonerOptions()
+    options.shard = True
+    options.useFloat16 = True  # what `agentgym index` stores is no finer
+    try:
+        return faiss.index_cpu_to_all_gpus(index, co=options)
+    except RuntimeError as error:
+        raise EnvError(
+            f"FAISS cannot put this index on a GPU ({error}): build a Flat or an IVF index, or "
+            "leave faiss_gpu out"
+        ) from error

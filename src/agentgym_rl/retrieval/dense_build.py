@@ -1,9 +1,9 @@
 """Adds vectors to an index: encodes the corpus in blocks, then makes a FAISS index of them.
 
-Encoding is what takes long, so every block is on disk before the next begins and a build that was
-killed resumes after the last whole block. Memory is one block, and at the end the FAISS index:
-`factory` says what kind ("Flat" is exact with 4 bytes a number, "SQfp16" 2, "IVF4096,PQ64" 64 bytes
-a passage).
+Encoding takes long, so every block is on disk before the next begins: a build that was killed
+resumes after the last complete block. Memory holds one block, and at the end the FAISS index.
+`factory` is its kind: "Flat" is exact with 4 bytes per number, "SQfp16" has 2, "IVF4096,PQ64" has
+64 bytes per passage.
 """
 
 # Shape suffixes: N passages, D dimensions of a vector.
@@ -21,12 +21,7 @@ from numpy.typing import NDArray
 
 from agentgym_rl.retrieval.build import Report
 from agentgym_rl.retrieval.corpus import Corpus
-from agentgym_rl.retrieval.dense import (
-    DenseMeta,
-    open_faiss,
-    read_meta,
-    write_meta,
-)
+from agentgym_rl.retrieval.dense import DenseMeta, open_faiss, read_meta, write_meta
 from agentgym_rl.retrieval.encoder import Encoder, EncoderSettings
 from agentgym_rl.retrieval.folder import IndexFolder, write_json
 
@@ -44,9 +39,9 @@ def add_vectors(
     factory: str = "Flat",
     report: Report = lambda done, expected: None,
 ) -> None:
-    """Give the finished index in `folder` vectors of its passages, unless it has them already.
+    """Add vectors to the finished index in `folder`, unless it has them already.
 
-    Raises ValueError when the folder has no finished index, when its vectors are of another
+    Raises ValueError if the folder has no finished index, if its vectors were made by another
     encoder, or for a factory that FAISS does not know.
     """
     place = IndexFolder(folder)
@@ -54,9 +49,10 @@ def add_vectors(
     if _has_vectors(place.dense, settings):
         return
     with place.locked():
-        if _has_vectors(place.dense, settings):  # made while this process waited
+        if _has_vectors(place.dense, settings):  # made during the wait
             return
-        _begin(place.dense, settings)
+        place.dense.mkdir(exist_ok=True)
+        write_json(place.dense / _UNFINISHED, asdict(settings))
         encoder = Encoder(settings)
         index = _empty_index(encoder.num_dimensions, factory)
         file = place.dense / "vectors.f16"
@@ -72,9 +68,9 @@ def add_vectors(
 
 
 def use_vectors(folder: Path, faiss_file: Path, settings: EncoderSettings) -> None:
-    """Give the finished index in `folder` the vectors of a FAISS file made elsewhere.
+    """Add the vectors of a FAISS file made elsewhere to the finished index in `folder`.
 
-    The file stays where it is. Raises ValueError when it has not one vector for each passage.
+    The file stays where it is. Raises ValueError unless it has one vector for each passage.
     """
     place = IndexFolder(folder)
     num_passages = _num_passages(place)
@@ -97,7 +93,7 @@ def _num_passages(place: IndexFolder) -> int:
 
 
 def _has_vectors(folder: Path, settings: EncoderSettings) -> bool:
-    """Whether the vectors are whole. Raises ValueError where they are of other settings."""
+    """Return whether the vectors are complete. Raises ValueError if their settings differ."""
     if (folder / "dense.json").exists():
         found, is_whole = read_meta(folder).encoder, True
     elif (unfinished := folder / _UNFINISHED).exists():
@@ -113,12 +109,6 @@ def _has_vectors(folder: Path, settings: EncoderSettings) -> bool:
     return is_whole
 
 
-def _begin(folder: Path, settings: EncoderSettings) -> None:
-    """Note whose the vectors will be."""
-    folder.mkdir(exist_ok=True)
-    write_json(folder / _UNFINISHED, asdict(settings))
-
-
 def _empty_index(num_dimensions: int, factory: str) -> faiss.Index:
     try:
         return faiss.index_factory(num_dimensions, factory, faiss.METRIC_INNER_PRODUCT)
@@ -129,7 +119,7 @@ def _empty_index(num_dimensions: int, factory: str) -> faiss.Index:
 def _encode(
     corpus: Corpus, encoder: Encoder, file: Path, num_passages: int, report: Report
 ) -> None:
-    """Append the vectors that the file does not have yet."""
+    """Append the vectors that the file lacks."""
     row_bytes = encoder.num_dimensions * np.dtype(np.float16).itemsize
     with file.open("ab") as out:
         num_done = out.tell() // row_bytes

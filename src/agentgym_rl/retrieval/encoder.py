@@ -1,5 +1,5 @@
-"""Sentence embeddings with any encoder of transformers, in the way of E5: a prefix for what a text
-is, the mean over its tokens, length 1. The one place of deep search that uses torch.
+"""Sentence embeddings with any encoder of transformers, as E5 makes them: a prefix for the kind of
+text, the mean over its tokens, length 1. Nothing else in retrieval uses torch.
 """
 
 # Shape suffixes: B texts, T tokens, D dimensions of a vector.
@@ -25,7 +25,7 @@ _BATCH_TEXTS = 64
 
 @dataclass(frozen=True, slots=True)
 class EncoderSettings:
-    """Which model turns texts into vectors, and how. An index and its queries need the same."""
+    """How texts become vectors. An index and its queries need the same settings."""
 
     model: str
     """A hub name or a directory."""
@@ -35,7 +35,7 @@ class EncoderSettings:
 
 
 def check_encoder(model: str) -> None:
-    """Raise EnvError for a model that cannot be loaded, as far as its configuration says."""
+    """Raise EnvError for a model whose configuration cannot be loaded."""
     try:
         _read_config(model)
     except (OSError, ValueError) as error:
@@ -43,7 +43,7 @@ def check_encoder(model: str) -> None:
 
 
 class Encoder:
-    """A loaded model, on the GPU where there is one. Threads wait for each other.
+    """A loaded model, on the GPU if there is one. Threads take turns.
 
     Raises EnvError for a model that cannot be loaded.
     """
@@ -81,7 +81,7 @@ class Encoder:
         return self._encode([self.settings.passage_prefix + text for text in contents])
 
     def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        # Texts of like length share a batch, so that little of it is padding.
+        # Texts of similar length share a batch, so that little of it is padding.
         order = sorted(range(len(texts)), key=lambda place: len(texts[place]))
         vectors_BD = np.empty((len(texts), self.num_dimensions), dtype=np.float32)
         with self._lock:
@@ -113,8 +113,7 @@ def _read_config(model: str) -> PretrainedConfig:
     from transformers import AutoConfig  # late, as above
 
     config = AutoConfig.from_pretrained(model, trust_remote_code=False)
-    # It may name a kernel on the hub, which is code.
-    config._attn_implementation = None  # transformers' own name for it
+    config._attn_implementation = None  # it may name a kernel on the hub, which is code
     return config
 
 

@@ -1,38 +1,38 @@
-"""An index on disk: what is in its folder, when it is whole, and who may write it.
+"""An index on disk: what its folder holds, when it is complete, and who may write it.
 
 index.json      written last: an index without it is unfinished
-building.json   of which corpus an unfinished index is
+building.json   the corpus of an unfinished index
 words/          tantivy: BM25 and the passages themselves
-dense/          vectors, where the index has them (dense_build.py)
-ids.u64         of an unfinished index: digests of the ids so far (build.py)
-lock            held by the process that builds; the system lets go of it when that dies
+dense/          vectors, if the index has them (dense_build.py)
+lock            held by the process that builds; the system releases it when that process dies
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
-import logging
 import os
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TextIO
 
+from agentgym_rl.errors import ConfigError
 from agentgym_rl.retrieval.bm25 import TITLE_WEIGHT
-from agentgym_rl.retrieval.file_lock import holding
-
-logger = logging.getLogger(__name__)
 
 FORMAT = 2
-"""Raised whenever an index of before would be read wrongly, or would rank otherwise."""
+"""Raised whenever an older index would be misread, or would rank differently."""
 
-_OWN_FILES = {"building.json", "building.part", "index.part", "ids.u64", "words", "dense", "lock"}
+_LOCK_POLL_S = 0.2
+_OWN_FILES = {"building.json", "building.part", "index.part", "words", "dense", "lock"}
 
 
 @dataclass(frozen=True, slots=True)
 class IndexMeta:
-    """What an index is of, and how it was made."""
+    """The corpus of an index, and how it was made."""
 
     fingerprint: str
     num_passages: int
@@ -56,18 +56,18 @@ class IndexFolder:
         return self.root / "dense"
 
     def read_meta(self) -> IndexMeta | None:
-        """Return what the finished index is; None where it is missing or unfinished.
+        """Return the metadata of a finished index; None if it is missing or unfinished.
 
-        Raises ValueError for an index that another version made or that is damaged.
+        Raises ValueError for an index that is damaged or was made by another version.
         """
         return _read(self.root / "index.json")
 
     def read_unfinished(self) -> IndexMeta | None:
-        """Return what the unfinished index is of; None where no build was begun."""
+        """Return the metadata of an unfinished index; None if no build has begun."""
         return _read(self.root / "building.json")
 
     def check_for_building(self) -> None:
-        """Raise ValueError for a folder with files that do not belong to an index."""
+        """Raise ValueError if the folder has files that do not belong to an index."""
         if not self.root.exists():
             return
         foreign = sorted({path.name for path in self.root.iterdir()} - _OWN_FILES)
@@ -76,42 +76,64 @@ class IndexFolder:
             raise ValueError(f"{self.root} holds other files ({named}): name a new or empty folder")
 
     def begin(self, meta: IndexMeta) -> None:
-        """Note of which corpus the index will be."""
+        """Record the corpus of the index."""
         write_json(self.root / "building.json", asdict(meta))
 
     def begin_again(self, meta: IndexMeta) -> None:
-        """Drop what an unfinished build left, and begin."""
+        """Drop an unfinished build, and begin."""
         shutil.rmtree(self.words, ignore_errors=True)
-        (self.root / "ids.u64").unlink(missing_ok=True)
         self.begin(meta)
 
     def finish(self, meta: IndexMeta) -> None:
-        """Declare the index whole."""
+        """Declare the index complete."""
         write_json(self.root / "index.json", asdict(meta))
         (self.root / "building.json").unlink(missing_ok=True)
 
     @contextmanager
     def locked(self, wait_s: float = 0.0) -> Iterator[None]:
-        """Hold the right to build. Raises ValueError when another keeps it for `wait_s`."""
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(holding(self.root / "lock", wait_s=wait_s))
-            except TimeoutError:
-                raise ValueError(
-                    f"another process builds the index in {self.root}: wait for it, or name "
-                    "another folder"
-                ) from None
+        """Hold the right to build.
+
+        Raises ValueError if another process keeps it for `wait_s`, ConfigError if the folder cannot
+        be written.
+        """
+        deadline = time.monotonic() + wait_s
+        with self._open_lock() as file:
+            while not _try_lock(file):
+                if time.monotonic() > deadline:
+                    raise ValueError(
+                        f"another process builds the index in {self.root}: wait for it, or name "
+                        "another folder"
+                    )
+                time.sleep(_LOCK_POLL_S)
             yield
+
+    def _open_lock(self) -> TextIO:
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            return (self.root / "lock").open("w")
+        except OSError as error:
+            raise ConfigError(
+                f"cannot write to the folder {self.root} ({error.strerror}): make it writable, or "
+                "name another (AGENTGYM_CACHE for the cache)"
+            ) from error
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a file that is there whole or not at all."""
+    """Write a file that appears only when it is complete."""
     part = path.with_suffix(".part")
     with part.open("w", encoding="utf-8") as file:
         json.dump(value, file, indent=1)
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)
+
+
+def _try_lock(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _read(path: Path) -> IndexMeta | None:

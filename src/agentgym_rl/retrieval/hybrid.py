@@ -8,7 +8,7 @@ from agentgym_rl.retrieval.base import Hit, Retriever
 from agentgym_rl.retrieval.passages import Passage
 
 _RANK_OFFSET = 60
-"""The constant k of the paper: how little the first rank counts more than the second."""
+"""The constant k of the paper: the larger, the less the first ranks stand out."""
 _MIN_DEPTH = 50
 
 
@@ -19,7 +19,6 @@ class HybridRetriever(Retriever):
     """
 
     def __init__(self, parts: Sequence[Retriever]) -> None:
-        assert parts, "there is nothing to fuse"
         self._parts = tuple(parts)
 
     def search(self, queries: Sequence[str], topk: int) -> list[list[Hit]]:
@@ -47,6 +46,6 @@ def fuse(rankings: Sequence[Sequence[Hit]]) -> list[Hit]:
             name = hit.passage.id
             scores[name] = scores.get(name, 0.0) + 1.0 / (_RANK_OFFSET + rank)
             passages.setdefault(name, hit.passage)
-    # Sorting is stable and a dict keeps the order in which hits were met.
+    # Sorting is stable, and a dict keeps the order of insertion.
     names = sorted(scores, key=lambda name: -scores[name])
     return [Hit(passages[name], scores[name]) for name in names]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One passage. `title` is a single line and may be empty; `id` is unique in its corpus."""
+    """`title` is a single line and may be empty; `id` is unique in its corpus."""
 
     id: str
     title: str
@@ -27,10 +27,10 @@ class Passage:
 
 
 def passage_from_row(row: Mapping[str, object], *, fallback_id: str | None = None) -> Passage:
-    """Return the passage of a corpus row: `id` with `contents`, or with `title` and `text`.
+    """Return the passage of a corpus row: `id` with `contents`, or with `text` (and `title`).
 
-    `text` alone is enough, and `contents` of one line is a text without a title. A row without an
-    id takes `fallback_id`. Raises ValueError for a row that has no text or no id.
+    `contents` of one line is a text without a title. A row without an id takes `fallback_id`.
+    Raises ValueError for a row without text or id.
     """
     passage_id = _id_of(row, fallback_id)
     title, text = row.get("title"), row.get("text")
@@ -51,7 +51,7 @@ def passage_from_row(row: Mapping[str, object], *, fallback_id: str | None = Non
 def _id_of(row: Mapping[str, object], fallback: str | None) -> str:
     for name in ("id", "_id"):
         value = row.get(name)
-        # bool is an int, and an id that is one is a mistake.
+        # bool is an int, but not an id.
         if isinstance(value, str | int) and not isinstance(value, bool) and value != "":
             return str(value)
     if fallback is None:
@@ -62,7 +62,6 @@ def _id_of(row: Mapping[str, object], fallback: str | None) -> str:
 
 
 def _unquoted(title: str) -> str:
-    """Return the title without the one pair of quotes around it."""
     is_quoted = len(title) >= 2 and title[0] == title[-1] == '"'
     return title[1:-1] if is_quoted else title
 

@@ -1,8 +1,7 @@
-"""A `/retrieve` server that somebody else runs: ours, or Search-R1's.
+"""A `/retrieve` server that runs elsewhere: ours, or Search-R1's.
 
-Every call has one deadline for all its attempts. A server that cannot be reached, breaks off, is
-busy (429) or answers 5xx is tried again until then; whatever is wrong in the end is an EnvError,
-never an empty result.
+A call has one deadline, retries included. A server that cannot be reached, breaks off, is busy
+(429) or answers 5xx is asked again until then. A failure is an EnvError, never an empty result.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import quote, urlsplit
 
@@ -31,29 +29,21 @@ _READ_BYTES = 65_536
 _MAX_SEEN = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteAddress:
-    """Where the server is, e.g. "http://127.0.0.1:8000" (with or without "/retrieve")."""
-
-    url: str
-    token: str | None = None
-    timeout_s: float = 30.0
-    """Deadline of a call, its retries included."""
-
-
 class RemoteRetriever(Retriever):
-    """Asks the server. Raises ValueError for an address that is not one.
+    """Asks the server at `url`, such as "http://127.0.0.1:8000" (with or without "/retrieve").
 
-    Search-R1's server has no way to read a passage by its id; `get` then knows those that this
-    object found lately.
+    Search-R1's server cannot look a passage up by its id; `get` then knows only those that this
+    object found lately. Raises ValueError for an address that is not one.
     """
 
-    def __init__(self, address: RemoteAddress) -> None:
-        parts = urlsplit(address.url.rstrip("/").removesuffix("/retrieve"))
+    def __init__(self, url: str, *, token: str | None = None, timeout_s: float = 30.0) -> None:
+        parts = urlsplit(url.rstrip("/").removesuffix("/retrieve"))
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"{address.url!r} is not the address of a server: http://HOST:PORT")
-        self._address = address
-        self._parts = parts
+            raise ValueError(f"{url!r} is not the address of a server: give http://HOST:PORT")
+        self._parts, self._timeout_s = parts, timeout_s
+        self._headers = {"Content-Type": "application/json"}
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
         self._local = threading.local()
         self._seen: OrderedDict[str, Passage] = OrderedDict()
         self._lock = threading.Lock()
@@ -70,8 +60,7 @@ class RemoteRetriever(Retriever):
             results = _decode(body, len(queries))
         except (ValueError, KeyError, TypeError) as error:
             raise EnvError(
-                f"{self._where} answered something that is not a result: "
-                f"{error!r} in {_excerpt(body)}"
+                f"{self._where} did not answer with a result: {error!r} in {_excerpt(body)}"
             ) from error
         with self._lock:
             for hit in (hit for hits in results for hit in hits):
@@ -91,7 +80,7 @@ class RemoteRetriever(Retriever):
             return passage_from_row(orjson.loads(body))
         except (ValueError, AttributeError) as error:
             raise EnvError(
-                f"{self._where} answered something that is not a passage: {_excerpt(body)}"
+                f"{self._where} did not answer with a passage: {_excerpt(body)}"
             ) from error
 
     def __len__(self) -> int:
@@ -113,8 +102,8 @@ class RemoteRetriever(Retriever):
         return f"the retrieval server at {self._parts.scheme}://{self._parts.netloc}"
 
     def _call(self, method: str, path: str, body: bytes | None) -> tuple[int, bytes]:
-        """Return the status and the body of the first answer that is not a failure."""
-        deadline = time.monotonic() + self._address.timeout_s
+        """Return the status and body of the first answer that needs no retry."""
+        deadline = time.monotonic() + self._timeout_s
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
@@ -128,7 +117,7 @@ class RemoteRetriever(Retriever):
                 failure = error
             if time.monotonic() + pause_s >= deadline:
                 raise EnvTimeoutError(
-                    f"{self._where} gave no result in {self._address.timeout_s:g} s: {failure!r}"
+                    f"{self._where} gave no result in {self._timeout_s:g} s: {failure!r}"
                 )
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, _MAX_PAUSE_S)
@@ -140,23 +129,17 @@ class RemoteRetriever(Retriever):
         _set_timeout(connection, deadline)
         if connection.sock is None:
             connection.connect()
-        connection.request(method, self._parts.path + path, body=body, headers=self._headers())
+        connection.request(method, self._parts.path + path, body=body, headers=self._headers)
         response = connection.getresponse()
         chunks = []
-        # In pieces, because a timeout of a socket is for one piece and the deadline for all.
+        # In pieces: the timeout of a socket is for one piece, the deadline for all of them.
         while chunk := response.read1(_READ_BYTES):
             chunks.append(chunk)
             _set_timeout(connection, deadline)
         if response.length:  # read1 does not report that the rest is missing
             raise http.client.IncompleteRead(b"".join(chunks), response.length)
-        response.close()  # nor does it, and the connection would not be used again
+        response.close()  # nor does read1, and without it the connection cannot be reused
         return response.status, b"".join(chunks)
-
-    def _headers(self) -> dict[str, str]:
-        headers = {"Content-Type": "application/json"}
-        if self._address.token is not None:
-            headers["Authorization"] = f"Bearer {self._address.token}"
-        return headers
 
     def _connection(self) -> http.client.HTTPConnection:
         """Return this thread's connection."""
@@ -191,7 +174,7 @@ def _decode(body: bytes, num_queries: int) -> list[list[Hit]]:
 
 
 def _hit(item: object, rank: int) -> Hit:
-    """Return one hit. Without a score its rank gives one, without an id its text does."""
+    """Return one hit. The rank replaces a missing score, a digest of the text a missing id."""
     document = item.get("document", item) if isinstance(item, Mapping) else None
     if not isinstance(item, Mapping) or not isinstance(document, Mapping):
         raise ValueError("a document is not an object")

@@ -6,7 +6,7 @@
     GET  /passages/{id}   -> {"id", "contents"}
     GET  /health          -> {"status": "ok", "num_passages": 57231, ...}
 
-Whatever is wrong with a request, an unknown field included, is a 4xx in words.
+A bad request, an unknown field included, gets a 4xx with the reason.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CALL_TIMEOUT_S = 60.0
 
 
 class RetrieveRequest(BaseModel):
-    """The body of `POST /retrieve`. `topk` null or 0 takes the server's own."""
+    """The body of `POST /retrieve`. `topk` null or 0 means the server's default."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -50,9 +50,9 @@ class RetrieveRequest(BaseModel):
 
 
 class RetrieverApp:
-    """The service as an ASGI application over a retriever, which it closes at its end.
+    """The service as an ASGI application over a retriever, which it closes at shutdown.
 
-    With a token, every route but /health wants `Authorization: Bearer TOKEN`.
+    With a token, every route but /health needs `Authorization: Bearer TOKEN`.
     """
 
     def __init__(
@@ -74,12 +74,9 @@ class RetrieverApp:
                 Route("/health", self._health, methods=["GET"]),
             ],
             lifespan=self._lifespan,
-            exception_handlers={
-                ProtocolError: _refuse,
-                EnvError: _refuse,
-                HTTPException: _refuse,
-                Exception: _refuse,
-            },
+            exception_handlers=dict.fromkeys(
+                (ProtocolError, EnvError, HTTPException, Exception), _refuse
+            ),
         )
         self._app = ServiceGate(
             starlette, token=token, max_body_bytes=_MAX_BODY_BYTES, on_request=self._count
@@ -107,8 +104,8 @@ class RetrieverApp:
             )
         async with asyncio.timeout(_CALL_TIMEOUT_S):
             found = await self._batcher.search(wanted.queries, topk)
-        to_item = _scored if wanted.return_scores else _bare
-        return _json({"result": [[to_item(hit) for hit in hits] for hits in found]})
+        items = [[_item(hit, has_score=wanted.return_scores) for hit in hits] for hits in found]
+        return _json({"result": items})
 
     async def _open(self, request: Request) -> Response:
         wanted = request.path_params["id"]
@@ -137,7 +134,7 @@ class RetrieverApp:
 
 
 class RetrieverServer(BoundServer):
-    """The service on an address. `run()` blocks until SIGTERM or SIGINT, and ends with status 0."""
+    """The service on an address. `run()` blocks until SIGTERM or SIGINT."""
 
     def __init__(
         self,
@@ -156,31 +153,26 @@ class RetrieverServer(BoundServer):
 
 
 def _decode(body: bytes) -> RetrieveRequest:
-    fields = load(body)
     try:
-        return RetrieveRequest.model_validate(fields)
+        return RetrieveRequest.model_validate(load(body))
     except ValidationError as error:
         wrong = error.errors()[0]
         place = ".".join(map(str, wrong["loc"]))
+        message = f"{place}: {wrong['msg']}"
         if wrong["type"] == "extra_forbidden":
             known = list(RetrieveRequest.model_fields)
-            message = (
-                f"no field {place!r}{did_you_mean(place, known)}; there are {', '.join(known)}"
-            )
-            raise ProtocolError(ErrorKind.WRONG_TYPE, message) from None
-        raise ProtocolError(ErrorKind.WRONG_TYPE, f"{place}: {wrong['msg']}") from None
+            hint = did_you_mean(place, known)
+            message = f"no field {place!r}{hint}; there are {', '.join(known)}"
+        raise ProtocolError(ErrorKind.WRONG_TYPE, message) from None
 
 
 def _document(passage: Passage) -> Object:
     return {"id": passage.id, "contents": passage.contents}
 
 
-def _bare(hit: Hit) -> Object:
-    return _document(hit.passage)
-
-
-def _scored(hit: Hit) -> Object:
-    return {"document": _document(hit.passage), "score": hit.score}
+def _item(hit: Hit, *, has_score: bool) -> Object:
+    document = _document(hit.passage)
+    return {"document": document, "score": hit.score} if has_score else document
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

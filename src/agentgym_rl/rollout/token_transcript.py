@@ -165,11 +165,9 @@ class TokenTranscript(Transcript):
 
     async def _render_soon(self, text: str) -> list[int]:
         """Return the ids of the present context's next text without holding up other episodes."""
-        before = self._handler.context_ids
-        if not before:
-            return await self._renderer.prompt_soon(text)
-        is_result = self._latest_kind is SegmentKind.ACTION
-        return await self._renderer.turn_soon(text, reply_ids=before, is_result=is_result)
+        before, after = self._handler.context_ids, self._latest_kind
+        await self._renderer.encode_soon(text, is_result=after is SegmentKind.ACTION)
+        return self._render(text, before, after=after)
 
     def _room(self, before: Sequence[int], text: str, *, after: SegmentKind) -> int:
         return self._max_tokens - len(before) - len(self._render(text, before, after=after))

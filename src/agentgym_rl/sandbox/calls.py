@@ -1,4 +1,4 @@
-"""The parent's side: keeps hosts (host.py) and gives them calls."""
+"""The parent's side: starts hosts (host.py) and sends them calls."""
 
 from __future__ import annotations
 
@@ -10,45 +10,30 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
 import agentgym_rl
 from agentgym_rl.errors import EnvError
-from agentgym_rl.sandbox.messages import PATIENCE, CallLimits, Header, HostAnswer
+from agentgym_rl.sandbox.messages import PATIENCE, CallLimits, Header, HostAnswer, SandboxReply
 
 _COMMAND = "from agentgym_rl.sandbox.host import main; main()"
 _START_S = 120.0
 """Imports may take long on a busy machine."""
 _SLOT_S = 600.0
 _GRACE_S = 60.0
-"""What a host may take beyond the limits of the call."""
+"""Time for the host itself, beyond the limits of the call."""
 _END_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxReply:
-    """What came of a call. Example: SandboxReply(b"42\\n", "")"""
-
-    data: bytes
-    """What the process wrote; it may hold anything."""
-    problem: str
-    """Why the process was stopped, in words; empty where it ended by itself."""
-
-
 class Sandbox:
-    """Runs one function on requests that nobody trusts, each in a process of its own.
+    """Runs one function on untrusted requests, each in its own process.
 
-    Hosts start when they are needed and stay until the end of this process. Safe for threads.
+    `target` is "module:function" (see host.py), `has_packages` whether it needs more than the
+    standard library. Hosts start on demand and stay until this process ends. Safe for threads.
     """
 
     def __init__(self, target: str, *, has_packages: bool, max_calls: int) -> None:
-        """Take "module:function" (see host.py), and how many calls may run at a time.
-
-        `has_packages`: whether the function needs more than the standard library.
-        """
         self._target = target
         self._has_packages = has_packages
         self._max_calls = max_calls
@@ -57,7 +42,7 @@ class Sandbox:
         atexit.register(self.close)
 
     def start(self) -> None:
-        """Start a host ahead of the first call, without waiting for it."""
+        """Start a host before the first call, without waiting for it."""
         if not self._is_started:
             self._is_started = True
             self._idle.append(_HostProcess(self._target, self._has_packages))
@@ -65,10 +50,16 @@ class Sandbox:
     def call(self, request: bytes, limits: CallLimits, *, setup: bytes = b"") -> SandboxReply:
         """Run the function on a request and wait for its end.
 
-        Waiting for a free slot is not part of the call's time. Raises EnvError when the sandbox
+        Waiting for a free slot is not part of the call's time. Raises EnvError if the sandbox
         itself fails: the request was then not run, or not to its end.
         """
-        with self._slot():
+        slots = self._slots
+        if not slots.acquire(timeout=_SLOT_S):
+            raise EnvError(
+                f"no slot of the sandbox was free within {_SLOT_S:g} s; {self._max_calls} calls "
+                "run at a time: use fewer environments per process"
+            )
+        try:
             host = (
                 self._idle.pop() if self._idle else _HostProcess(self._target, self._has_packages)
             )
@@ -79,6 +70,8 @@ class Sandbox:
                 raise
             self._idle.append(host)
             return reply
+        finally:
+            slots.release()
 
     def close(self) -> None:
         """End the hosts that are idle."""
@@ -86,23 +79,10 @@ class Sandbox:
             self._idle.pop().stop()
 
     def _forget(self) -> None:
-        """Start without hosts: those of the process that this one was forked from are not ours."""
+        """Begin without hosts: after a fork they belong to the parent process."""
         self._idle: list[_HostProcess] = []
         self._is_started = False
         self._slots = threading.BoundedSemaphore(self._max_calls)
-
-    @contextmanager
-    def _slot(self) -> Iterator[None]:
-        slots = self._slots
-        if not slots.acquire(timeout=_SLOT_S):
-            raise EnvError(
-                f"no slot of the sandbox was free within {_SLOT_S:g} s; {self._max_calls} calls "
-                "run at a time: use fewer environments per process"
-            )
-        try:
-            yield
-        finally:
-            slots.release()
 
 
 class _HostProcess:
@@ -110,8 +90,8 @@ class _HostProcess:
 
     def __init__(self, target: str, has_packages: bool) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
-        # Without packages, nothing of the user's or the site's is imported. No host writes
-        # beside modules or holds output back.
+        # Without packages, nothing of the user or the site is imported. No host writes bytecode
+        # or buffers its output.
         flags = ("-B", "-u") if has_packages else ("-B", "-u", "-s", "-S")
         places = [str(Path(agentgym_rl.__file__).parents[1])]
         if has_packages:
@@ -190,8 +170,7 @@ class _HostProcess:
             try:
                 left = left[os.write(self._input, left) :]
             except BrokenPipeError:
-                # Why it ended, it may have said.
-                self._read_answer(deadline)
+                self._read_answer(deadline)  # it may say why the host ended
                 raise self._broken() from None
 
     def _await(self, pipe: int, event: int, deadline: float) -> None:
@@ -203,4 +182,4 @@ class _HostProcess:
     def _broken(self) -> EnvError:
         self._errors.seek(0)
         said = self._errors.read()[-500:].decode("utf-8", "replace").strip()
-        return EnvError(f"the sandbox failed: its host ended: {said or 'without a word'}")
+        return EnvError(f"the sandbox failed: its host ended: {said or 'without a message'}")

@@ -2,9 +2,9 @@
 
     python -c "...; main()" MODULE:FUNCTION
 
-The function is given the setup of a call and returns a function that takes the request and writes
-its reply to the standard output. The first runs in the host and sees only what we wrote; the
-second runs in the forked process, behind the locks.
+The function takes the setup of a call and returns a function that takes the request and writes its
+reply to the standard output. The first runs in the host and sees only what we wrote; the second
+runs in the forked process, behind the locks.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from agentgym_rl.sandbox.locks import LockError, Locks, ProcessLimits
-from agentgym_rl.sandbox.messages import Header, HostAnswer
-from agentgym_rl.sandbox.watch import Ending, HostError, ParentGoneError, watch
+from agentgym_rl.sandbox.locks import LockError, Locks
+from agentgym_rl.sandbox.messages import Header, HostAnswer, SandboxReply
+from agentgym_rl.sandbox.watch import HostError, ParentGoneError, watch
 
 Task: TypeAlias = Callable[[bytes], None]
 Prepare: TypeAlias = Callable[[bytes], Task]
@@ -31,7 +31,7 @@ _STANDARD_FILES = 3
 
 def main() -> None:
     """Serve calls until the parent closes the pipe."""
-    # What a package prints on import must not be taken for an answer.
+    # What a package prints on import must not look like an answer.
     requests, answers = os.dup(0), os.dup(1)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
@@ -61,7 +61,7 @@ class _ForkServer:
         sys.argv[1:] = []
         os.environ.clear()
         gc.collect()
-        gc.freeze()  # else collections in the forked processes would copy every page
+        gc.freeze()  # otherwise collections in the forked processes would copy every page
 
     def serve(self, answers: int) -> bool:
         """Answer one call; False at the end of calls."""
@@ -72,12 +72,12 @@ class _ForkServer:
         setup = _read(self._requests, header.setup_bytes)
         if setup not in self._tasks:
             self._tasks[setup] = self._prepare(setup)
-        ending = self._call(self._tasks[setup], header)
-        answer = HostAnswer(problem=ending.problem, num_bytes=len(ending.reply))
-        _write(answers, answer.pack() + ending.reply)
+        reply = self._call(self._tasks[setup], header)
+        answer = HostAnswer(problem=reply.problem, num_bytes=len(reply.data))
+        _write(answers, answer.pack() + reply.data)
         return True
 
-    def _call(self, task: Task, header: Header) -> Ending:
+    def _call(self, task: Task, header: Header) -> SandboxReply:
         reply, reply_end = os.pipe()
         status, status_end = os.pipe()
         host = os.getpid()
@@ -103,9 +103,8 @@ class _ForkServer:
             os.dup2(reply, 1)
             os.dup2(reply, 2)
             _close_all_but({status, self._locks.descriptor, *self._kept})
-            limits = header.limits
-            self._locks.lock_in(ProcessLimits(limits.cpu_s, limits.memory_bytes), parent=host)
-        except BaseException as error:  # noqa: BLE001 - nothing of the host may run on here
+            self._locks.lock_in(header.limits, parent=host)
+        except BaseException as error:  # noqa: BLE001 - no code of the host may continue here
             text = str(error) if isinstance(error, LockError) else repr(error)
             os.write(status, text[:2000].encode("utf-8", "replace"))
             os._exit(1)
@@ -118,7 +117,7 @@ class _ForkServer:
 
 
 def _loaded_packages(library: Path) -> tuple[Path, ...]:
-    """Return the folders of the imported packages outside the standard library, less our own."""
+    """Return the folders of imported packages outside the standard library, without our own."""
     folders = set[Path]()
     for name, module in list(sys.modules.items()):
         paths = module.__dict__.get("__path__", ())
@@ -129,9 +128,9 @@ def _loaded_packages(library: Path) -> tuple[Path, ...]:
 
 
 def _reach_by_descriptor(folders: set[Path]) -> list[int]:
-    """Make imports find these folders through open descriptors, which are returned.
+    """Make imports find these folders through open descriptors, and return the descriptors.
 
-    A user who owns nothing may be unable to walk there by name, e.g. below a private home.
+    A user who owns nothing may be unable to reach them by name, e.g. below a private home.
     """
     names = dict[str, int]()
     for folder in sorted(folders, key=lambda one: len(one.parts), reverse=True):
@@ -164,7 +163,7 @@ def _close_all_but(kept: set[int]) -> None:
 
 
 def _read(pipe: int, num_bytes: int) -> bytes:
-    """Return this many bytes, or fewer where the pipe ends."""
+    """Return this many bytes, or fewer if the pipe ends."""
     data = bytearray()
     while len(data) < num_bytes and (chunk := os.read(pipe, num_bytes - len(data))):
         data += chunk

@@ -1,6 +1,6 @@
-"""The Python tool: runs code in the sandbox and brings back what it printed.
+"""The Python tool: runs code in the sandbox and returns what it printed.
 
-A call is a process: nothing is kept from one to the next, and none outlives its call.
+Every call is a new process, which ends with it.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ class SandboxLimits:
     cpu_s: int = 4
     memory_mb: int = 256
     output_chars: int = 2_000
-    """Of what is returned. A program that prints much more is stopped."""
+    """Output beyond it is cut; a program that prints much more is stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxResult:
-    """What came of a call. Example: SandboxResult("42\\n", "")"""
+    """The result of a call. Example: SandboxResult("42\\n", "")"""
 
     output: str
     """What the code printed, cut to the limit."""
     problem: str
-    """Why it was stopped, in words; empty where it ended by itself."""
+    """Why it was stopped, in words; empty if it ended by itself."""
 
 
 @cache
 def why_unavailable() -> str:
-    """Return why nothing can be run safely on this machine; "" where it can.
+    """Return why no code can be run safely on this machine; "" if it can.
 
     Finds out by running some code, once per process.
     """
     if sys.platform != "linux":
-        return f"the sandbox takes Linux, not {sys.platform}"
+        return f"the sandbox needs Linux, not {sys.platform}"
     try:
         output = run_code("print(6 * 7)", SandboxLimits(wall_s=20.0, cpu_s=20)).output
     except EnvError as error:
@@ -61,9 +61,9 @@ def why_unavailable() -> str:
 
 
 def run_code(code: str, limits: SandboxLimits) -> SandboxResult:
-    """Run code and wait for its end. Any text is accepted.
+    """Run code (any text) and wait for its end.
 
-    Raises EnvError when the sandbox itself fails; the code is then not run, or not to its end.
+    Raises EnvError if the sandbox itself fails; the code is then not run, or not to its end.
     """
     if len(code) > MAX_CODE_CHARS:
         return SandboxResult("", f"the code is longer than {MAX_CODE_CHARS} characters")

@@ -1,7 +1,7 @@
-"""Rules about files for the kernel (Landlock): everything is forbidden but reading some folders.
+"""The kernel's rules about files (Landlock): everything is forbidden but reading some folders.
 
-All rights that this kernel knows are taken away, so a newer kernel holds the code tighter. Code of
-the sandbox has no other way to a file, a port, an abstract socket or a process outside.
+All rights that this kernel knows are taken away, so a newer kernel confines the code more tightly.
+Code in the sandbox has no other way to a file, a port, an abstract socket or a process outside.
 """
 
 from __future__ import annotations
@@ -34,22 +34,24 @@ class LandlockError(Exception):
 
 
 def version(libc: ctypes.CDLL) -> int:
-    """Return the version of Landlock's interface; 0 where there is none."""
+    """Return the version of Landlock's interface; 0 without Landlock."""
     return max(0, int(libc.syscall(_CREATE_RULESET, None, 0, _ASK_VERSION)))
 
 
 class Rules:
-    """A set of rules that processes can put on themselves, as often as needed."""
+    """Rules that any number of processes can apply to themselves; at first nothing is allowed.
+
+    Raises LandlockError if the kernel is too old.
+    """
 
     def __init__(self, libc: ctypes.CDLL) -> None:
-        """Start with nothing allowed. Raises LandlockError where the kernel cannot do it."""
         self._libc = libc
         self._version = version(libc)
         if self._version < MIN_VERSION:
             found = f"version {self._version}" if self._version else "none"
             raise LandlockError(
-                f"it takes Landlock version {MIN_VERSION} (Linux 6.2), which can forbid truncating "
-                f"files; found {found} on Linux {os.uname().release}"
+                f"the sandbox needs Landlock version {MIN_VERSION} (Linux 6.2), which can forbid "
+                f"truncating files; found {found} on Linux {os.uname().release}"
             )
         self.descriptor = self._create()
 
@@ -67,7 +69,7 @@ class Rules:
         return descriptor
 
     def allow_reading(self, paths: Iterable[Path], *, list_only: bool = False) -> None:
-        """Allow reading files, or folders with everything below; `list_only`: only their names."""
+        """Allow reading files, or folders with everything below; `list_only` allows only names."""
         for path in paths:
             right = _READ_DIR if list_only else _READ_FILE
             if path.is_dir() and not list_only:
@@ -85,7 +87,7 @@ class Rules:
             os.close(parent)
 
     def obey(self) -> None:
-        """Put this process under the rules for ever."""
+        """Apply the rules to this process for ever."""
         flags = _QUIET if self._version >= _QUIET_VERSION else 0
         if self._libc.syscall(_RESTRICT_SELF, self.descriptor, flags) != 0:
             raise _failure("apply its rules")

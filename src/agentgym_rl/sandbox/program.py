@@ -1,7 +1,6 @@
-"""The Python tool's side behind the locks: runs a program as an interactive session would.
+"""The Python tool behind the locks: runs a program as an interactive session would.
 
-Its output is what the code prints, the value of a last expression, and for an exception one line
-that names it.
+Its output is what the code prints, the value of a last expression, and one line for an exception.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ _PRELOADED = (
     *("functools", "hashlib", "heapq", "itertools", "json", "math", "re", "statistics", "string"),
     *("textwrap", "typing", "zlib", "bz2", "lzma", "sqlite3"),
 )
-"""Common, or with libraries that lie outside the standard library's folder."""
+"""Common, or with libraries outside the folder of the standard library."""
 
 
 def prepare(setup: bytes) -> Task:
-    """Import what programs often need, before the locks close; there is nothing to set up."""
+    """Import what programs often need before the locks close; the setup is empty."""
     del setup
     for name in _PRELOADED:
         with suppress(ImportError):  # some builds of Python lack some
@@ -34,7 +33,7 @@ def prepare(setup: bytes) -> Task:
 
 
 def _run(request: bytes) -> None:
-    """Run the code in a module of its own; whatever it raises is printed in a line."""
+    """Run the code in a new module; an exception is printed in one line."""
     random.seed(0)  # the same code prints the same
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
@@ -53,7 +52,7 @@ def _run(request: bytes) -> None:
 
 
 def _parse(source: str) -> tuple[types.CodeType, types.CodeType | None]:
-    """Compile the code; a last statement that is an expression apart, to show its value."""
+    """Compile the code, and separately a last expression, whose value is shown."""
     tree = ast.parse(source, _FILE)
     last = tree.body[-1] if tree.body else None
     if not isinstance(last, ast.Expr):

@@ -1,8 +1,8 @@
 """The system calls that code in the sandbox may make, as a filter for the kernel (seccomp).
 
-A list of what is allowed: a Python program that computes, reads files, writes to its pipe, sleeps
-and ends. Everything else fails with EPERM. There are no sockets, processes, threads, signals to
-others, changes of files, limits or owners, and nothing that a newer kernel adds.
+A list of what is allowed: a Python program may compute, read files, write to its pipe, sleep and
+end. Everything else fails with EPERM: sockets, processes, threads, signals to others, changes of
+files, limits or owners, and anything that a newer kernel adds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ERRNO = 0x00050000
 _KILL = 0x80000000
 _LOAD, _AND, _JUMP_EQUAL, _RETURN = 0x20, 0x54, 0x15, 0x06
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
-"""Offsets in what the kernel shows a filter: the lower half of an argument comes first."""
+"""Offsets in the data that a filter sees: the lower half of an argument comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Machine:
     audit_arch: int
     allowed: tuple[int, ...]
     opening: Mapping[int, int]
-    """The calls that open files, with the place of the flags among their arguments."""
+    """The calls that open files, with the position of the flags among their arguments."""
     read_flags: int
     """The flags of opening that neither write nor create: O_CLOEXEC, O_DIRECTORY, O_LARGEFILE,
     O_NOCTTY, O_NOFOLLOW, O_NONBLOCK. Their values differ between architectures."""
@@ -84,15 +84,15 @@ MACHINES: Mapping[str, Machine] = {
         capset=91,
     ),
 }
-"""By the name that `uname` gives the machine; the sandbox works on no other."""
+"""By the machine's name in `uname`; the sandbox supports no others."""
 
 _UNKNOWN = (435, 437)
-"""clone3 and openat2 hide their flags in a structure, which no filter can read. They answer
-ENOSYS, as an older kernel would, so that libraries take clone and openat instead."""
+"""clone3 and openat2 hide their flags in a structure, which no filter can read. They return
+ENOSYS, as on an older kernel, so that libraries use clone and openat instead."""
 _FCNTL_COMMANDS = (0, 1, 2, 3, 4, 1030)
 """Duplicating and flags; not F_SETOWN, which can have a signal sent to any process."""
 _IOCTL_COMMANDS = (0x5401, 0x5450, 0x5451)
-"""Whether it is a terminal (TCGETS), and the flag that closes a file on exec."""
+"""TCGETS (is it a terminal?), and the flag that closes a file on exec."""
 
 
 def make_filter(machine: Machine) -> bytes:
@@ -116,18 +116,18 @@ def make_filter(machine: Machine) -> bytes:
 
 
 class FilterProgram(ctypes.Structure):
-    """What the kernel takes: the number of steps and where they are."""
+    """The number of steps and their address, as the kernel takes them."""
 
     _fields_ = (("num_steps", ctypes.c_ushort), ("steps", ctypes.c_char_p))
 
 
 def _answer(number: int, answer: int) -> list[bytes]:
-    """Return the answer if what is loaded is this number, else continue."""
+    """Return `answer` if the loaded value is `number`, otherwise continue."""
     return [_step(_JUMP_EQUAL, number, if_not=1), _step(_RETURN, answer)]
 
 
 def _allow_commands(number: int, commands: Sequence[int]) -> list[bytes]:
-    """Allow one call with some values of its second argument, and refuse it with all others."""
+    """Allow one call only with these values of its second argument."""
     body = [_step(_LOAD, _ARGUMENTS + 8)]
     for command in commands:
         body += _answer(command, _ALLOW)
@@ -136,10 +136,10 @@ def _allow_commands(number: int, commands: Sequence[int]) -> list[bytes]:
 
 
 def _allow_reading(number: int, place: int, read_flags: int) -> list[bytes]:
-    """Allow one call if its flags are among these, and refuse it with any other.
+    """Allow one call only with these flags.
 
-    The list has no access mode, so only O_RDONLY passes: neither O_WRONLY, O_RDWR nor the mode 3,
-    for which Landlock asks no right.
+    They contain no access mode, so only O_RDONLY passes: not O_WRONLY, O_RDWR or mode 3, for which
+    Landlock requires no right.
     """
     body = [
         _step(_LOAD, _ARGUMENTS + 8 * place),

@@ -1,4 +1,4 @@
-"""The host's eye on one process: takes its reply, and stops it when it goes too far."""
+"""Watches one process for the host: reads its reply, and stops it at its limits."""
 
 from __future__ import annotations
 
@@ -7,37 +7,27 @@ import selectors
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
-from agentgym_rl.sandbox.messages import PATIENCE, CallLimits
+from agentgym_rl.sandbox.messages import PATIENCE, CallLimits, SandboxReply
 
 _LOOK_S = 0.02
-"""How often a process that has had its time is looked at."""
+"""How often a process is checked once its time is up."""
 
 
 class HostError(Exception):
-    """The sandbox itself failed, which is not the doing of what runs in it."""
+    """The sandbox itself failed, not the code in it."""
 
 
 class ParentGoneError(Exception):
     """Nobody waits for the reply any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """What came of a process."""
-
-    reply: bytes
-    problem: str
-    """Why it was stopped, in words; empty where it ended by itself."""
-
-
-def watch(pid: int, reply: int, *, requests: int, limits: CallLimits) -> Ending:
-    """Wait until a locked process has ended, and stop it where it passes its limits.
+def watch(pid: int, reply: int, *, requests: int, limits: CallLimits) -> SandboxReply:
+    """Wait until a locked process has ended, and stop it if it exceeds its limits.
 
     `reply` is the pipe that it writes to. `requests` is the parent's pipe: its end means that the
-    parent is gone. Raises HostError when somebody else killed the process.
+    parent is gone. Raises HostError if something else killed the process.
     """
     taken = bytearray()
     ended = os.pidfd_open(pid)
@@ -50,13 +40,13 @@ def watch(pid: int, reply: int, *, requests: int, limits: CallLimits) -> Ending:
         _, status, used = os.wait4(pid, 0)
     if not problem and os.WIFSIGNALED(status):
         problem = _cause_of_death(os.WTERMSIG(status), used.ru_utime + used.ru_stime, limits)
-    return Ending(bytes(taken[: limits.reply_bytes]), problem)
+    return SandboxReply(bytes(taken[: limits.reply_bytes]), problem)
 
 
 def _wait(
     pid: int, ended: int, reply: int, requests: int, taken: bytearray, limits: CallLimits
 ) -> str:
-    """Return when the process has ended or must be stopped, with the reason of the latter."""
+    """Wait until the process has ended ("") or must be stopped (the reason)."""
     started = time.monotonic()
     with selectors.DefaultSelector() as selector:
         for descriptor in (ended, reply, requests):
@@ -81,21 +71,21 @@ def _wait(
 
 
 def _is_over(pid: int, used_s: float, limits: CallLimits) -> bool:
-    """Return whether the process has had its time; one that waits for a processor has not."""
+    """Return whether the time is up; a process that waits for a processor has more."""
     if used_s <= limits.wall_s:
         return False
     return used_s > PATIENCE * limits.wall_s or _is_asleep(pid)
 
 
 def _is_asleep(pid: int) -> bool:
-    # The name, in parentheses, may hold spaces and parentheses of its own.
+    # The name, in parentheses, may itself hold spaces and parentheses.
     state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return state not in ("R", "Z")  # neither runnable nor ended in this moment
+    return state not in ("R", "Z")  # neither runnable nor ended just now
 
 
 def _cause_of_death(number: int, cpu_s: float, limits: CallLimits) -> str:
-    """Return why the kernel ended a process that ended before it was asked to."""
-    # Half, because the kernel's limit counts more coarsely than what it reports.
+    """Return why the kernel ended a process."""
+    # Half, because the kernel's limit counts more coarsely than its report.
     if number == signal.SIGXCPU or (number == signal.SIGKILL and cpu_s > 0.5 * limits.cpu_s):
         return f"it used more than {limits.cpu_s} seconds of computing time"
     if number == signal.SIGKILL:

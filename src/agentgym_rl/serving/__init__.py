@@ -1,1 +1,1 @@
-"""What all our HTTP services share: where they listen, and who may call."""
+"""Shared by all our HTTP services: binding, access and limits."""

@@ -1,7 +1,7 @@
-"""JSON objects checked by hand: their fields and types, and what is said of one that is wrong.
+"""JSON bodies checked by hand: their fields and types, and the errors of wrong ones.
 
 A step is the hot path of a server, and a validating framework costs several times the step itself.
-What the objects mean is left to each service.
+Each service defines the meaning of its objects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ErrorKind(Enum):
     GONE = ("gone", 410)
     """The episode has ended."""
     UNKNOWN_EPISODE = ("unknown_episode", 410)
-    """The server has never had the episode: it is another one than that which opened it."""
+    """The server has never had the episode: another server opened it."""
     TOO_LARGE = ("too_large", 413)
     WRONG_TYPE = ("wrong_type", 422)
     BUSY = ("busy", 429)
@@ -47,14 +47,13 @@ class ProtocolError(Exception):
         self.kind = kind
 
 
-Object = dict[str, Any]  # what JSON holds has no static type; `checked` looks at the real one
-
+Object = dict[str, Any]  # JSON values have no static type; `checked` looks at the real one
 
 FieldTypes = tuple[type, ...]
 
 
 class Fields(dict[str, FieldTypes]):
-    """The names and types of an object's fields, and what the object is called in messages."""
+    """The names and types of an object's fields, and the object's name in messages."""
 
     def __init__(self, name: str, **types: FieldTypes) -> None:
         super().__init__(types)
@@ -67,17 +66,17 @@ def first_types(types: Mapping[str, FieldTypes]) -> tuple[tuple[str, ...], Field
 
 
 def is_like(fields: Object, names: tuple[str, ...], types: FieldTypes) -> bool:
-    """Whether an object has just these fields in this order, as we write it ourselves.
+    """Return whether an object has just these fields in this order, as we write it ourselves.
 
-    A quick look before `checked`, which allows another order and says what is wrong.
+    A quick test before `checked`, which allows any order and reports what is wrong.
     """
     return tuple(fields) == names and tuple(map(type, fields.values())) == types
 
 
 def checked(fields: Object, types: Mapping[str, FieldTypes], what: str) -> Object:
-    """Return `fields` when it has exactly the names of `types` with values of these types.
+    """Return `fields` if it has exactly the names of `types`, with values of these types.
 
-    Types are compared exactly: JSON has no subclasses, and a bool must not pass for an int.
+    Types are compared exactly: JSON has no subclasses, and a bool is not an int.
     """
     for name, allowed in types.items():
         if name not in fields:
@@ -102,7 +101,7 @@ def texts_of(values: list[object], name: str) -> tuple[str, ...]:
 
 
 def load(body: bytes) -> Object:
-    """Return the JSON object that a body holds. Raises ProtocolError where it holds none."""
+    """Return the JSON object in a body. Raises ProtocolError if there is none."""
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -118,5 +117,5 @@ def encode(message: object) -> bytes:
 
 
 def error_body(kind: ErrorKind, message: str) -> Object:
-    """Return the body of every answer that is a failure."""
+    """Return the body of a failure."""
     return {"error": {"type": kind.type, "message": message}}

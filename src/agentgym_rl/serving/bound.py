@@ -1,4 +1,4 @@
-"""An ASGI application under uvicorn, on an address that is safe: what all our servers share."""
+"""An ASGI application under uvicorn on a safe address: the base of all our servers."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ import uvicorn
 from starlette.types import ASGIApp
 
 _KEEP_ALIVE_S = 75
-"""Longer than a client keeps an idle connection (client/http.py), so that only it closes one."""
+"""Longer than a client keeps an idle connection, so that only the client closes one."""
 _GRACE_S = 10
-"""How long requests that are running may take to finish once the server stops."""
+"""How long running requests may take to finish once the server stops."""
 _WEBSOCKET_PING_S = 20.0
-"""A peer that does not answer two of these in time has gone, and its episode with it."""
+"""A peer that does not answer two of these in time is gone, and its episode with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
     """Where a server listens, and who may use it. Port 0 takes a free port.
 
-    Raises ValueError for a host that others can reach without a token, unless `is_open` says that
-    this is meant.
+    Raises ValueError for a host that others can reach without a token, unless `is_open`.
     """
 
     host: str = "127.0.0.1"
@@ -34,20 +33,19 @@ class Address:
 
     def __post_init__(self) -> None:
         if self.token == "":
-            raise ValueError("the token is empty: give one, or none at all")
+            raise ValueError("the token is empty: set one, or leave it out")
         if not (is_loopback(self.host) or self.token or self.is_open):
             raise ValueError(
-                f"host {self.host!r} can be reached from other machines, and whoever reaches it "
-                "can use it: set a token (--token), use 127.0.0.1, or say that this is meant "
-                "(--open)"
+                f"host {self.host!r} can be reached from other machines, and anyone who reaches it "
+                "can use it: set a token (--token), use 127.0.0.1, or allow it (--open)"
             )
 
 
 class BoundServer(uvicorn.Server):
-    """A server whose port is taken when it is made. `run()` blocks; SIGTERM and SIGINT end it.
+    """A server that binds its port when it is created. `run()` blocks until SIGTERM or SIGINT.
 
     `on_ready` gets the address ("http://127.0.0.1:41001") once requests are answered. Raises
-    ValueError for an address that cannot be bound.
+    ValueError if the address cannot be bound.
     """
 
     def __init__(
@@ -65,11 +63,11 @@ class BoundServer(uvicorn.Server):
                 app,
                 http="httptools",
                 ws="none" if max_message_bytes is None else "auto",
-                # Above the limit on messages, so that a large one is refused in words.
+                # Above our own limit, which refuses a large message with a reason.
                 ws_max_size=4 * (max_message_bytes or 0),
                 ws_ping_interval=_WEBSOCKET_PING_S,
                 ws_ping_timeout=_WEBSOCKET_PING_S,
-                log_config=None,  # whoever runs the server decides about logging
+                log_config=None,  # the caller configures logging
                 log_level="warning",
                 access_log=False,
                 timeout_keep_alive=_KEEP_ALIVE_S,
@@ -90,13 +88,13 @@ class BoundServer(uvicorn.Server):
             self._on_ready(self.url)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        # uvicorn raises the signal again after its shutdown; an end that was asked for is status 0.
+        # uvicorn would raise the signal again after its shutdown; we end with status 0.
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`."""
+    """Return whether only this machine can reach `host`."""
     if host == "localhost":
         return True
     try:
@@ -106,7 +104,7 @@ def is_loopback(host: str) -> bool:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a listening socket. Raises ValueError where there is none to have."""
+    """Return a listening socket. Raises ValueError if the address cannot be bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         return socket.create_server((host, port), family=family, backlog=2048)

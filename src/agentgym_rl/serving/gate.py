@@ -1,6 +1,6 @@
-"""What every request to a service passes first: its origin, the token, the limit on bodies.
+"""The checks of every request to a service: its origin, its token, the size of its body.
 
-`is_foreign_page` and `declares_more_than` serve the gate of the web UI as well.
+The gate of the web UI uses `is_foreign_page` and `declares_more_than`, too.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ FOREIGN_PAGE = "pages of other origins are refused"
 
 
 class ServiceGate:
-    """Lets requests through that carry the token, with bodies within the limit.
+    """Admits requests with the token and a body within the limit.
 
-    /health needs no token. `on_request` gets the path, the status and the seconds of each.
+    /health needs no token. `on_request` gets the path, status and duration in seconds of each.
     """
 
     def __init__(
@@ -88,16 +88,16 @@ class ServiceGate:
 
 
 def is_foreign_page(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether a browser sends this for a page that is not the server's own.
+    """Return whether a browser sends this for a page of another origin.
 
-    Without the check any page open in a browser could play on a server of the same machine.
+    Without the check any page open in a browser could use a server on the same machine.
     """
     origin = headers.get(b"origin")
     return origin is not None and origin.rpartition(b"//")[2] != headers.get(b"host")
 
 
 def declares_more_than(max_bytes: int, headers: Mapping[bytes, bytes]) -> bool:
-    """Whether the header of a request announces a body above the limit."""
+    """Return whether a request declares a body above the limit."""
     length = headers.get(b"content-length", b"0")
     return length.isdigit() and int(length) > max_bytes
 

@@ -206,7 +206,7 @@ def test_lost_metrics_are_told_and_refused_where_they_decide(
 @pytest.mark.parametrize(
     ("override", "told"),
     [
-        ("engine.python=/no/such/python", "engine.python=/no/such/python is no program"),
+        ("engine.python=/no/such/python", "engine.python=/no/such/python is not a program"),
         (
             "engine.url=http://127.0.0.1:1",
             "no vLLM server answers at engine.url=http://127.0.0.1:1",

@@ -38,4 +38,4 @@ def test_a_resume_with_other_threads_is_said_once(tmp_path: Path, caplog: pytest
 def test_a_machine_that_cannot_give_it_is_said(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.WARNING):
         note_arithmetic(Arithmetic(3, "2.13", "x86_64 AVX2", 16, is_exact=False), None)
-    assert "not bit by bit; OMP_NUM_THREADS=1 may mend it" in caplog.text
+    assert "not bit by bit; OMP_NUM_THREADS=1 may fix it" in caplog.text

@@ -191,7 +191,9 @@ async def test_a_context_without_room_is_refused_before_it_is_sent(stand_in: Sta
     with running(stand_in) as engine:
         with pytest.raises(EngineError, match="a context of 2048 tokens leaves no room"):
             await engine.session(0).generate([5] * 2048, TWO)
-        with pytest.raises(EngineError, match="2 tokens do not fit behind a context of 2047"):
+        with pytest.raises(
+            EngineError, match="a context of 2047 tokens and a reply of 2 do not fit"
+        ):
             await engine.session(0).generate([5] * 2047, TWO)
     assert stand_in.calls(COMPLETIONS) == []
 
@@ -383,7 +385,9 @@ async def test_an_update_that_fails_starts_another_server(stand_in: StandIn):
 def test_vllm_must_be_there():
     with pytest.raises(ConfigError, match=r"agentgym-rl\[vllm\].*engine.python"):
         create_engine(endless_policy(), VllmEngineConfig())
-    with pytest.raises(ConfigError, match=r"engine\.python=/nowhere/python is no program; set it"):
+    with pytest.raises(
+        ConfigError, match=r"engine\.python=/nowhere/python is not a program; set it"
+    ):
         create_engine(endless_policy(), VllmEngineConfig(python="/nowhere/python"))
 
 

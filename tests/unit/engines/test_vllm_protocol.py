@@ -8,15 +8,15 @@ from collections.abc import Callable
 
 import pytest
 
-from agentgym_rl.engines.vllm.protocol import Question, read_answer
+from agentgym_rl.engines.vllm.protocol import CompletionRequest, read_answer
 from agentgym_rl.errors import EngineError
 from agentgym_rl.types import SamplingParams
 from vllm_stand_in import RECORDED
 
 
-def question(**changes: float | int) -> Question:
+def question(**changes: float | int) -> CompletionRequest:
     params = SamplingParams(**({"max_tokens": 4} | changes))
-    return Question([5, 6, 7, 8], params, seed=-5, stop_ids=frozenset({2}))
+    return CompletionRequest([5, 6, 7, 8], params, seed=-5, stop_ids=frozenset({2}))
 
 
 def changed(change: Callable[[dict], object]) -> bytes:
@@ -47,7 +47,7 @@ def test_a_stop_token_ends_a_reply():
 
 def test_a_stop_text_ends_a_reply():
     params = SamplingParams(max_tokens=9, stop=("wall",))
-    asked = Question([5, 6, 7, 8], params, seed=-5, stop_ids=frozenset({2}))
+    asked = CompletionRequest([5, 6, 7, 8], params, seed=-5, stop_ids=frozenset({2}))
     assert asked.body("policy")["stop"] == ["wall"]
     stopped = changed(lambda answer: answer["choices"][0].update(finish_reason="stop"))
     reply = read_answer(stopped, asked, version=0)
@@ -88,7 +88,7 @@ def logprobs_of(answer: dict) -> dict:
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
-        (lambda a: a["usage"].update(prompt_tokens=5), "it read 5 tokens, and 4 were sent"),
+        (lambda a: a["usage"].update(prompt_tokens=5), "it read 5 tokens, but 4 were sent"),
         (lambda a: logprobs_of(a)["token_logprobs"].pop(), "4 tokens have 3 log-prob"),
         (lambda a: logprobs_of(a).update(tokens=[], token_logprobs=[]), "0 tokens have 0"),
         (lambda a: logprobs_of(a)["token_logprobs"].__setitem__(1, math.nan), "not all"),
@@ -113,7 +113,7 @@ def test_what_is_no_reply_to_the_question_is_refused(
 def test_a_reply_of_another_length_is_refused():
     with pytest.raises(EngineError, match=r"ended early \(length\), after 4"):
         read_answer(RECORDED.encode(), question(max_tokens=9), version=0)
-    with pytest.raises(EngineError, match="4 tokens go on"):
+    with pytest.raises(EngineError, match="4 tokens continue"):
         read_answer(RECORDED.encode(), question(max_tokens=3), version=0)
 
 

@@ -19,6 +19,7 @@ from agentgym_rl.retrieval.base import Hit, Retriever
 from agentgym_rl.retrieval.build import build_index
 from agentgym_rl.retrieval.cache import CachedRetriever
 from agentgym_rl.retrieval.corpus import Corpus, open_corpus
+from agentgym_rl.retrieval.dense import prepare
 from agentgym_rl.retrieval.dense_build import add_vectors, use_vectors
 from agentgym_rl.retrieval.encoder import Encoder, EncoderSettings
 from agentgym_rl.retrieval.hybrid import fuse
@@ -28,7 +29,6 @@ from agentgym_rl.retrieval.open import (
     parse_options,
 )
 from agentgym_rl.retrieval.passages import Passage
-from agentgym_rl.retrieval.vector_search import VectorSearch, prepare
 
 WORDS = ("query", "passage", ":", '"', "red", "green", "blue", "fox", "owl", "whale", "one", "two")
 PASSAGES = tuple(
@@ -247,10 +247,7 @@ def recall(index: faiss.Index, queries_QD: np.ndarray, true_Q: np.ndarray) -> fl
 @pytest.mark.parametrize("factory", ["IVF32,Flat", "PCA16,IVF32,Flat", "IVF32,SQfp16"])
 def test_more_lists_find_more_of_the_true_neighbours(factory: str):
     index, queries_QD, true_Q = random_index(factory)
-    found = [
-        recall(prepare(index, VectorSearch(nprobe=nprobe)), queries_QD, true_Q)
-        for nprobe in (1, 0, 32)
-    ]
+    found = [recall(prepare(index, nprobe=nprobe), queries_QD, true_Q) for nprobe in (1, 0, 32)]
     assert found[0] < 0.75 < 0.9 < found[1] <= found[2]  # 0 is eight lists of 32
     assert found[2] > 0.97
 
@@ -258,8 +255,7 @@ def test_more_lists_find_more_of_the_true_neighbours(factory: str):
 def test_more_candidates_find_more_of_the_true_neighbours():
     index, queries_QD, true_Q = random_index("HNSW4")
     found = [
-        recall(prepare(index, VectorSearch(ef_search=ef_search)), queries_QD, true_Q)
-        for ef_search in (1, 0, 500)
+        recall(prepare(index, ef_search=ef_search), queries_QD, true_Q) for ef_search in (1, 0, 500)
     ]
     assert found[0] < found[1] < found[2]
 
@@ -267,27 +263,27 @@ def test_more_candidates_find_more_of_the_true_neighbours():
 @pytest.mark.parametrize(
     ("factory", "wishes", "reason"),
     [
-        ("Flat", VectorSearch(nprobe=4), "nprobe=4 .* searched whole"),
-        ("HNSW4", VectorSearch(nprobe=4), "nprobe=4 .* can have ef_search"),
-        ("IVF8,Flat", VectorSearch(ef_search=9), "ef_search=9 .* can have nprobe"),
+        ("Flat", {"nprobe": 4}, "nprobe=4 .* searched completely"),
+        ("HNSW4", {"nprobe": 4}, "nprobe=4 .* use ef_search"),
+        ("IVF8,Flat", {"ef_search": 9}, "ef_search=9 .* use nprobe"),
     ],
 )
 def test_a_number_that_does_not_suit_the_index_is_refused(
-    factory: str, wishes: VectorSearch, reason: str
+    factory: str, wishes: dict[str, int], reason: str
 ):
     with pytest.raises(EnvError, match=reason):
-        prepare(random_index(factory)[0], wishes)
+        prepare(random_index(factory)[0], **wishes)
 
 
 def test_a_number_above_that_of_lists_means_all():
     index, _, _ = random_index("IVF8,Flat")
-    assert faiss.extract_index_ivf(prepare(index, VectorSearch(nprobe=999))).nprobe == 8
+    assert faiss.extract_index_ivf(prepare(index, nprobe=999)).nprobe == 8
 
 
 @pytest.mark.skipif(faiss.get_num_gpus() > 0, reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_named():
     with pytest.raises(EnvError, match="faiss-gpu-cu12"):
-        prepare(random_index("Flat")[0], VectorSearch(on_gpu=True))
+        prepare(random_index("Flat")[0], on_gpu=True)
 
 
 @pytest.mark.gpu
@@ -295,8 +291,8 @@ def test_a_gpu_that_is_not_there_is_named():
 @pytest.mark.parametrize("factory", ["Flat", "IVF32,Flat"])
 def test_the_gpu_finds_what_the_cpu_finds(factory: str):
     index, queries_QD, true_Q = random_index(factory)
-    here = recall(prepare(index, VectorSearch()), queries_QD, true_Q)
-    there = recall(prepare(index, VectorSearch(on_gpu=True)), queries_QD, true_Q)
+    here = recall(prepare(index), queries_QD, true_Q)
+    there = recall(prepare(index, on_gpu=True), queries_QD, true_Q)
     assert there == pytest.approx(here, abs=0.02)
 
 

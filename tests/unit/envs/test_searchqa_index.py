@@ -174,7 +174,7 @@ def test_bad_corpora_are_refused_in_words(tmp_path: Path):
         build("a.jsonl", '{"id": "1", "text": "x"}\n\n{"id": ')
     with pytest.raises(ValueError, match="list is not an object"):
         build("b.jsonl", "[1]\n")
-    with pytest.raises(ValueError, match="'x2' is there more than once"):
+    with pytest.raises(ValueError, match="'x2' occurs more than once"):
         build("c.jsonl", "".join(f'{{"id": "x{n % 4}", "text": "t"}}\n' for n in (0, 1, 2, 3, 6)))
     with pytest.raises(ValueError, match="no passages"):
         build("d.jsonl", "\n")
@@ -198,7 +198,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path):
         ("cut.parquet", cut),
     ):
         (tmp_path / name).write_bytes(data)
-        with pytest.raises(ValueError, match=rf"cannot read .*{name}, it is damaged or not what"):
+        with pytest.raises(
+            ValueError, match=rf"cannot read .*{name}, it is damaged or not in the format"
+        ):
             list(open_corpus(tmp_path / name).read())
     with pytest.raises(ValueError, match=r"null\.parquet, row 2: .*needs `contents`, or `text`"):
         list(open_corpus(tmp_path / "null.parquet").read())
@@ -247,7 +249,7 @@ def test_a_full_disk_is_said_and_the_build_goes_on(tmp_path: Path, max_bytes: in
     corpus, index = write_corpus(tmp_path / "c.jsonl", many), tmp_path / "index"
     command = [sys.executable, "-c", _BUILD_WITH_SMALL_FILES, str(corpus), str(index)]
     output = subprocess.check_output([*command, str(max_bytes)], text=True, timeout=60)
-    assert f"cannot write to {index}" in output and "maybe no space is left" in output
+    assert f"cannot write to {index}" in output and "perhaps the disk is full" in output
     assert build_index(open_corpus(corpus), index).num_passages == 5000
 
 
@@ -331,7 +333,7 @@ def test_a_killed_build_goes_on(tmp_path: Path):
     assert len(retriever) == 6200
     for n in (0, 499, 500, 2000, 4100, 6199):
         assert ids(retriever, f"word{n}") == [f"p{n}"] and retriever.at_row(n) == many[n]
-    assert not (index / "ids.u64").exists() and not (index / "building.json").exists()
+    assert not (index / "building.json").exists()
 
 
 def test_two_builders_make_one_index(tmp_path: Path):

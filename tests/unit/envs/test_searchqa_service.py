@@ -26,7 +26,7 @@ from agentgym_rl.retrieval.batching import Batcher
 from agentgym_rl.retrieval.cache import CachedRetriever
 from agentgym_rl.retrieval.open import RetrieverOptions, open_retriever
 from agentgym_rl.retrieval.passages import Passage
-from agentgym_rl.retrieval.remote import RemoteAddress, RemoteRetriever
+from agentgym_rl.retrieval.remote import RemoteRetriever
 from agentgym_rl.retrieval.service import RetrieverServer
 from agentgym_rl.serving.bound import Address
 from waiting import wait_for
@@ -175,19 +175,19 @@ def test_a_token_is_wanted(corpus: Path):
         assert ask(url, queries=["film"])[0] == 401
         assert requests.get(f"{url}/health", timeout=20).status_code == 200
         with pytest.raises(EnvError, match="401"):
-            RemoteRetriever(RemoteAddress(url)).search(["film"], 1)
-        assert RemoteRetriever(RemoteAddress(url, token="secret")).search(["film"], 1)[0]
+            RemoteRetriever(url).search(["film"], 1)
+        assert RemoteRetriever(url, token="secret").search(["film"], 1)[0]
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
 
 
 def test_a_server_that_dies_is_an_error_and_one_that_returns_is_not(corpus: Path):
     with service_process(corpus) as (url, process):
-        patient = RemoteRetriever(RemoteAddress(url, timeout_s=60.0))
+        patient = RemoteRetriever(url, timeout_s=60.0)
         assert patient.search(["number5"], 1)[0][0].passage.id == "p/5"
         process.kill()
         process.wait(30)
-        remote = RemoteRetriever(RemoteAddress(url, timeout_s=1.0))
+        remote = RemoteRetriever(url, timeout_s=1.0)
         started = time.monotonic()
         with pytest.raises(EnvError, match="gave no result in 1 s"):
             remote.search(["number6"], 1)
@@ -250,7 +250,7 @@ def test_failures_of_a_foreign_server_are_retried():
     good = json.dumps({"result": [[{"document": document, "score": 2}, {"document": document}]]})
     breaks = (200, b'{"result": BREAK')
     with scripted((500, b"oops"), (429, b""), 0.0, breaks, (200, good.encode())) as url:
-        remote = RemoteRetriever(RemoteAddress(url, timeout_s=20.0))
+        remote = RemoteRetriever(url, timeout_s=20.0)
         hits = remote.search(["x"], 1)[0]
         assert [(hit.passage.title, hit.passage.text, hit.score) for hit in hits] == [("T", "x", 2)]
         assert _Scripted.script == []
@@ -260,7 +260,7 @@ def test_failures_of_a_foreign_server_are_retried():
 
 def test_searches_share_a_connection():
     with scripted(*[(200, b'{"result": [[]]}')] * 5) as url:
-        remote = RemoteRetriever(RemoteAddress(url, timeout_s=20.0))
+        remote = RemoteRetriever(url, timeout_s=20.0)
         assert [remote.search(["x"], 1) for _ in range(5)] == [[[]]] * 5
         assert _Scripted.num_connections == 1
         remote.close()
@@ -283,7 +283,7 @@ def test_searches_share_a_connection():
 )
 def test_what_is_no_result_is_an_error(step: tuple[int, bytes] | float):
     with scripted(step) as url:
-        remote = RemoteRetriever(RemoteAddress(url, timeout_s=0.5))
+        remote = RemoteRetriever(url, timeout_s=0.5)
         started = time.monotonic()
         with pytest.raises(EnvError):
             remote.search(["x"], 3)
@@ -292,7 +292,7 @@ def test_what_is_no_result_is_an_error(step: tuple[int, bytes] | float):
 
 def test_an_address_that_is_none_is_refused():
     with pytest.raises(ValueError, match="not the address"):
-        RemoteRetriever(RemoteAddress("localhost:8000"))
+        RemoteRetriever("localhost:8000")
 
 
 class _Slow(Retriever):

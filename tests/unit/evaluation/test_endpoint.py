@@ -207,7 +207,7 @@ def test_a_wrong_key_or_name_ends_the_evaluation(
 
 @pytest.mark.parametrize("text", [b"", b"{}", b'{"choices": []}', b"<html>", b'{"choices": [{}]}'])
 def test_an_answer_that_is_none_is_an_engine_error(text: bytes):
-    with pytest.raises(EngineError, match="no chat completion"):
+    with pytest.raises(EngineError, match="not a chat completion"):
         read_answer(text)
 
 

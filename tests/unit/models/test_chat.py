@@ -212,7 +212,7 @@ def test_a_template_without_end_of_turn_token_is_refused():
         "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}"
         "{% if add_generation_prompt %}assistant: {% endif %}"
     )
-    with pytest.raises(ValueError, match=r"not with a special token but with '\\nuser: '"):
+    with pytest.raises(ValueError, match=r"closes a reply with '\\nuser: ', not with a special"):
         ChatRenderer(tokenizer)
 
 

@@ -289,7 +289,7 @@ def test_mistakes_are_told(tmp_path: Path):
         add_lora(model, rank=4, alpha=8, seed=0)
     save_adapter(model, tmp_path)
     # What knows only the heads' size fits: B of q, k and v, and A of o, in two layers.
-    with pytest.raises(ConfigError, match="of another model: of its 28 weights 8 fit"):
+    with pytest.raises(ConfigError, match="to another model: of its 28 weights 8 fit"):
         load_adapter(wider_model(), tmp_path)
 
 

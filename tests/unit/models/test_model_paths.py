@@ -26,7 +26,7 @@ def test_weights_that_are_cut_short_are_told(policy: Policy, tmp_path: Path):
 
 def test_a_run_in_the_place_of_its_model_is_told(policy: Policy, tmp_path: Path):
     policy.save(tmp_path / "model")
-    with pytest.raises(ConfigError, match=r"no config\.json; take its model, '.*/model'"):
+    with pytest.raises(ConfigError, match=r"no config\.json; use its model, '.*/model'"):
         load_pretrained(tmp_path, device="cpu")
     assert load_pretrained(tmp_path / "model", device="cpu").max_context == policy.max_context
 
@@ -35,8 +35,8 @@ def test_an_empty_folder_a_file_and_nothing_are_told(tmp_path: Path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("no model")
     for name, complaint in (
-        ("empty", r"no model directory: it has no config\.json$"),
-        ("notes.txt", "is a file, but not one of GGUF; model.path takes"),
+        ("empty", r"not a model directory: it has no config\.json$"),
+        ("notes.txt", "is a file, but not a GGUF file; model.path takes"),
         ("missing", "there is no model directory .*; model.path takes"),
     ):
         with pytest.raises(ConfigError, match=complaint):

@@ -1,4 +1,4 @@
-"""What decides the last bits of a run on a CPU: kept in its folder, compared when it resumes."""
+"""What decides the last bits of a run on a CPU: kept in its folder, and compared on a resume."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ FILE = "arithmetic.json"
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """A run repeats to the last bit where all of this is the same and `is_exact`."""
+    """A run repeats to the last bit if all of this is the same and `is_exact`."""
 
     threads: int
     torch: str
     cpu: str
     """Architecture and instruction set, such as "x86_64 AVX512"."""
     rows: int
-    """Of the smallest pass; smaller ones are filled up."""
+    """Of the smallest pass; smaller ones are padded."""
     is_exact: bool
-    """Whether the requests that share a pass leave each other's results alone."""
+    """Whether requests that share a pass do not affect each other's results."""
 
     @classmethod
     def here(cls, *, rows: int, is_exact: bool) -> Arithmetic:
-        """Return that of this process."""
+        """Return the arithmetic of this process."""
         cpu = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
         return cls(torch.get_num_threads(), torch.__version__, cpu, rows, is_exact)
 
 
 def note_arithmetic(now: Arithmetic, folder: Path | None) -> None:
-    """Write it to the folder; warn where it is not exact, or not what the run began with."""
+    """Write it to the folder; warn if it is not exact, or differs from the run's beginning."""
     if not now.is_exact:
         logger.warning(
-            "rounding depends on which requests share a pass, for this model on %s with %d "
-            "threads: runs of one seed agree in distribution, not bit by bit; OMP_NUM_THREADS=1 "
-            "may mend it",
+            "for this model on %s with %d threads, rounding depends on which requests share a "
+            "pass: runs with the same seed agree in distribution, not bit by bit; "
+            "OMP_NUM_THREADS=1 may fix it",
             now.cpu,
             now.threads,
         )

@@ -1,8 +1,8 @@
-"""Attention of one new token per session over cached keys, the same whoever else is in the pass.
+"""Attention of one new token per session over cached keys, independent of the rest of the pass.
 
-Sessions are computed together over the keys of their slots, and shorter ones are filled up with
-keys that are masked. That must change nothing: whether it does is found out on the machine at hand,
-for every pair of lengths that occurs. Lengths that agree are computed together, others apart.
+Sessions are computed together over the keys of their slots, and shorter ones are padded with masked
+keys. Padding must not change a result, which is checked on this machine for every pair of lengths
+that occurs. Lengths that agree are computed together, others separately.
 
 Shape legend: S slots, H heads, L cached tokens, D head size.
 """
@@ -19,12 +19,12 @@ from agentgym_rl.engines.native.safe_rows import rung
 
 LENGTH_STEP = 64
 _SLOTS_IN_CHECK = (2, 3)
-"""Never one: with one head it would be one piece of work, which is computed by all threads."""
+"""Never one: with one head it would be one piece of work, which all threads share."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeadShape:
-    """What of a model decides how its attention is computed."""
+    """What decides how a model's attention is computed."""
 
     num_heads: int
     num_key_heads: int
@@ -56,7 +56,7 @@ def sees(past_S: Tensor, length: int, *, window: int | None) -> Tensor:
 
 
 class AgreeingLengths:
-    """Which sessions can be computed together."""
+    """Decides which sessions are computed together."""
 
     def __init__(self, shape: HeadShape) -> None:
         self._shape = shape
@@ -65,10 +65,10 @@ class AgreeingLengths:
         """Whether the number of sessions in a call makes no difference."""
 
     def groups(self, pasts: list[int]) -> list[tuple[int, list[int]]]:
-        """Return the lengths to compute, each with the sessions (places in `pasts`) it is for.
+        """Return the lengths to compute, each with its sessions (indices of `pasts`).
 
-        A session's own length depends on its past only; it is computed with that, or with a longer
-        one that gives the same.
+        The length of a session depends only on its past. It is computed with that length, or with
+        a longer one that gives the same result.
         """
         members: dict[int, list[int]] = {}
         for place, past in enumerate(pasts):
@@ -83,7 +83,7 @@ class AgreeingLengths:
         return groups
 
     def agree(self, own: int, longer: int) -> bool:
-        """Whether a session of length `own` gets the same among keys of length `longer`."""
+        """Return whether a session of length `own` gets the same result padded to `longer`."""
         if (own, longer) not in self._agree:
             with torch.inference_mode():
                 self._agree[own, longer] = self._check(own, longer)
@@ -98,7 +98,7 @@ class AgreeingLengths:
         )
         query_SHD = torch.rand(more, shape.num_heads, shape.head_dim, generator=noise)
         query_SHD, keys, values = (t.to(shape.dtype) for t in (query_SHD, keys, values))
-        # The first is the session in question; it also stands last among many.
+        # The first is the session in question; it is repeated as the last.
         for tensor in (query_SHD, keys, values):
             tensor[-1] = tensor[0]
         past_S = torch.tensor([own - 1, *[longer - 1] * (more - 2), own - 1])

@@ -1,12 +1,11 @@
 """The native engine on a CPU: generation in this process with the learner's own weights.
 
-Each pass takes whatever is waiting, one token of every reply that is being sampled and the new
-tokens of every request that has just arrived, packed into one row. No request waits for another to
-finish. Between the rounds of an episode its keys and values stay, so that only new tokens are
-computed.
+Each pass takes whatever is waiting, packed into one row: one token of every reply under way, and
+the new tokens of every request that has arrived. No request waits for another to finish. Keys and
+values stay between the rounds of an episode, so that only new tokens are computed.
 
-Who shares a pass depends on timing, and must change nothing, not even rounding: a pass is filled up
-to numbers of rows that are known to be safe on this machine (safe_rows.py).
+Which requests share a pass depends on timing, and must change nothing, not even rounding: a pass is
+padded to a number of rows that is known to be safe on this machine (safe_rows.py).
 """
 
 from __future__ import annotations
@@ -34,16 +33,13 @@ from agentgym_rl.models.loading import Policy
 
 
 class NativeSession(HostSession):
-    """Context of one episode, with its slot of the cache."""
+    """The context of one episode, with its slot of the cache."""
 
     slot: int | None = None
 
 
 class NativeEngine(HostEngine[NativeSession]):
-    """Batches the requests of all sessions; see the top of the file.
-
-    `folder` keeps what decides the last bits of its results.
-    """
+    """Batches the requests of all sessions; `folder` keeps what decides the last bits."""
 
     def __init__(
         self, policy: Policy, config: NativeEngineConfig, *, folder: Path | None = None
@@ -61,7 +57,7 @@ class NativeEngine(HostEngine[NativeSession]):
 
     @property
     def is_exact(self) -> bool:
-        """Whether the requests that share a pass leave each other's results alone."""
+        """Whether requests that share a pass do not affect each other's results."""
         has_references = self._rows.reference and self._head_rows.reference
         return bool(has_references and self._cache.lengths.is_exact)
 
@@ -79,25 +75,27 @@ class NativeEngine(HostEngine[NativeSession]):
             self._holders.discard(session)
 
     def _forget_everything(self) -> None:
-        """Let sessions that live on be computed anew, since their cache is of other weights."""
+        """Recompute open sessions at their next reply: their cache belongs to old weights."""
         for session in self._holders:
             session.num_cached = 0
 
     def _advance(self) -> None:
-        """Run one pass; a failure ends the requests in it, never the engine."""
+        """Run one pass; a failure ends its requests, never the engine."""
         for request in self._active:
-            self._check(request)
+            length = len(request.session.context)
+            if length >= self._max_context:
+                self._fail([request], context_is_full(length, self._max_context))
         batch = self._choose()
         if not batch:
             return
         try:
             with torch.inference_mode():
                 self._compute(batch)
-        except Exception as error:  # noqa: BLE001 - whatever fails, the requests must hear of it
+        except Exception as error:  # noqa: BLE001 - every request gets the failure
             self._fail(batch, generation_failed(error))
 
     def _choose(self) -> list[Request[NativeSession]]:
-        """Return the requests of the next pass: replies under way, then new ones as they came.
+        """Return the requests of the next pass: replies under way, then new ones in order.
 
         The token budget limits the new ones, but the oldest always goes: none waits for ever.
         """
@@ -114,14 +112,14 @@ class NativeEngine(HostEngine[NativeSession]):
         return batch
 
     def _fits(self, batch: list[Request[NativeSession]]) -> bool:
-        """Whether the requests can share a pass without a change in rounding."""
+        """Return whether the requests can share a pass without changing their rounding."""
         num_tokens = sum(request.session.num_pending for request in batch)
         return None not in (self._rows.fit(num_tokens), self._head_rows.fit(len(batch)))
 
     def _compute(self, batch: list[Request[NativeSession]]) -> None:
         spans = self._make_spans([request.session for request in batch])
         num_tokens = sum(span.length for span in spans)
-        # What is too long for any other request to share its pass is always computed alone.
+        # A request that is too long to share a pass is always computed alone.
         num_rows = self._rows.fit(num_tokens) or rung(num_tokens)
         ids, positions = [0] * num_rows, [0] * num_rows
         for request, span in zip(batch, spans, strict=True):
@@ -152,12 +150,6 @@ class NativeEngine(HostEngine[NativeSession]):
         for request, token, logprob in zip(batch, tokens.tolist(), logprobs.tolist(), strict=True):
             self._accept(request, token, logprob)
         self._finish([request for request in batch if self._is_finished(request)])
-
-    def _check(self, request: Request[NativeSession]) -> None:
-        """Fail a request whose context is full; the others go on."""
-        length = len(request.session.context)
-        if length >= self._max_context:
-            self._fail([request], context_is_full(length, self._max_context))
 
     def _make_spans(self, sessions: list[NativeSession]) -> list[CacheSpan]:
         self._cache.make_room(max(len(session.context) for session in sessions))

@@ -1,11 +1,11 @@
 """Keys and values of many sessions, kept across rounds, and the attention that uses them.
 
 Every session has a slot, a row of the buffers. A batch packs the new tokens of its sessions one
-after another; sessions with one new token (decoding) are computed together over all slots, those
+after another. Sessions with one new token (decoding) are computed together over all slots, those
 with more (a prompt or an observation) one by one.
 
-What attention gives a session does not depend on the others in the batch: new prompts are computed
-apart, and replies with padded keys only where that changes nothing (decode_attention.py).
+The attention of a session does not depend on the rest of the batch: new prompts are computed
+separately, and keys are padded only if that changes nothing (decode_attention.py).
 
 Shape legend: S slots, H heads, L cached tokens, T packed new tokens, D head size.
 """
@@ -27,7 +27,7 @@ from agentgym_rl.engines.native.decode_attention import (
     sees,
 )
 from agentgym_rl.engines.native.safe_rows import rung
-from agentgym_rl.models.attention import attend_causal
+from agentgym_rl.models.attention import attend_causal, head_size
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,9 @@ class KeyValueCache:
     def __init__(
         self, config: PretrainedConfig, *, dtype: torch.dtype, device: torch.device
     ) -> None:
-        head_dim = getattr(config, "head_dim", None)  # not every architecture names it
         self._num_layers = int(config.num_hidden_layers)
         self._num_heads = int(config.num_key_value_heads)
-        self._head_dim = int(head_dim or config.hidden_size // config.num_attention_heads)
+        self._head_dim = head_size(config)
         self._dtype, self._device = dtype, device
         self.lengths = AgreeingLengths(
             HeadShape(int(config.num_attention_heads), self._num_heads, self._head_dim, dtype)
@@ -72,15 +71,14 @@ class KeyValueCache:
     def make_room(self, length: int) -> None:
         """Let every slot hold `length` tokens."""
         if length > self._max_length:
-            # As far as decoding may read.
-            length = rung(length, step=LENGTH_STEP)
+            length = rung(length, step=LENGTH_STEP)  # as far as decoding may read
             self._grow(self._num_slots, max(length, 2 * self._max_length))
 
     def _grow(self, num_slots: int, max_length: int) -> None:
         shape = (num_slots, self._num_heads, max_length, self._head_dim)
         for buffers in (self.keys, self.values):
             for layer in range(self._num_layers):
-                # Zeros, because masked keys are still multiplied by weights of zero.
+                # Zeros, because masked keys are still multiplied, by weights of zero.
                 grown = torch.zeros(shape, dtype=self._dtype, device=self._device)
                 if buffers[layer].numel():
                     grown[: self._num_slots, :, : self._max_length] = buffers[layer]
@@ -95,7 +93,7 @@ class _DecodeGroup:
 
     def __init__(self, spans: Sequence[CacheSpan], length: int) -> None:
         self._length = length
-        # Two at least (decode_attention.py); there is room for more.
+        # At least two (see decode_attention.py); the buffers always have more.
         self._num_slots = max(2, 1 + max(span.slot for span in spans))
         self._slots = torch.tensor([span.slot for span in spans])
         self.starts = torch.tensor([span.start for span in spans])
@@ -162,7 +160,7 @@ class CachedBatch:
         for span in self._prefilling:
             rows, end = slice(span.start, span.start + span.length), span.past + span.length
             out_HTD[:, rows] = attend_causal(
-                # Copied: where it stands in the batch must not decide how it is aligned.
+                # Copied: its alignment must not depend on its place in the batch.
                 query_HTD[:, rows].contiguous(),
                 keys[span.slot, :, :end],
                 values[span.slot, :, :end],

@@ -1,14 +1,13 @@
-"""Numbers of rows whose results do not depend on the batch, found out on the machine at hand.
+"""Finds numbers of rows whose results do not depend on the batch, on this machine.
 
-A CPU's libraries choose their code by the shape of a product and the number of threads: a row that
-is computed among few others, or in another place of a thread's share, may be rounded in another
-way. Which requests share a pass depends on timing, so a pass is filled up with idle rows to a
-number that has been checked: with it every row, wherever it stands, is the same to the last bit as
-in a pass of the reference's number of rows.
+A CPU's libraries choose their code by the shape of a product and the number of threads: a row may
+be rounded differently with fewer rows, or at another place in a thread's share. Which requests
+share a pass depends on timing, so a pass is padded to a number of rows that has been checked: with
+it every row, at any place, is the same to the last bit as in a pass of the reference's size.
 
-What is checked is everything in the model but attention, which is computed sequence by sequence
-(kv_cache.py): embeddings, norms, products, activations, adapters and the head. A check takes the
-time of one layer's pass and is made once, when a number is first needed.
+The check covers everything in the model but attention, which is computed sequence by sequence
+(kv_cache.py): embeddings, norms, products, activations, adapters and the head. It takes the time of
+one layer's pass and is made once, when a number is first needed.
 
 Shape legend: T rows, H hidden size.
 """
@@ -27,7 +26,7 @@ from agentgym_rl.models.forward import packed_logits
 
 ROWS_STEP = 16
 _NUM_DISTINCT = 13
-"""Rows that a check repeats; coprime to all blocks, so that each comes to stand everywhere."""
+"""Rows that a check repeats; coprime to all block sizes, so that each reaches every place."""
 _LEAST_REFERENCE = 256
 _ROWS_PER_THREAD = 8
 """Of the reference, at least: a thread with fewer than four rows may take another path."""
@@ -46,7 +45,7 @@ def rung(number: int, *, step: int = ROWS_STEP) -> int:
 class SafeRows:
     """The numbers of rows with which `compute` gives every row the same result.
 
-    `compute` returns one result for each of so many rows, of which row i is row i % 13.
+    `compute` returns one result for each of this many rows, where row i is row i % 13.
     """
 
     def __init__(self, compute: Callable[[int], Tensor]) -> None:
@@ -54,24 +53,24 @@ class SafeRows:
         self._is_safe: dict[int, bool] = {}
         num_threads = torch.get_num_threads()
         self._even_step = ROWS_STEP * num_threads
-        """Rows of which every thread gets the same share, and none a part of one."""
+        """Rows that threads share evenly, without splitting a row."""
         at_least = rung(max(_LEAST_REFERENCE, _ROWS_PER_THREAD * num_threads))
         sizes = (at_least, 2 * at_least, 4 * at_least, at_least // 2, at_least // 4)
         candidates = (rung(at_least, step=self._even_step), *sizes)
         self.reference = next((size for size in candidates if self._is_even(size)), 0)
-        """Rows of the passes that all others are compared with; 0 where no number will do."""
+        """Rows of the pass that all others are compared with; 0 if no number will do."""
 
     def fit(self, number: int) -> int | None:
-        """Return how many rows to compute for so many; None: more than can be computed at once.
+        """Return how many rows to compute for this many; None if it is too many for one pass.
 
-        Without a reference every number is as bad as any.
+        Without a reference all numbers are equally bad.
         """
         if not self.reference:
             return rung(number)
         return next(filter(self._check, self._sizes(number)), None)
 
     def _sizes(self, number: int) -> Iterator[int]:
-        """Return the sizes worth a try, the one that wastes least first."""
+        """Yield the sizes to try, the least wasteful first."""
         size = rung(number)
         while size <= 2 * max(number, self.reference):
             yield size
@@ -80,18 +79,18 @@ class SafeRows:
 
     @property
     def least(self) -> int:
-        """Rows of the smallest pass."""
+        """The number of rows of the smallest pass."""
         return self.fit(1) or 0
 
     def _check(self, size: int) -> bool:
         if size not in self._is_safe:
-            # Computed again for each check: the weights may have changed.
+            # Computed for each check, because the weights may have changed.
             expected = _repeated(self._computed(self.reference), size)
             self._is_safe[size] = torch.equal(self._computed(size), expected)
         return self._is_safe[size]
 
     def _is_even(self, size: int) -> bool:
-        """Whether a row's place makes no difference."""
+        """Return whether the place of a row makes no difference."""
         rows = self._computed(size)
         return torch.equal(rows, _repeated(rows, size))
 
@@ -101,7 +100,7 @@ class SafeRows:
 
 
 def safe_layer_rows(model: PreTrainedModel) -> SafeRows:
-    """Return the safe numbers of packed tokens for all that comes before the head."""
+    """Return the safe numbers of packed tokens for everything before the head."""
     short = _with_layers(model, _distinct_layers(model)).base_model
 
     def compute(size: int) -> Tensor:
@@ -129,16 +128,7 @@ def safe_head_rows(model: PreTrainedModel) -> SafeRows:
 class _Bypass:
     """Leaves attention out: every token gets its own query."""
 
-    def attend(
-        self,
-        layer: int,
-        query_HTD: Tensor,
-        key_HTD: Tensor,
-        value_HTD: Tensor,
-        *,
-        scale: float,
-        window: int | None,
-    ) -> Tensor:
+    def attend(self, layer: int, query_HTD: Tensor, *_: object, **__: object) -> Tensor:
         return query_HTD
 
 
@@ -147,10 +137,10 @@ def _repeated(rows: Tensor, size: int) -> Tensor:
 
 
 def _tokens(model: PreTrainedModel, size: int) -> tuple[Tensor, Tensor]:
-    """Return ids and positions of which row i is row i % 13."""
+    """Return ids and positions where row i is row i % 13."""
     config = model.config.get_text_config()
     places_T = torch.arange(size) % _NUM_DISTINCT
-    # Over the whole context: sines of large numbers take other paths than those of small ones.
+    # Over the whole context, because sines of large and small numbers take different paths.
     positions_T = places_T * max(1, int(config.max_position_embeddings) // _NUM_DISTINCT)
     return (places_T * 7919 + 5) % int(config.vocab_size), positions_T
 
@@ -158,7 +148,7 @@ def _tokens(model: PreTrainedModel, size: int) -> tuple[Tensor, Tensor]:
 def _distinct_layers(model: PreTrainedModel) -> list[nn.Module]:
     """Return a copy of one layer of each kind, without matrices of zeros.
 
-    A fresh adapter has such matrices, and what is multiplied by zero cannot be told apart.
+    A fresh adapter has such matrices, and they would hide all differences.
     """
     kinds = dict[tuple[tuple[str, torch.Size, torch.dtype], ...], nn.Module]()
     for layer in decoder_layers(model):
@@ -174,7 +164,7 @@ def _distinct_layers(model: PreTrainedModel) -> list[nn.Module]:
 
 
 def _with_layers(model: PreTrainedModel, layers: list[nn.Module]) -> PreTrainedModel:
-    """Return the model with other layers; all else is the model's own."""
+    """Return the model with other layers, and everything else shared."""
     base = model.base_model
     name = next(
         name

@@ -1,8 +1,7 @@
-"""What a chat completion of an endpoint must be to be believed, and what its end means.
+"""Checks and reads the chat completions of an endpoint.
 
-An endpoint is somebody else's: nothing that it says is trusted further than it can be checked. A
-reply that was withheld (`content_filter`, no content at all) is not a reply: the policy said
-nothing that could be judged.
+An endpoint is somebody else's, so everything in its answer is checked. A reply that was withheld
+(`content_filter`, no content at all) is not a reply: there is nothing to judge.
 """
 
 from __future__ import annotations
@@ -11,20 +10,34 @@ import json
 import math
 from typing import Annotated
 
-from pydantic import BaseModel, Field, StrictInt, ValidationError
+from pydantic import (
+    BaseModel,
+    Field,
+    StrictInt,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from agentgym_rl.engines.base import TextCompletion
 from agentgym_rl.errors import EngineError
 
 _CUT = frozenset({"length", "max_tokens", "model_length"})
-"""How endpoints say that the token limit ended a reply."""
+"""The names that endpoints have for the token limit."""
 _WITHHELD = "content_filter"
 
 Count = Annotated[StrictInt, Field(ge=0, le=10**8)]
 
 
+def _or_none(value: object, validate: ValidatorFunctionWrapHandler) -> object:
+    try:
+        return validate(value)
+    except ValidationError:
+        return None
+
+
 class PassingError(EngineError):
-    """Something that another request may not meet."""
+    """A failure that a retry may not meet."""
 
     def __init__(self, message: str, *, pause_s: float = 0.0) -> None:
         super().__init__(message)
@@ -32,14 +45,14 @@ class PassingError(EngineError):
 
 
 class WithheldError(PassingError):
-    """The endpoint kept the reply to itself; another draw may pass."""
+    """The endpoint withheld the reply; another draw may pass."""
 
 
 class _TokenLogprob(BaseModel):
     logprob: float
 
 
-class _Logprobs(BaseModel):
+class _ChatLogprobs(BaseModel):
     content: list[_TokenLogprob]
 
 
@@ -62,68 +75,54 @@ class _Message(BaseModel):
     tool_calls: list[_ToolCall] | None = None
 
 
-class _Choice(BaseModel):
+class _ChatChoice(BaseModel):
     message: _Message
     finish_reason: str | None = None
-    logprobs: object = None
+    logprobs: Annotated[_ChatLogprobs | None, WrapValidator(_or_none)] = None
 
 
-class _Usage(BaseModel):
-    prompt_tokens: Count
-    completion_tokens: Count
+class _ChatUsage(BaseModel):
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
 
 
-class _Completion(BaseModel):
-    choices: list[_Choice]
-    usage: object = None
+class _ChatCompletion(BaseModel):
+    choices: list[_ChatChoice] = Field(min_length=1)
+    usage: Annotated[_ChatUsage | None, WrapValidator(_or_none)] = None
 
 
 def read_answer(text: bytes) -> TextCompletion:
-    """Return the reply in an answer; PassingError where it is none.
+    """Return the reply in an answer; PassingError if there is none.
 
-    Counts and log-probabilities that are not what they should be are taken as not told.
+    Malformed counts and log-probabilities are ignored.
     """
     try:
-        answer = _Completion.model_validate_json(text)
-        choice = answer.choices[0]
-    except (ValidationError, IndexError):
-        raise PassingError(f"the endpoint's answer is no chat completion: {text[:200]!r}") from None
-    usage = _usage(answer.usage)
+        answer = _ChatCompletion.model_validate_json(text)
+    except ValidationError:
+        raise PassingError(
+            f"the endpoint's answer is not a chat completion: {text[:200]!r}"
+        ) from None
+    choice, usage = answer.choices[0], answer.usage or _ChatUsage()
+    logprobs = tuple(item.logprob for item in choice.logprobs.content) if choice.logprobs else ()
     return TextCompletion(
         text=_reply(choice),
-        num_prompt_tokens=usage.prompt_tokens if usage is not None else None,
-        num_tokens=usage.completion_tokens if usage is not None else None,
-        logprobs=_logprobs(choice.logprobs),
+        num_prompt_tokens=usage.prompt_tokens,
+        num_tokens=usage.completion_tokens,
+        logprobs=logprobs if all(map(math.isfinite, logprobs)) else (),
         is_cut=choice.finish_reason in _CUT,
     )
 
 
-def _reply(choice: _Choice) -> str:
-    """Return what the policy said, calls included that the endpoint took out of its text."""
+def _reply(choice: _ChatChoice) -> str:
+    """Return the text of the policy, with the calls that the endpoint took out of it."""
     message = choice.message
     if choice.finish_reason == _WITHHELD:
         raise WithheldError(f"the endpoint withheld a reply (finish_reason {_WITHHELD})")
     calls = [call.text() for call in message.tool_calls or ()]
     if message.content is None and not calls:
-        if choice.finish_reason in _CUT:  # all its tokens went into a thought that is not told
+        if choice.finish_reason in _CUT:  # all its tokens went into a hidden thought
             return ""
         raise WithheldError(
             f"the endpoint's reply has no content (finish_reason {choice.finish_reason})"
         )
-    said = [message.content] if message.content else []
-    return "\n".join([*said, *calls])
-
-
-def _usage(told: object) -> _Usage | None:
-    try:
-        return _Usage.model_validate(told)
-    except ValidationError:
-        return None
-
-
-def _logprobs(told: object) -> tuple[float, ...]:
-    try:
-        logprobs = tuple(item.logprob for item in _Logprobs.model_validate(told).content)
-    except ValidationError:
-        return ()
-    return logprobs if all(map(math.isfinite, logprobs)) else ()
+    return "\n".join([*filter(None, [message.content]), *calls])

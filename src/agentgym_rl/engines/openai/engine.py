@@ -1,15 +1,14 @@
 """An OpenAI-compatible endpoint as the model of an evaluation: POST {url}/chat/completions.
 
-A request leaves nothing behind at the endpoint, so it may be repeated. Only what passes (an
-overload, a crash, a lost connection, an answer that is none, a reply that is withheld) is repeated;
-a wrong key, address or model name ends the evaluation, since every other request would meet it too.
-Every answer has a deadline and a limit on its size, and is followed nowhere else.
+A request changes nothing at the endpoint, so it may be repeated. Failures that may pass are retried
+(an overload, a crash, a lost connection, an invalid answer, a withheld reply). A wrong key, address
+or model name ends the evaluation, since every other request would fail, too. Every answer has a
+deadline and a limit on its size, and redirects are not followed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import random
@@ -24,6 +23,7 @@ from agentgym_rl.engines.base import (
     ContextFullError,
     TextCompletion,
     TextEngine,
+    error_message,
     says_context_full,
 )
 from agentgym_rl.engines.openai.answer import PassingError, WithheldError, read_answer
@@ -33,31 +33,30 @@ from agentgym_rl.types import Message, SamplingParams
 logger = logging.getLogger(__name__)
 
 _URL, _KEY = "OPENAI_BASE_URL", "OPENAI_API_KEY"
-"""Environment variables, under the names that other clients of such endpoints read."""
+"""Environment variables, with the names that other clients use."""
 _FIRST_PAUSE_S = 0.5
 _MAX_PAUSE_S = 60.0
 _MAX_ANSWER_BYTES = 8 << 20
 """A reply of 32,000 tokens has about 4 MiB with its log-probabilities."""
 _HOPELESS = {401: "the key", 403: "the key", 404: "the address or the model's name"}
 _SUBSTITUTES = {"max_tokens": "max_completion_tokens", "logprobs": "", "seed": ""}
-"""Parameters that some models do not take, and what takes their place; nothing for most. None of
-them changes what is measured."""
+"""Parameters that some models refuse, and their replacement, if any. None of them changes what is
+measured."""
 
 
 class OpenAIEngine(TextEngine):
     """Asks an endpoint. Belongs to one event loop."""
 
     max_retries = 5
-    """How often a request is repeated that was refused for now (429), failed (5xx), was lost,
-    passed its deadline or got an answer without a reply; pauses double, or are what the endpoint
-    asks for."""
+    """Of a request that was refused for now (429), failed (5xx), was lost, exceeded its deadline or
+    got no reply. Pauses double, unless the endpoint asks for another."""
 
     def __init__(self, model: str, config: OpenAIEngineConfig) -> None:
         url = config.url or os.environ.get(_URL, "")
         if not url.startswith(("http://", "https://")):
             raise ConfigError(
-                f"--engine openai needs the address of an endpoint, such as "
-                f"engine.url=https://host/v1, or the variable {_URL}; got {url!r}"
+                "--engine openai needs the address of an endpoint: set engine.url, such as "
+                f"https://host/v1, or the variable {_URL}; got {url!r}"
             )
         self._model, self._config = model, config
         self._address = f"{url.rstrip('/')}/chat/completions"
@@ -98,7 +97,7 @@ class OpenAIEngine(TextEngine):
             self._http = None
 
     async def _ask(self, body: Mapping[str, object]) -> bytes:
-        """Return the answer to a request, without parameters that the endpoint has refused."""
+        """Return the answer to a request without the parameters that the endpoint refuses."""
         while True:
             kept = {key: value for key, value in body.items() if key not in self._refused}
             for key in self._refused:
@@ -111,9 +110,9 @@ class OpenAIEngine(TextEngine):
             if refused is None or refused in self._refused:
                 raise self._error(answer)
             self._refused.add(refused)
-            logger.warning("%s does not take %s: left out", self._model, refused)
+            logger.warning("%s refuses the parameter %s: it is left out", self._model, refused)
 
-    async def _post(self, body: Mapping[str, object]) -> _Answer:
+    async def _post(self, body: Mapping[str, object]) -> _HttpAnswer:
         try:
             async with (
                 asyncio.timeout(self._config.timeout_s),
@@ -121,23 +120,24 @@ class OpenAIEngine(TextEngine):
                     self._address, json=body, headers=self._headers(), allow_redirects=False
                 ) as answer,
             ):
-                text = await self._read(answer)
-                location = answer.headers.get("Location", "")
-                return _Answer(answer.status, text, answer.headers.get("Retry-After", ""), location)
+                text, headers = await self._read(answer), answer.headers
+                return _HttpAnswer(
+                    answer.status, text, headers.get("Retry-After", ""), headers.get("Location", "")
+                )
         except TimeoutError:
             raise PassingError(
                 f"{self._address}: no answer within {self._config.timeout_s:g} s"
             ) from None
         except aiohttp.InvalidURL as error:
-            raise ConfigError(f"engine.url: {error} is no address") from error
+            raise ConfigError(f"engine.url: {error} is not an address") from error
         except (aiohttp.ClientError, OSError) as error:
             raise PassingError(f"{self._address}: {type(error).__name__}: {error}") from error
 
     async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
-        """Return the body, as far as it is one that was asked for."""
+        """Return the body, within its limit and not compressed."""
         encoding = answer.headers.get("Content-Encoding", "identity")
         if encoding != "identity":
-            raise PassingError(f"{self._address}: the answer is packed ({encoding[:40]!r})")
+            raise PassingError(f"{self._address}: the answer is compressed ({encoding[:40]!r})")
         body = bytearray()
         async for chunk in answer.content.iter_any():
             body += chunk
@@ -150,7 +150,7 @@ class OpenAIEngine(TextEngine):
             # rollout.max_concurrency decides how many requests are under way at once.
             connector = aiohttp.TCPConnector(limit=0)
             timeout = aiohttp.ClientTimeout(total=None)  # each call has its own
-            # Nothing is unpacked here: a few bytes may hold gigabytes.
+            # No decompression: a few bytes may expand to gigabytes.
             self._http = aiohttp.ClientSession(
                 connector=connector, timeout=timeout, auto_decompress=False
             )
@@ -161,13 +161,13 @@ class OpenAIEngine(TextEngine):
         authorization = {"Authorization": f"Bearer {key}"} if key else {}
         return {"Accept-Encoding": "identity", **authorization}
 
-    def _error(self, answer: _Answer) -> Exception:
-        """Return what an answer with an error status means."""
-        message = f"{self._address}: {answer.status}: {answer.message()}"
-        if answer.status < 400:  # neither the conversation nor the key goes where it points
+    def _error(self, answer: _HttpAnswer) -> Exception:
+        """Return the exception for an answer with an error status."""
+        message = f"{self._address}: {answer.status}: {error_message(answer.body)}"
+        if answer.status < 400:  # neither the conversation nor the key is sent elsewhere
             return ConfigError(
-                f"{self._address} redirects to {answer.location[:200]!r}; set engine.url to the "
-                "address that answers itself"
+                f"{self._address} redirects to {answer.location[:200]!r}, which is not followed; "
+                "set engine.url to the final address"
             )
         if answer.status in (408, 409, 425, 429) or answer.status >= 500:
             return PassingError(message, pause_s=answer.pause_s())
@@ -182,8 +182,8 @@ class OpenAIEngine(TextEngine):
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
-    """What came back, whatever it is."""
+class _HttpAnswer:
+    """An answer of any status."""
 
     status: int
     body: bytes
@@ -193,23 +193,15 @@ class _Answer:
     def text(self) -> str:
         return self.body.decode(errors="replace")
 
-    def message(self) -> str:
-        """Return what the endpoint says in an error: {"error": {"message": ...}}, or all of it."""
-        try:
-            message = json.loads(self.body)["error"]["message"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            message = self.text()
-        return " ".join(str(message).split())[:500]
-
     def pause_s(self) -> float:
-        """Return how long the endpoint wants us to wait; 0 where it does not say."""
+        """Return the pause that the endpoint asks for; 0 if it asks for none."""
         try:
             return max(0.0, float(self.retry_after))
         except ValueError:
             return 0.0
 
     def refused_parameter(self) -> str | None:
-        """Return the parameter that the endpoint does not take, if it says so."""
+        """Return the parameter that the endpoint refuses, if it names one."""
         text = self.text()
         if not re.search(
             r"unsupported|not support|unrecognized|unknown|extra", text, re.IGNORECASE

@@ -1,1 +1,1 @@
-"""The native engine on a GPU: a paged cache, CUDA graphs, and kernels of our own."""
+"""The native engine on a GPU: a paged cache, CUDA graphs and Triton kernels."""

@@ -1,17 +1,16 @@
 """Attention over a paged key-value cache, for packed new tokens of many rows.
 
-A pass (`PagedPass`) says of each packed token which row it belongs to and at which position. The
-keys and values of all its tokens are written into the rows' pages first; then every token attends
-to what its row holds up to its own position. One definition serves prompts (many tokens a row) and
-decoding (one token a row).
+A pass (`PagedPass`) gives the row and position of each packed token. The keys and values of all its
+tokens are first written into the rows' pages; then every token attends to its row up to its own
+position. One definition serves prompts (many tokens per row) and decoding (one token per row).
 
-Models reach it through transformers' attention interface, as `PAGED_ATTENTION`. To torch.compile
-the whole is one opaque operator, `agentgym::attend_pages`. It finds the pass in this module rather
-than among its arguments, so that one compiled layer serves every pass, and takes the number of the
-layer as a tensor (generation_model.py sees to that), so that it serves every layer.
+Models call it through transformers' attention interface, as `PAGED_ATTENTION`. For torch.compile it
+is one opaque operator, `agentgym::attend_pages`. It finds the pass in this module rather than among
+its arguments, so that one compiled layer serves every pass, and takes the number of the layer as a
+tensor (see generation_model.py), so that it serves every layer.
 
-On a GPU Triton kernels compute (attention_kernels.py); `attend_reference` is what they are held
-to, and what computes elsewhere.
+Triton kernels compute on a GPU (attention_kernels.py); elsewhere `attend_reference` does, which
+also tests the kernels.
 
 Shape legend: K key-value heads, H query heads, T packed tokens, L keys, P pages, D head size.
 """
@@ -43,7 +42,7 @@ _current = _Current()
 
 @contextlib.contextmanager
 def running_pass(paged: PagedPass) -> Iterator[None]:
-    """Let `attend_pages` work on this pass, in this thread."""
+    """Make `attend_pages` in this thread work on this pass."""
     _current.paged = paged
     try:
         yield
@@ -51,7 +50,7 @@ def running_pass(paged: PagedPass) -> Iterator[None]:
         _current.paged = None
 
 
-# Nothing that the operator is given is changed by it: the pages are not among its arguments.
+# The operator changes none of its arguments: the pages are not among them.
 @torch.library.custom_op("agentgym::attend_pages", mutates_args=())
 def attend_pages(
     query_HTD: Tensor,
@@ -66,7 +65,7 @@ def attend_pages(
     assert paged is not None, "attention over pages runs within `running_pass`"
     tokens = (query_HTD.transpose(0, 1), key_HTD.transpose(0, 1), value_HTD.transpose(0, 1))
     if query_HTD.is_cuda:
-        # Triton comes with the builds of torch for GPUs only.
+        # Triton comes only with GPU builds of torch.
         from agentgym_rl.engines.paged.attention_kernels import attend_paged
 
         return attend_paged(paged, layer, *tokens, scale=scale, window=window)
@@ -96,7 +95,7 @@ def attend_reference(
     scale: float,
     window: int,
 ) -> Tensor:
-    """Do what the kernels do, row by row in plain torch; padding gives zeros."""
+    """Do what the kernels do, row by row in plain torch; padding tokens give zeros."""
     index = int(layer)
     _write_reference(paged, index, key_TKD, value_TKD)
     out_THD = torch.zeros(query_THD.shape, dtype=query_THD.dtype, device=query_THD.device)

@@ -1,11 +1,11 @@
 """Triton kernels of attention over pages: writing keys and values, attending, joining parts.
 
 One kernel attends, for prompts and for decoding. A program has one query block (successive tokens
-of one row) and one key-value head. The query heads that share it, times the tokens, are the rows
-of its matrix products, so that keys and values are read once for all of them. Where blocks are
-few, the keys of each are divided among several programs, whose results a second kernel joins.
+of one row) and one key-value head. The rows of its matrix products are the tokens times the query
+heads that share the key-value head, so that keys and values are read once for all of them. If there
+are few blocks, several programs share the keys of each, and a second kernel joins their results.
 
-All that varies from pass to pass is read from tensors: launches can be recorded.
+Everything that varies between passes is read from tensors, so that launches can be recorded.
 
 Inside the kernels: M query rows (tokens times heads), N keys, D head size.
 """
@@ -29,16 +29,16 @@ _FEWEST_ROWS = 16
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How the work of one program is cut; results do not depend on it but for rounding."""
+    """How the work of one program is divided; it affects results only by rounding."""
 
     block_keys: int
-    """Keys that are read at a time."""
+    """Keys to read at a time."""
     num_warps: int = 4
     num_stages: int = 2
 
 
 def default_tuning(head_dim: int, dtype: torch.dtype) -> Tuning:
-    """Return what fits the registers and shared memory of one multiprocessor."""
+    """Return a tuning that fits the registers and shared memory of one multiprocessor."""
     is_wide = head_dim > 128 or dtype == torch.float32
     return Tuning(block_keys=32 if is_wide else 64)
 
@@ -54,7 +54,7 @@ def attend_paged(
     window: int,
     tuning: Tuning | None = None,
 ) -> Tensor:
-    """Do what `attend_reference` does, but for tokens that no block has: theirs is undefined."""
+    """Do what `attend_reference` does; the output of tokens outside all blocks is undefined."""
     query_THD, key_TKD, value_TKD = map(_with_dense_heads, (query_THD, key_TKD, value_TKD))
     num_tokens, num_heads, head_dim = query_THD.shape
     num_kv_heads = key_TKD.shape[1]
@@ -190,7 +190,7 @@ def _attend_keys(  # noqa: PLR0913 - as above
     query_md, keys, values, place_n, offs_n, position_m, num_keys, out_md, sum_m, max_m, scale,
     WINDOW: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Return the running output, sum and maximum (softmax on line, in powers of 2) with N more."""
+    """Add N keys to the running output, sum and maximum (online softmax, in powers of 2)."""
     offs_d = tl.arange(0, BLOCK_D)
     is_key_n = offs_n < num_keys
     key_dn = tl.load(
@@ -203,7 +203,7 @@ def _attend_keys(  # noqa: PLR0913 - as above
         sees_mn = sees_mn & (offs_n[None, :] > position_m[:, None] - WINDOW)
     score_mn = tl.where(sees_mn, score_mn, float("-inf"))
     new_max_m = tl.maximum(max_m, tl.max(score_mn, 1))
-    # Until a row has seen a key its maximum is -inf, from which nothing can be taken away.
+    # Until a row has seen a key its maximum is -inf, from which nothing can be subtracted.
     safe_max_m = tl.where(new_max_m == float("-inf"), 0.0, new_max_m)
     weight_mn = tl.exp2(score_mn - safe_max_m[:, None])
     decay_m = tl.exp2(max_m - safe_max_m)

@@ -1,4 +1,4 @@
-"""What a paged key-value cache looks like, and the packed tokens of one pass over it.
+"""The layout of a paged key-value cache, and the packed tokens of one pass over it.
 
 Shape legend: P pages, L layers, K key-value heads, T packed tokens, N query blocks, R rows,
 D head size.
@@ -13,14 +13,15 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from agentgym_rl.engines.paged.pages import PAGE_SIZE
+from agentgym_rl.models.attention import head_size
 
 _PREFILL_BLOCK = 64
-"""Query heads times tokens that one program of a kernel computes together in a prompt."""
+"""Query heads times tokens that one program of a kernel computes in a prompt."""
 
 
 @dataclass(frozen=True, slots=True)
 class CacheShape:
-    """What a page of a model's cache holds."""
+    """The contents of a page of a model's cache."""
 
     num_layers: int
     num_kv_heads: int
@@ -30,11 +31,10 @@ class CacheShape:
 
     @classmethod
     def of(cls, config: PretrainedConfig, dtype: torch.dtype) -> CacheShape:
-        head_dim = getattr(config, "head_dim", None)  # not every architecture names it
         return cls(
             num_layers=int(config.num_hidden_layers),
             num_kv_heads=int(config.num_key_value_heads),
-            head_dim=int(head_dim or config.hidden_size // config.num_attention_heads),
+            head_dim=head_size(config),
             num_query_heads=int(config.num_attention_heads),
             dtype=dtype,
         )
@@ -47,7 +47,7 @@ class CacheShape:
 
     @property
     def prefill_block_tokens(self) -> int:
-        """Tokens of one row that a query block of a prompt has at most."""
+        """The most tokens of one row in a query block of a prompt."""
         return max(1, _PREFILL_BLOCK // (self.num_query_heads // self.num_kv_heads))
 
     def pages_in(self, memory: Tensor) -> Tensor:
@@ -67,10 +67,10 @@ class PagedPass:
     rows_T: Tensor
     positions_T: Tensor
     block_starts_N: Tensor
-    """Query blocks: successive tokens of one row, from this packed token on,"""
+    """The first packed token of each query block (successive tokens of one row)."""
     block_lengths_N: Tensor
-    """and so many; a block may be empty."""
+    """The number of its tokens; a block may be empty."""
     block_tokens: int
-    """The most tokens that a block has."""
+    """The most tokens in a block."""
     num_splits: int = 1
-    """Into how many parts the keys of a block are divided, to be computed at the same time."""
+    """Parts of a block's keys that are computed in parallel."""

@@ -1,8 +1,8 @@
 """The replies under way, kept on the device: decoding a token needs nothing from the host.
 
-Every reply has a row. The host fills rows in when requests are admitted, names the rows of each
-pass, and reads what was sampled one launch later. The row after the last is idle for ever: passes
-are filled up with it. A row that is done keeps its state and writes to the scrap page.
+Every reply has a row. The host fills rows when requests are admitted, names the rows of each pass,
+and reads the sampled tokens one launch later. The row after the last is always idle: it pads
+passes. A row that is done keeps its state and writes to the scrap page.
 
 Shape legend: R rows, B rows of one pass, P pages of a row, S stop tokens.
 """
@@ -19,25 +19,25 @@ from agentgym_rl.engines.sampling import signed, uniforms
 from agentgym_rl.types import SamplingParams
 
 NO_TOKEN = -1
-"""What a row that was done already gives in place of a token."""
+"""The result of a row that was already done."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewRow:
-    """What the host says of a reply that begins."""
+    """A reply that begins, as the host describes it."""
 
     row: int
     key: int
-    """The session's noise, 64 bits."""
+    """Decides the session's noise, 64 bits."""
     num_context: int
     max_tokens: int
-    """What the context has room for, and no more than `params` allow."""
+    """As far as `params` and the room in the context allow."""
     params: SamplingParams
     pages: list[int]
 
 
 class DeviceRows:
-    """State of `num_rows` replies, and of the idle row."""
+    """The state of `num_rows` replies and of the idle row."""
 
     def __init__(
         self, num_rows: int, max_pages: int, stop_ids: Iterable[int], *, device: torch.device
@@ -82,7 +82,7 @@ class DeviceRows:
         self._keys_R[rows_B] = numbers_BX[:, 2]
         self._left_R[rows_B] = numbers_BX[:, 3]
         self._sampling_R4[rows_B] = sampling_B4
-        # index_fill_, because assigning a number would copy it from the host and wait.
+        # index_fill_: an assignment would copy the number from the host and wait.
         self._is_done_R.index_fill_(0, rows_B, False)
         self.table_RP[rows_B, :width] = numbers_BX[:, 4:].to(torch.int32)
 
@@ -101,10 +101,10 @@ class DeviceRows:
         return self._sampling_R4[rows_B, 1:]
 
     def accept(self, rows_B: Tensor, tokens_B: Tensor, logprobs_B: Tensor) -> Tensor:
-        """Append a sampled token to each row that is not done; return the tokens appended.
+        """Append a sampled token to each row that is not done; return the appended tokens.
 
-        A row ends with a stop token, with its last token allowed, and where its
-        log-probability is not finite (the host fails it when it looks).
+        A stop token, the last allowed token or a log-probability that is not finite (for which the
+        host fails the reply later) ends a row.
         """
         was_done_B = self._is_done_R[rows_B]
         lengths_B, left_B = self._lengths_R[rows_B], self._left_R[rows_B]
@@ -119,7 +119,7 @@ class DeviceRows:
 
 
 def to_device(numbers: Tensor, device: torch.device) -> Tensor:
-    """Return a copy on the device without waiting for it."""
+    """Return a copy on the device, without waiting for it."""
     if device.type == "cuda":
         numbers = numbers.pin_memory()
     return numbers.to(device, non_blocking=True)

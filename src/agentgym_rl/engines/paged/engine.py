@@ -1,17 +1,17 @@
 """The native engine on a GPU: generation in this process with the learner's own weights.
 
-Each launch is one pass over the prompts that have arrived, as many as fit, and then a few tokens
-for every reply under way. The host prepares a launch while the one before is computed, and reads
-what a launch has sampled only when the next is under way: it never waits for a token.
+Each launch is one pass over as many waiting prompts as fit, and then a few tokens for every reply
+under way. The host prepares a launch while the previous one is computed, and reads the tokens of a
+launch only when the next is under way: it never waits for a token.
 
 Keys and values are in pages. All pages that a reply may need are reserved before it begins, and
-what it did not need is given back when it ends. Between rounds a session keeps its pages, unless
-others need them: then those of the session that has waited longest for its environment go, and
-are computed again, from the context's exact tokens, when it returns. Contexts that begin alike
-(the prompt of a group) share pages and computation.
+unused ones are released when it ends. Between rounds a session keeps its pages unless others need
+them: then the session that has waited longest for its environment loses its pages, and they are
+recomputed from the context's exact tokens when it returns. Contexts with the same beginning (the
+prompt of a group) share pages and computation.
 
-Publishing weights makes everything cached worthless: it is forgotten, and sessions that live on
-are computed again with the new weights at their next reply.
+Publishing weights invalidates the whole cache: open sessions are recomputed with the new weights at
+their next reply.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from agentgym_rl.engines.paged.batch_pass import CacheShape
 from agentgym_rl.engines.paged.device_rows import NO_TOKEN, NewRow
 from agentgym_rl.engines.paged.pages import PAGE_SIZE, PagePool, pages_for
 from agentgym_rl.engines.paged.runner import Chunk, PagedRunner, RunnerOptions
-from agentgym_rl.engines.paged.session import Launch, PagedSession, Reply, have_cuts, new_row
+from agentgym_rl.engines.paged.session import Launch, PagedSession, RowReply, have_cuts, new_row
 from agentgym_rl.errors import EngineError
 from agentgym_rl.models.loading import Policy
 
@@ -47,14 +47,14 @@ MAX_ROWS = 1024
 STEPS_PER_LAUNCH = 4
 _SWITCH_INTERVAL_S = 2e-4
 _LOOK_S = 1.0
-"""How often one who waits for the engine's thread looks whether it lives."""
+"""How often a caller that waits for the engine's thread checks that it lives."""
 
 
 class PagedEngine(HostEngine[PagedSession]):
     """Batches the requests of all sessions; see the top of the file.
 
-    `num_pages` is worked out from free memory on a GPU. On a CPU, for tests, nothing is recorded
-    or compiled and attention is the reference's.
+    On a GPU, free memory decides `num_pages`. On a CPU, for tests, nothing is recorded or compiled,
+    and attention is the reference implementation.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class PagedEngine(HostEngine[PagedSession]):
         self._pool = PagePool(self._num_pages)
         self._free_rows = list(range(max_rows - 1, -1, -1))
         self._holders = OrderedDict[PagedSession, None]()
-        """Sessions that hold pages, the one that has not been used for longest first."""
+        """Sessions that hold pages, the least recently used first."""
         self._in_flight: deque[Launch] = deque()
         options = RunnerOptions(
             num_pages=self._num_pages,
@@ -89,7 +89,7 @@ class PagedEngine(HostEngine[PagedSession]):
         )
         self._runner = PagedRunner(policy, options)
         if is_cuda:
-            # Every call of torch lets other threads (environments, the event loop) in, and each
+            # Every call of torch lets other threads (environments, the event loop) run, and each
             # may keep the interpreter this long while the GPU waits for its next launch.
             sys.setswitchinterval(min(sys.getswitchinterval(), _SWITCH_INTERVAL_S))
         self._thread.start()
@@ -105,7 +105,7 @@ class PagedEngine(HostEngine[PagedSession]):
             self._orders += [partial(graphs.wait_for, graphs.others()), self._forget_everything]
 
     def rest(self) -> None:
-        """Give the memory of keys and values back until the next reply; sessions live on.
+        """Release the memory of keys and values until the next reply; sessions stay open.
 
         Raises EngineError while replies are being sampled.
         """
@@ -116,7 +116,7 @@ class PagedEngine(HostEngine[PagedSession]):
             super()._serve()
 
     def _hand_over(self, order: Callable[[], None], what_happened: str) -> None:
-        """Let the engine's thread do something while nobody waits for a reply, and wait for it."""
+        """Make the engine's thread do something while no reply is awaited, and wait for it."""
         done = threading.Event()
         failures: list[Exception] = []
 
@@ -153,7 +153,7 @@ class PagedEngine(HostEngine[PagedSession]):
         self._drop_pages(session)
 
     def _advance(self) -> None:
-        """Launch what can be, then read the launch before; a failure never ends the engine."""
+        """Launch what is possible, then read the previous launch; a failure ends no engine."""
         try:
             with torch.inference_mode():
                 launch = self._launch()
@@ -163,8 +163,8 @@ class PagedEngine(HostEngine[PagedSession]):
                         return
                 if self._in_flight:
                     self._collect(self._in_flight.popleft())
-        except Exception as error:  # noqa: BLE001 - whatever fails, the requests must hear of it
-            # Nobody knows what the pass has left behind.
+        except Exception as error:  # noqa: BLE001 - every request gets the failure
+            # The state that the pass has left behind is unknown.
             requests = list(self._active)
             for request in requests:
                 if request.session.reply is not None:
@@ -174,12 +174,12 @@ class PagedEngine(HostEngine[PagedSession]):
             self._fail(requests, generation_failed(error))
 
     def _launch(self) -> Launch:
-        """Launch one pass over prompts and some tokens of every reply under way."""
+        """Launch one pass over prompts, and a few tokens of every reply under way."""
         launch = Launch()
         new_rows: list[NewRow] = []
         chunks = self._plan(launch, new_rows)
-        # While prompts fill whole passes, decoding for the few that are ready would cost more
-        # than it gives: they go on by a token a pass.
+        # While prompts fill whole passes, decoding many tokens for the few replies that are ready
+        # would cost more than it gains: they get one token per pass.
         has_more_prompts = sum(len(chunk.ids) for chunk in chunks) == self._config.max_batch_tokens
         if new_rows:
             self._runner.admit(new_rows)
@@ -204,8 +204,8 @@ class PagedEngine(HostEngine[PagedSession]):
     def _plan(self, launch: Launch, new_rows: list[NewRow]) -> list[Chunk]:
         """Return the chunks of the next prompt pass, oldest requests first.
 
-        A request is admitted when its first chunk is planned: by then it finds the pages of
-        those before it, also of those in the same pass.
+        A request is admitted when its first chunk is planned: it then finds the pages of earlier
+        requests, even in the same pass.
         """
         chunks: list[Chunk] = []
         budget = self._config.max_batch_tokens
@@ -230,7 +230,7 @@ class PagedEngine(HostEngine[PagedSession]):
                     launch.started.append(reply)
         return chunks
 
-    def _next_chunk(self, reply: Reply, budget: int) -> Chunk:
+    def _next_chunk(self, reply: RowReply, budget: int) -> Chunk:
         session, start = reply.request.session, reply.num_planned
         end = min(start + budget, reply.num_context)
         reply.num_planned = end
@@ -239,7 +239,7 @@ class PagedEngine(HostEngine[PagedSession]):
         return Chunk(reply.row, start, session.context[start:end], is_last)
 
     def _refuse(self, request: Request[PagedSession]) -> bool:
-        """Fail a request that can never be answered; the others go on."""
+        """Fail a request that can never be answered, and return whether it was one."""
         session, error = request.session, None
         context, num_pages = session.context, self._pages_needed(request)
         new_ids = context[session.num_cached :]
@@ -253,7 +253,7 @@ class PagedEngine(HostEngine[PagedSession]):
         elif num_pages > self._num_pages:
             error = EngineError(
                 f"a context of {len(context)} tokens and a reply of up to "
-                f"{request.params.max_tokens} need {num_pages} pages of {PAGE_SIZE} tokens, and "
+                f"{request.params.max_tokens} need {num_pages} pages of {PAGE_SIZE} tokens, but "
                 f"the cache has {self._num_pages}: raise engine.cache_fraction or lower "
                 "rollout.max_tokens_per_round"
             )
@@ -261,8 +261,8 @@ class PagedEngine(HostEngine[PagedSession]):
             self._fail([request], error)
         return error is not None
 
-    def _admit(self, request: Request[PagedSession]) -> Reply | None:
-        """Give a request a row and all pages it may need, or return None if it has to wait."""
+    def _admit(self, request: Request[PagedSession]) -> RowReply | None:
+        """Give a request a row and all pages it may need; None if it has to wait."""
         session = request.session
         if not self._free_rows:
             return None
@@ -273,12 +273,12 @@ class PagedEngine(HostEngine[PagedSession]):
         while not self._pool.extend(session.held, self._pages_needed(request)):
             if not self._evict(session):
                 if session not in self._holders:
-                    self._drop_pages(session)  # those just found: others may need them more
+                    self._drop_pages(session)  # found just now, and others may need them
                 return None
         self._holders[session] = None
         self._holders.move_to_end(session)
         num_context = len(session.context)
-        session.reply = Reply(
+        session.reply = RowReply(
             request,
             row=self._free_rows.pop(),
             num_context=num_context,
@@ -294,8 +294,8 @@ class PagedEngine(HostEngine[PagedSession]):
     def _evict(self, needy: PagedSession) -> bool:
         """Take the pages of a session that is not being sampled; return whether there was one.
 
-        Those that wait for their environment go first, then those that ask for a reply, the
-        last to have come first.
+        Sessions that wait for their environment lose theirs first, then those that wait for a
+        reply, the latest first.
         """
         waiting = [request.session for request in self._active if request.session.reply is None]
         asking = set(waiting)
@@ -308,7 +308,7 @@ class PagedEngine(HostEngine[PagedSession]):
         return True
 
     def _collect(self, launch: Launch) -> None:
-        """Read what a launch has sampled, and end the replies that are whole."""
+        """Read the tokens of a launch, and end the replies that are complete."""
         if launch.event is not None:
             launch.event.synchronize()
         finished: list[Request[PagedSession]] = []
@@ -324,12 +324,12 @@ class PagedEngine(HostEngine[PagedSession]):
 
     def _accept(
         self,
-        reply: Reply,
+        reply: RowReply,
         tokens: list[int],
         logprobs: list[float],
         finished: list[Request[PagedSession]],
     ) -> None:
-        """Append what was sampled to a reply, unless it has ended meanwhile."""
+        """Append sampled tokens to a reply, unless it has ended meanwhile."""
         request = reply.request
         session = request.session
         if session.reply is not reply:
@@ -364,15 +364,15 @@ class PagedEngine(HostEngine[PagedSession]):
         request.token_ids += tokens
         request.logprobs += logprobs
 
-    def _end(self, reply: Reply) -> None:
-        """Take back the row and the pages that the reply did not need."""
+    def _end(self, reply: RowReply) -> None:
+        """Release the row and the pages that the reply did not need."""
         session = reply.request.session
         session.reply = None
         self._free_rows.append(reply.row)
         if not reply.request.token_ids:
             self._drop_pages(session)
             return
-        # The newest token has no keys and values yet: they come with the next round.
+        # The keys and values of the newest token are computed in the next round.
         session.num_cached = len(session.context) - 1
         self._pool.shrink(session.held, pages_for(session.num_cached))
         self._holders.move_to_end(session)
@@ -391,7 +391,7 @@ class PagedEngine(HostEngine[PagedSession]):
 
 
 def _affordable_pages(policy: Policy, config: NativeEngineConfig, max_rows: int) -> int:
-    """Return how many pages the cache has: a share of free memory, as far as it is of use."""
+    """Return the number of pages: a share of free memory, at most as many as are useful."""
     useful = max_rows * pages_for(policy.max_context)
     device = policy.model.device
     if device.type != "cuda":
@@ -403,6 +403,6 @@ def _affordable_pages(policy: Policy, config: NativeEngineConfig, max_rows: int)
     if affordable < 1:
         raise EngineError(
             f"{free_bytes} free bytes leave no room for keys and values at "
-            f"engine.cache_fraction={config.cache_fraction}"
+            f"engine.cache_fraction={config.cache_fraction}: raise it, or free GPU memory"
         )
     return min(useful, affordable)

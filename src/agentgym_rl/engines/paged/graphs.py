@@ -1,7 +1,7 @@
 """CUDA graphs: a pass is recorded once for each size and then launched as a whole.
 
-Passes read their inputs from tensors that stay where they are and leave their results in such
-tensors. Where there is no GPU, a pass is simply called.
+Passes read their inputs from fixed tensors and write their results to fixed tensors. Without a GPU
+a pass is simply called.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import torch
 logger = logging.getLogger(__name__)
 
 _WARM_UPS = 2
-"""Calls before recording: kernels are compiled in the first, and may be tuned in the second."""
+"""Calls before recording: the first compiles kernels, and the second may tune them."""
 
 GraphKey = tuple[str, int]
 
 
 class GraphCache:
-    """The graphs of one engine, on a stream of its own."""
+    """The graphs of one engine, on their own stream."""
 
     def __init__(self, device: torch.device, *, is_enabled: bool) -> None:
         self._device = device
@@ -32,23 +32,23 @@ class GraphCache:
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def on_stream(self) -> contextlib.AbstractContextManager[object]:
-        """Let this thread's work go to the engine's stream."""
+        """Send this thread's work to the engine's stream."""
         return torch.cuda.stream(self.stream) if self.stream else contextlib.nullcontext()
 
     def others(self) -> torch.cuda.Event | None:
-        """Return an event that comes when all that this thread has launched so far is done."""
+        """Return an event for the end of everything that this thread has launched so far."""
         return self._mark(torch.cuda.current_stream(self._device)) if self.stream else None
 
     def wait_for(self, event: torch.cuda.Event | None) -> None:
-        """Let the engine's further work begin after the event.
+        """Start the engine's further work after the event.
 
-        For the engine's thread only: nothing may come in between while a pass is recorded.
+        Only for the engine's thread: nothing may intervene while a pass is recorded.
         """
         if self.stream and event is not None:
             self.stream.wait_event(event)
 
     def mark(self) -> torch.cuda.Event | None:
-        """Return an event that comes when all of the engine's work so far is done."""
+        """Return an event for the end of all work of the engine so far."""
         return self._mark(self.stream) if self.stream else None
 
     @staticmethod
@@ -58,7 +58,7 @@ class GraphCache:
         return event
 
     def ensure(self, key: GraphKey, run: Callable[[], None], idle: Callable[[], None]) -> None:
-        """Record a pass if that has not been done; `idle` sets inputs that change no state."""
+        """Record a pass unless it was recorded; `idle` sets inputs that change no state."""
         if not self._is_enabled or key in self._graphs:
             return
         started = time.monotonic()
@@ -66,7 +66,7 @@ class GraphCache:
         for _ in range(_WARM_UPS):
             run()
         graph = torch.cuda.CUDAGraph()
-        # Other threads (the learner's) may use the GPU meanwhile: only this one is held to rules.
+        # Other threads (the learner's) may use the GPU meanwhile: only this one is restricted.
         with torch.cuda.graph(
             graph, pool=self._pool, stream=self.stream, capture_error_mode="thread_local"
         ):

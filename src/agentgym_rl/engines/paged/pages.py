@@ -1,13 +1,13 @@
-"""Which page of the key-value cache belongs to whom: a ledger on the host, without tensors.
+"""The owners of the pages of the key-value cache: a ledger on the host, without tensors.
 
 A page holds the keys and values of `PAGE_SIZE` successive tokens of one context, for all layers.
-Full pages never change, so contexts that begin alike can hold the same ones: a full page is
-known by its tokens and by the page before it, and counts its holders. A page that nobody holds
-is free, but stays known until it is taken for something else.
+Full pages never change, so contexts with the same beginning can share them: a full page is known by
+its tokens and by the page before it, and counts its holders. A page without holders is free, but
+stays known until it is reused.
 
-What is in a page is computed on the device in the order in which passes are launched, and every
-layer writes the keys of a whole pass before it reads any. A page may therefore be shared from
-the moment on at which the pass that fills it is planned, even within that pass.
+The device fills pages in the order of launches, and every layer writes the keys of a whole pass
+before it reads any. A page may therefore be shared as soon as the pass that fills it is planned,
+even within that pass.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 PAGE_SIZE = 16
 
 SCRAP_PAGE = 0
-"""Never given out: rows that have nothing to keep write here."""
+"""Never assigned: rows that have nothing to keep write here."""
 
 _PageKey = tuple[int, tuple[int, ...]]
 """The serial of the page before (0: none), and the page's tokens."""
 
 
 def pages_for(num_tokens: int) -> int:
-    """Return how many pages hold so many tokens."""
+    """Return how many pages this many tokens need."""
     return -(-num_tokens // PAGE_SIZE)
 
 
@@ -38,11 +38,11 @@ class HeldPages:
     num_known: int = 0
     """Leading pages that others can find, because they are full."""
     serial: int = 0
-    """The serial of the last known page, by which the next is found."""
+    """The serial of the last known page, which is part of the next one's key."""
 
 
 class PagePool:
-    """Pages 1 to `num_pages`: who holds them, and what is known of their contents."""
+    """Pages 1 to `num_pages`: their holders, and their known contents."""
 
     def __init__(self, num_pages: int) -> None:
         self.num_pages = num_pages
@@ -60,7 +60,7 @@ class PagePool:
     def find(self, context: Sequence[int]) -> HeldPages:
         """Return, and hold, the known pages with which the context begins.
 
-        The last token is left out: it has to be computed for what it predicts.
+        The last token is left out: it must be computed to predict the next one.
         """
         held = HeldPages()
         for start in range(0, len(context) - PAGE_SIZE, PAGE_SIZE):
@@ -75,7 +75,7 @@ class PagePool:
         return held
 
     def extend(self, held: HeldPages, num_pages: int) -> bool:
-        """Let the context hold `num_pages` in all; return false, changing nothing, if too few."""
+        """Extend the context to `num_pages`; if too few are free, change nothing, return False."""
         missing = num_pages - len(held.pages)
         if missing > len(self._free):
             return False
@@ -87,7 +87,7 @@ class PagePool:
         return True
 
     def shrink(self, held: HeldPages, num_pages: int) -> None:
-        """Give back all but the first `num_pages`."""
+        """Release all but the first `num_pages`."""
         for page in reversed(held.pages[num_pages:]):
             self._num_holders[page] -= 1
             if not self._num_holders[page]:
@@ -101,7 +101,7 @@ class PagePool:
             held.num_known = held.serial = 0
 
     def make_known(self, held: HeldPages, context: Sequence[int], num_tokens: int) -> None:
-        """Let others find the pages that the first `num_tokens` of the context fill."""
+        """Make the pages that the first `num_tokens` of the context fill known to others."""
         for index in range(held.num_known, num_tokens // PAGE_SIZE):
             tokens = tuple(context[index * PAGE_SIZE : (index + 1) * PAGE_SIZE])
             key = (held.serial, tokens)
@@ -115,7 +115,7 @@ class PagePool:
             held.serial = self._serials[page]
 
     def forget_all(self) -> None:
-        """Let nobody find what was computed so far; who holds a page keeps it."""
+        """Make all pages unknown; holders keep theirs."""
         for page in list(self._keys):
             self._forget(page)
 

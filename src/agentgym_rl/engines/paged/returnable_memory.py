@@ -2,7 +2,7 @@
 
 CUDA graphs keep the addresses that they were recorded with. On a GPU the addresses are therefore
 reserved once, and only the memory behind them comes and goes (CUDA's virtual memory management):
-giving back and taking tens of gigabytes costs milliseconds, and nothing is recorded anew.
+giving back and taking tens of gigabytes takes milliseconds, and no graph is recorded again.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ class ReturnableMemory:
             _GpuMemory(num_bytes, device) if device.type == "cuda" else _HostMemory(num_bytes)
         )
         self.bytes = self._memory.bytes
-        """To be looked at as any type and shape; not to be touched while the memory is away."""
+        """View it as any type and shape; do not touch it while the memory is given back."""
         self.is_here = False
         self.take()
 
     def give_back(self) -> None:
-        """Give the memory back; nothing that was launched may still use it. Safe to repeat."""
+        """Give the memory back; no launched work may still use it. Safe to repeat."""
         if self.is_here:
             self._memory.give_back()
             self.is_here = False
 
     def take(self) -> None:
-        """Take memory again. Safe to repeat. Raises EngineError where there is not enough."""
+        """Take memory again. Safe to repeat. Raises EngineError if there is not enough."""
         if not self.is_here:
             self._memory.take()
             self.is_here = True
@@ -96,7 +96,7 @@ class _GpuMemory:
         self._call("cuMemAddressReserve", byref(address), self._size, c_size_t(0), zero, zero)
         self._address = address
         self.take()
-        # torch asks the driver which device an address is on, so there has to be memory.
+        # torch asks the driver for the device of an address, so there must be memory.
         self.bytes = torch.as_tensor(_Bytes(address.value, num_bytes), device=device)
         self.give_back()
 
@@ -111,7 +111,7 @@ class _GpuMemory:
             if self._create() == _OUT_OF_MEMORY:
                 free, _ = torch.cuda.mem_get_info()
                 raise EngineError(
-                    f"keys and values need {self._size.value / 2**30:.1f} GiB, and the learner "
+                    f"keys and values need {self._size.value / 2**30:.1f} GiB, but the learner "
                     f"leaves {free / 2**30:.1f}: lower engine.cache_fraction"
                 )
         zero = c_ulonglong(0)
@@ -139,7 +139,7 @@ class _GpuMemory:
 
 
 class _Bytes:
-    """What torch needs to make a tensor of memory that it has not allocated."""
+    """Describes memory that torch has not allocated, so that it can make a tensor of it."""
 
     def __init__(self, address: int, num_bytes: int) -> None:
         self.__cuda_array_interface__ = {

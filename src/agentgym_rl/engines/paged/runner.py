@@ -1,8 +1,8 @@
 """The passes of the paged engine on the device: prompts, and one token for many rows.
 
-A pass has a fixed size and is filled up with padding, so that it can be recorded as a CUDA graph.
-All state is on the device; the host gives the packed tokens of prompts and the rows to decode, and
-gets what was sampled in memory that is ready once a later event has come.
+A pass is padded to a fixed size, so that it can be recorded as a CUDA graph. All state is on the
+device; the host passes in the packed tokens of prompts and the rows to decode, and gets the sampled
+tokens in memory that is ready after a later event.
 
 Shape legend: T packed tokens, N chunks of a prompt pass, B rows, V vocabulary.
 """
@@ -27,7 +27,7 @@ from agentgym_rl.engines.paged.returnable_memory import ReturnableMemory
 from agentgym_rl.engines.sampling import cut_rows, draw_rows
 from agentgym_rl.models.loading import Policy
 
-# torch.compile makes code of its own for a size of 1, which would not be any faster.
+# torch.compile makes separate code for a size of 1, which would not be faster.
 _ROW_SIZES = (4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 _FEWEST_TOKENS = 64
 _MAX_SPLITS = 16
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RunnerOptions:
-    """Sizes, and how passes are run."""
+    """The sizes of passes, and how they are run."""
 
     num_pages: int
     max_rows: int
@@ -53,18 +53,18 @@ class RunnerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """New tokens of one row, from position `start` of its context on."""
+    """New tokens of one row, from position `start` of its context."""
 
     row: int
     start: int
     ids: list[int]
     is_last: bool
-    """Whether the prompt ends here, so that a token is sampled."""
+    """Whether the prompt ends here, and a token is sampled."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """Tokens and log-probabilities in host memory, to be read after a later event."""
+    """Tokens and log-probabilities in host memory, readable after a later event."""
 
     tokens: Tensor
     logprobs: Tensor
@@ -78,7 +78,7 @@ class PromptInputs:
         self.max_chunks = min(max(num_tokens // 16, 16), 256)
         self._block_tokens, self._idle_row = block_tokens, idle_row
         num_blocks = num_tokens // block_tokens + self.max_chunks
-        num_blocks = -(-num_blocks // 16) * 16  # all parts begin at addresses that kernels like
+        num_blocks = -(-num_blocks // 16) * 16  # all parts begin at aligned addresses
         sizes = [num_tokens] * 3 + [num_blocks] * 2 + [self.max_chunks] * 2
         self._all = torch.zeros(sum(sizes), dtype=torch.long, device=device)
         self._sizes = sizes
@@ -171,13 +171,13 @@ class PagedRunner:
         return torch.compile(function, dynamic=True) if self._options.is_compiled else function
 
     def admit(self, new_rows: Sequence[NewRow]) -> None:
-        """Begin replies; their prompts come with the passes that follow."""
+        """Begin replies; their prompts follow in the next passes."""
         self._rows.admit(new_rows)
 
     def prefill(self, chunks: Sequence[Chunk], *, has_cuts: bool = False) -> Sampled:
         """Compute chunks of prompts; return the first tokens of those that end, in order.
 
-        Passes that can leave tokens out (`has_cuts`) sort the vocabulary: others are faster.
+        Passes that exclude tokens (`has_cuts`) sort the vocabulary, and are slower.
         """
         num_tokens = sum(len(chunk.ids) for chunk in chunks)
         inputs = next(inputs for inputs in self._prompts if inputs.has_room(num_tokens, chunks))
@@ -202,7 +202,7 @@ class PagedRunner:
         return _sampled(self._tokens[done], self._logprobs[done])
 
     def give_memory_back(self) -> None:
-        """Give the memory of the pages back; nothing can run until `memory.take()`."""
+        """Give back the memory of the pages; nothing can run until `memory.take()`."""
         self.graphs.finish()
         self.memory.give_back()
 
@@ -264,7 +264,7 @@ class PagedRunner:
         return self._accept(rows_B, tokens_B, logprobs_B), logprobs_B
 
     def _num_splits(self, num_blocks: int) -> int:
-        """Divide the keys so that few blocks, too, give every multiprocessor something to do."""
+        """Divide the keys so that even a few blocks use every multiprocessor."""
         if self._device.type != "cuda":
             return 1
         multiprocessors = torch.cuda.get_device_properties(self._device).multi_processor_count
@@ -278,7 +278,7 @@ class PagedRunner:
 def _drawing(device: torch.device) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
     if device.type != "cuda":
         return draw_rows
-    # Triton comes with the builds of torch for GPUs only.
+    # Triton comes only with GPU builds of torch.
     from agentgym_rl.engines.paged.sampling_kernels import draw_rows_fused
 
     return draw_rows_fused
@@ -296,7 +296,7 @@ def _sampled(tokens: Tensor, logprobs: Tensor) -> Sampled:
 
 
 def _to_host(numbers: Tensor) -> Tensor:
-    """Return a copy in host memory that is filled without waiting."""
+    """Return a copy in host memory, without waiting for it to be filled."""
     if not numbers.is_cuda:
         return numbers.clone()
     host = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)

@@ -1,4 +1,4 @@
-"""A Triton kernel that draws tokens: two readings of the logits, whatever the vocabulary.
+"""A Triton kernel that draws tokens: it reads the logits twice, whatever the vocabulary.
 
 Shape legend: B rows, V vocabulary.
 """
@@ -18,7 +18,7 @@ def draw_rows_fused(
 ) -> tuple[Tensor, Tensor]:
     """Do what `sampling.draw_rows` does.
 
-    Sums are in another order, so a number that falls between two tokens to the last bits may
+    Sums are in another order, so a number on the border between two tokens, to the last bits, may
     give the other one.
     """
     assert logits_BV.stride(1) == 1, "logits are dense"
@@ -36,7 +36,7 @@ def draw_rows_fused(
 def _draw_kernel(
     logits, temperatures, uniforms, tokens, logprobs, stride, num_ids, BLOCK: tl.constexpr
 ):
-    """Draw for one row: the maximum and the sum first, then the place where the sum is reached."""
+    """Draw for one row: first the maximum and the sum, then the place where it is reached."""
     row = tl.program_id(0).to(tl.int64)
     temperature = tl.load(temperatures + row)
     is_greedy = temperature == 0.0
@@ -68,7 +68,7 @@ def _draw_kernel(
         weight = tl.exp(score.to(tl.float32) / temperature - largest)
         is_past = (below + tl.cumsum(weight, 0).to(tl.float64) > threshold) & (weight > 0)
         drawn = tl.min(tl.where(is_past, ids, num_ids), 0)
-        # Rounding may leave the sum short of the threshold: then it is the last possible token.
+        # If rounding leaves the sum short of the threshold, the last possible token is drawn.
         last = tl.maximum(last, tl.max(tl.where(weight > 0, ids, 0), 0))
         below += tl.sum(weight, 0).to(tl.float64)
         start += BLOCK

@@ -1,4 +1,4 @@
-"""What the paged engine's host knows of sessions, of replies under way and of launches."""
+"""Sessions, replies under way and launches, as the host of the paged engine knows them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from agentgym_rl.engines.paged.runner import Sampled
 
 
 class PagedSession(HostSession):
-    """Context of one episode, with its pages and, while it is sampled, its reply."""
+    """The context of one episode, with its pages and, while it is sampled, its reply."""
 
     def __init__(self, engine: HostEngine[Self], key: int) -> None:
         super().__init__(engine, key)
         self.held = HeldPages()
-        self.reply: Reply | None = None
+        self.reply: RowReply | None = None
 
 
 @dataclass(slots=True, eq=False)
-class Reply:
+class RowReply:
     """A request that has a row on the device."""
 
     request: Request[PagedSession]
@@ -31,11 +31,11 @@ class Reply:
     num_context: int
     """Tokens of the context when the reply began."""
     max_tokens: int
-    """What the request allows and the model's context has room for."""
+    """As far as the request and the room in the model's context allow."""
     num_planned: int
-    """Tokens of the context that are cached, or are computed by a pass already launched."""
+    """Tokens of the context that are cached, or computed by a pass already launched."""
     num_launched: int = 0
-    """Tokens that have been asked for; if it stops earlier, the rest will not come."""
+    """Tokens requested so far; if the reply stops earlier, there are fewer."""
 
     @property
     def is_decoding(self) -> bool:
@@ -44,22 +44,22 @@ class Reply:
 
 @dataclass(slots=True)
 class Launch:
-    """What was launched together, and where its results will be."""
+    """Work that was launched together, and its future results."""
 
     event: torch.cuda.Event | None = None
-    started: list[Reply] = field(default_factory=list)
+    started: list[RowReply] = field(default_factory=list)
     first: Sampled | None = None
-    decoded: list[Reply] = field(default_factory=list)
+    decoded: list[RowReply] = field(default_factory=list)
     later: Sampled | None = None
 
 
-def have_cuts(replies: list[Reply]) -> bool:
-    """Return whether any of them leaves tokens out."""
+def have_cuts(replies: list[RowReply]) -> bool:
+    """Return whether any of the replies excludes tokens."""
     return any(reply.request.params.has_cuts for reply in replies)
 
 
-def new_row(reply: Reply) -> NewRow:
-    """Return what the device is told of a reply that begins."""
+def new_row(reply: RowReply) -> NewRow:
+    """Return a reply that begins, as the device needs it."""
     session = reply.request.session
     return NewRow(
         row=reply.row,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import aiohttp
 
+from agentgym_rl.engines.base import error_message
 from agentgym_rl.engines.vllm.protocol import COMPLETIONS
 from agentgym_rl.errors import EngineError
 
@@ -16,7 +16,7 @@ _HEALTH_S = 10.0
 
 
 class ServerLostError(EngineError):
-    """There is nobody at the other end, or nobody any more."""
+    """The server is not there, or not there any more."""
 
 
 class AnswerError(EngineError):
@@ -28,11 +28,11 @@ class AnswerError(EngineError):
 
 
 class VllmClient:
-    """Calls of one server, by its address or by its Unix socket. Belongs to one event loop.
+    """Calls one server, by its address or its Unix socket. Belongs to one event loop.
 
-    Replies share connections that are kept; every other call has one of its own. Such a call comes
-    after weights were saved or handed over, which takes longer than the server keeps an idle
-    connection, and the loop has not had time to see it closed.
+    Replies share connections that are kept alive; every other call opens its own. Such a call comes
+    after weights were saved or transferred, when the server may have closed an idle connection
+    before the loop could notice.
     """
 
     def __init__(self, url: str = "", *, socket: Path | None = None) -> None:
@@ -51,7 +51,7 @@ class VllmClient:
         return await self._call("POST", path, body, timeout_s)
 
     async def is_healthy(self) -> bool:
-        """Return whether the server is there and its engine lives."""
+        """Return whether the server answers and its engine lives."""
         try:
             await self.get("/health", timeout_s=_HEALTH_S)
         except EngineError:
@@ -59,7 +59,7 @@ class VllmClient:
         return True
 
     async def close(self) -> None:
-        """Drop the connections; the server aborts what was asked through them."""
+        """Close the connections; the server aborts their requests."""
         await self._replies.close()
         await self._others.close()
 
@@ -83,26 +83,18 @@ class VllmClient:
             ) from error
         if answer.status >= 400:
             raise AnswerError(
-                f"vLLM: {method} {path}: {answer.status}: {_message(text)}", status=answer.status
+                f"vLLM: {method} {path}: {answer.status}: {error_message(text)}",
+                status=answer.status,
             )
         return text
 
 
 def _session(socket: Path | None, *, keeps_connections: bool) -> aiohttp.ClientSession:
-    # As many connections as requests: vLLM itself decides what it computes at once.
+    # No limit on connections: vLLM itself decides how many requests it computes at once.
     connector = (
         aiohttp.UnixConnector(str(socket), limit=0, force_close=not keeps_connections)
         if socket is not None
         else aiohttp.TCPConnector(limit=0, force_close=not keeps_connections)
     )
-    timeout = aiohttp.ClientTimeout(total=None)  # each call brings its own
+    timeout = aiohttp.ClientTimeout(total=None)  # each call has its own
     return aiohttp.ClientSession(connector=connector, timeout=timeout)
-
-
-def _message(text: bytes) -> str:
-    """Return what a server says in an error: {"error": {"message": ...}}, or all that it says."""
-    try:
-        message = json.loads(text)["error"]["message"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        message = text.decode(errors="replace")
-    return " ".join(str(message).split())[:500]

@@ -1,11 +1,11 @@
 """Generation by a vLLM server, for models and tensor-parallel sizes beyond one process.
 
-The context of an episode is kept here as token ids and sent whole in every round; the server's
-prefix cache makes that cheap. A thread of its own has the event loop that talks to the server, so
-that sessions may belong to any loop, and `publish` to none.
+The context of an episode is kept here as token ids and sent completely in every round; the
+server's prefix cache makes that cheap. A separate thread has the event loop that talks to the
+server, so that sessions may belong to any loop, and `publish` to none.
 
-A lost server is started anew only when somebody asks for a reply or publishes. Nobody trains at
-such a moment, so the policy has the weights that were published last.
+A lost server is restarted only for a reply or a publication. No update is under way then, so the
+policy has the weights that were published last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from agentgym_rl.engines.base import ContextFullError, Engine, EngineSession, sa
 from agentgym_rl.engines.host import context_is_full
 from agentgym_rl.engines.sampling import session_key, signed
 from agentgym_rl.engines.vllm.client import AnswerError, ServerLostError
-from agentgym_rl.engines.vllm.protocol import COMPLETIONS, Question, read_answer
+from agentgym_rl.engines.vllm.protocol import COMPLETIONS, CompletionRequest, read_answer
 from agentgym_rl.engines.vllm.server import (
     START_TIMEOUT_S,
     OwnServer,
@@ -53,7 +53,7 @@ ResultT = TypeVar("ResultT")
 
 
 class VllmSession(EngineSession):
-    """Context of one episode."""
+    """The context of one episode."""
 
     def __init__(self, engine: VllmEngine, key: int) -> None:
         self._engine, self.key = engine, key
@@ -72,7 +72,9 @@ class VllmSession(EngineSession):
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if self.is_closed and task is not None and not task.cancelling():
-                raise EngineError("the session was closed while its reply was sampled") from None
+                raise EngineError(
+                    "the session was closed while its reply was being sampled"
+                ) from None
             raise
         self.context.extend(completion.token_ids)
         return completion
@@ -84,10 +86,10 @@ class VllmSession(EngineSession):
 
 
 class VllmEngine(Engine):
-    """Asks a vLLM server for replies, and keeps its weights those of the policy.
+    """Asks a vLLM server for replies, and gives it the weights of the policy.
 
-    `folder` gets the server's log, and weights on their way to it; it must be one that a user's
-    server can read. Returns when the server is ready.
+    `folder` gets the server's log and the weights for the server; a user's server must be able to
+    read it. The constructor returns when the server is ready.
     """
 
     def __init__(
@@ -108,7 +110,7 @@ class VllmEngine(Engine):
         self._is_asleep = self._is_closed = self._is_lost = self._was_published = False
         self._under_way: set[VllmSession] = set()
         self._changing = asyncio.Lock()
-        """Held by whoever starts, wakes or changes the server."""
+        """Held while the server is started, woken or changed."""
         self._recovery: asyncio.Task[None] | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -126,7 +128,7 @@ class VllmEngine(Engine):
 
     def publish(self, version: int) -> None:
         if self._is_colocated:
-            torch.cuda.empty_cache()  # the server is about to take its memory back
+            torch.cuda.empty_cache()  # the server is about to take memory again
         self._call(self._publish(version))
 
     def rest(self) -> None:
@@ -146,11 +148,10 @@ class VllmEngine(Engine):
 
     @property
     def max_context(self) -> int:
-        """As the server said when it was opened; `--max-model-len` limits it."""
+        """As the server reported it when it was opened; `--max-model-len` limits it."""
         return self._server.max_context
 
     def submit(self, session: VllmSession, params: SamplingParams) -> Future[Completion]:
-        """Ask for a reply to the session's context."""
         if self._is_closed:
             raise EngineError("the engine is closed")
         return asyncio.run_coroutine_threadsafe(self._reply(session, params), self._loop)
@@ -181,9 +182,8 @@ class VllmEngine(Engine):
     def _warn_of_short_context(self, server: Server) -> None:
         if server.max_context < self._policy.max_context:
             logger.warning(
-                "the vLLM server accepts contexts of %d tokens, the model %d: an episode that "
-                "needs more ends there (max_tokens). --max-model-len and the server's memory "
-                "decide it",
+                "the vLLM server accepts contexts of %d tokens, the model %d: longer episodes are "
+                "ended (max_tokens). Raise --max-model-len, or give the server more memory",
                 server.max_context,
                 self._policy.max_context,
             )
@@ -217,11 +217,11 @@ class VllmEngine(Engine):
                 try:
                     return await self._ask(session, params)
                 except ServerLostError:
-                    # The question has a seed and leaves nothing behind: it may be asked again.
+                    # A request has a seed and changes nothing, so it can be repeated.
                     self._is_lost = True
                     if is_last:
                         raise
-            raise AssertionError("the last attempt returns or raises")
+            raise AssertionError("the last pass returns or raises")
         finally:
             self._under_way.discard(session)
 
@@ -232,12 +232,12 @@ class VllmEngine(Engine):
             raise context_is_full(length, self._server.max_context)
         if params.max_tokens > room:
             raise ContextFullError(
-                f"{params.max_tokens} tokens do not fit behind a context of {length} in the "
-                f"server's {self._server.max_context}"
+                f"a context of {length} tokens and a reply of {params.max_tokens} do not fit in "
+                f"the server's {self._server.max_context}"
             )
         seed = signed(session_key(session.key, length))
-        question = Question(session.context, params, seed, self._stop_ids)
-        body = question.body(self._adapter or self._server.model)
+        request = CompletionRequest(session.context, params, seed, self._stop_ids)
+        body = request.body(self._adapter or self._server.model)
         client, version = self._server.client, self._version
         try:
             text = await client.post(COMPLETIONS, body, timeout_s=self._config.timeout_s)
@@ -247,12 +247,12 @@ class VllmEngine(Engine):
             if says_context_full(error.status, str(error)):
                 raise ContextFullError(str(error)) from error
             raise
-        return read_answer(text, question, version=version)
+        return read_answer(text, request, version=version)
 
     async def _get_ready(self) -> None:
         """Wait for a server that was lost or sleeps.
 
-        One recovery is for all who wait, and goes on when one of them gives up.
+        All who wait share one recovery, which continues when one of them gives up.
         """
         if self._recovery is None and (self._is_lost or self._is_asleep):
             self._recovery = asyncio.create_task(self._recover())
@@ -263,7 +263,7 @@ class VllmEngine(Engine):
         try:
             async with self._changing:
                 client = self._server.client
-                # Many requests hear of one death; only the first that comes here finds it dead.
+                # Many requests notice one death; only the first of them finds the server dead.
                 if self._is_lost and (self._config.url or not await client.is_healthy()):
                     await self._replace()
                 self._is_lost = False
@@ -281,10 +281,7 @@ class VllmEngine(Engine):
             await self._replace()
 
     async def _replace(self) -> None:
-        """Put another server with the policy's weights in the place of one that failed.
-
-        A user's server is waited for.
-        """
+        """Replace a failed server by one with the policy's weights; wait for a user's server."""
         self._is_lost = True
         await self._server.come_back()
         self._is_asleep = False
@@ -294,7 +291,7 @@ class VllmEngine(Engine):
             elif self._config.url and self._was_published:
                 await self._update_model()
         except EngineError:
-            self._server.stop()  # it lives, but without the policy's weights
+            self._server.stop()  # it lives, but with other weights
             raise
         self._is_lost = False
 
@@ -320,13 +317,13 @@ class VllmEngine(Engine):
             await drop_adapter(self._server.client, old, timeout_s=self._config.timeout_s)
 
     async def _publish_model(self) -> None:
-        if self._is_asleep:  # nothing is cached; the weights come before the cache takes its room
+        if self._is_asleep:  # nothing is cached; weights first, then memory for the cache
             await self._post("/wake_up?tags=weights")
             await self._update_model()
             await self._post("/wake_up?tags=kv_cache")
             self._is_asleep = False
         else:
-            # Ends what was abandoned, and forgets keys and values of the old weights.
+            # Ends abandoned requests, and drops keys and values of the old weights.
             await self._post("/pause?mode=abort")
             await self._update_model()
             await self._post("/resume")

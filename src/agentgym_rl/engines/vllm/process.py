@@ -1,8 +1,8 @@
-"""The process of a server: started in a group of its own, and gone with all its children.
+"""The process of a server: it has its own process group, and ends with all its children.
 
-vLLM has children that hold the GPU and may outlive a parent that is killed. The group is therefore
-killed as a whole: when the server is stopped, before another takes its place, and by a small guard
-when this process itself ends without having stopped it.
+vLLM has children that hold the GPU and may outlive a killed parent. The whole group is therefore
+killed: when the server is stopped, before another takes its place, and by a small guard process if
+this process ends without stopping it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ERROR = re.compile(r"^.*\b[A-Z]\w*(?:Error|Exception): .+", re.MULTILINE)
 
 
 class ServerProcess:
-    """One run of a command, with what it says in a file."""
+    """One run of a command, with its output in a file."""
 
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], log: Path) -> None:
         self._log = log
@@ -60,22 +60,22 @@ class ServerProcess:
         return self._process.poll()
 
     def last_words(self) -> str:
-        """Return the end of its log, and before it the first error of this run.
+        """Return the first error of this run and the end of its log.
 
-        That of a child is the cause, and lies far above what its parents say of it.
+        The first error, that of a child, is the cause, and lies far above its parents' messages.
         """
         text = self._log.read_bytes()[self._log_start :].decode(errors="replace")
         first, end = _ERROR.search(text), text[-_LOG_CHARACTERS:].strip()
         return f"{first[0]}\n[...]\n{end}" if first and first[0] not in end else end
 
     def stop(self) -> None:
-        """Ask it to end, then end it and its children. Safe to repeat."""
+        """Ask it to end, then kill it and its children. Safe to repeat."""
         if self.exit_code is None:
             self._signal(signal.SIGTERM)
             deadline = time.monotonic() + _STOP_S
             while self.exit_code is None and time.monotonic() < deadline:
                 time.sleep(0.05)
-        self._signal(signal.SIGKILL)  # children that are left, whether or not it ended well
+        self._signal(signal.SIGKILL)  # children that are left, even if it ended well
         self._process.wait()
         self._guard.kill()  # before its pipe closes: the group's number may be another's by then
         self._guard.wait()

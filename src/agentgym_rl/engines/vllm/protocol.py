@@ -1,4 +1,4 @@
-"""What is asked of vLLM's /v1/completions, and what its answer must be to be believed.
+"""Requests to vLLM's /v1/completions, and checks of its answers.
 
 Token ids go in and come out: `return_tokens_as_token_ids` makes the server name tokens by number
 ("token_id:265"), and nothing is ever encoded here.
@@ -18,12 +18,12 @@ from agentgym_rl.types import Completion, SamplingParams
 COMPLETIONS = "/v1/completions"
 _TOKEN = "token_id:"
 _IMPOSSIBLE = -9999.0
-"""What vLLM writes for a log-probability of minus infinity."""
+"""vLLM's log-probability of minus infinity."""
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A reply that is wanted."""
+class CompletionRequest:
+    """A request for a reply."""
 
     context: Sequence[int]
     params: SamplingParams
@@ -32,7 +32,7 @@ class Question:
     stop_ids: frozenset[int]
 
     def body(self, model: str) -> dict[str, object]:
-        """Return the request; every setting is named, since a server may have other defaults."""
+        """Return the JSON body; it names every setting, since a server may have other defaults."""
         params = self.params
         return {
             "model": model,
@@ -71,26 +71,27 @@ class _Answer(BaseModel):
     usage: _Usage
 
 
-def read_answer(text: bytes, question: Question, *, version: int) -> Completion:
-    """Return the reply; EngineError if it is not one to exactly this question."""
+def read_answer(text: bytes, request: CompletionRequest, *, version: int) -> Completion:
+    """Return the reply; EngineError unless it answers exactly this request."""
+    params, stop_ids = request.params, request.stop_ids
     try:
         answer = _Answer.model_validate_json(text)
         (choice,) = answer.choices
         ids = tuple(int(token.removeprefix(_TOKEN)) for token in choice.logprobs.tokens)
     except (ValidationError, ValueError) as error:
         raise _unusable(f"{text[:200]!r}") from error
-    asked, read = len(question.context), answer.usage.prompt_tokens
+    asked, read = len(request.context), answer.usage.prompt_tokens
     if read != asked:
-        raise _unusable(f"it read {read} tokens, and {asked} were sent")
+        raise _unusable(f"it read {read} tokens, but {asked} were sent")
     logprobs = _checked_logprobs(choice.logprobs.token_logprobs, len(ids))
-    has_stop_text = bool(question.params.stop) and choice.finish_reason == "stop"
-    is_stopped = ids[-1] in question.stop_ids or has_stop_text
-    if len(ids) > question.params.max_tokens or any(id_ in question.stop_ids for id_ in ids[:-1]):
-        raise _unusable(f"{len(ids)} tokens go on after a limit or a stop token")
-    if not is_stopped and len(ids) < question.params.max_tokens:
+    has_stop_text = bool(params.stop) and choice.finish_reason == "stop"
+    is_stopped = ids[-1] in stop_ids or has_stop_text
+    if len(ids) > params.max_tokens or any(id_ in stop_ids for id_ in ids[:-1]):
+        raise _unusable(f"{len(ids)} tokens continue after a limit or a stop token")
+    if not is_stopped and len(ids) < params.max_tokens:
         raise _unusable(f"it ended early ({choice.finish_reason}), after {len(ids)} tokens")
-    if question.params.temperature == 0:
-        logprobs = (0.0,) * len(ids)  # nothing else could have been taken
+    if params.temperature == 0:
+        logprobs = (0.0,) * len(ids)  # no other token was possible
     return Completion(ids, logprobs, is_stopped, version)
 
 

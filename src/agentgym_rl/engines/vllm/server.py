@@ -1,4 +1,4 @@
-"""The server behind the engine: our own, which is started anew when it dies, or a user's."""
+"""The server behind the engine: our own, which is restarted when it dies, or a user's."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ logger = logging.getLogger(__name__)
 
 _MODULE = "vllm.entrypoints.openai.api_server"
 START_TIMEOUT_S = 1800.0
-"""Deadline of a start, and of an update of weights: long enough for any model. A process that ends
-is noticed at once."""
+"""Deadline of a start, and of an update of weights: enough for any model. A process that ends is
+noticed at once."""
 _POLL_S = 0.2
 _QUICK_S = 60.0
-"""Deadline of calls that compute next to nothing."""
+"""Deadline of calls that compute almost nothing."""
 _RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Widths of adapters that vLLM makes room for."""
+"""Ranks of adapters that vLLM supports."""
 
 
 class _Card(BaseModel):
@@ -45,28 +45,28 @@ class _Models(BaseModel):
 
 
 class Server(ABC):
-    """Where to ask. Belongs to the engine's event loop."""
+    """A server to ask. Belongs to the engine's event loop."""
 
     client: VllmClient
     model: str = "policy"
-    """Name of the weights that the server began with."""
+    """The name of the weights that the server started with."""
     max_context: int = 0
 
     @abstractmethod
     async def open(self) -> None:
-        """Return when the server answers; EngineError if it does not in time."""
+        """Wait until the server answers; EngineError if it does not in time."""
 
     @abstractmethod
     async def come_back(self) -> None:
-        """Return when the server that was lost, or another in its place, answers."""
+        """Wait until the lost server, or one in its place, answers."""
 
     @abstractmethod
     def stop(self) -> None:
-        """End the server if it is our own, until it is to `come_back`. Safe to repeat."""
+        """End our own server until `come_back`; leave a user's alone. Safe to repeat."""
 
     @abstractmethod
     async def close(self) -> None:
-        """Leave the server, and stop it if it is our own. Safe to repeat."""
+        """Disconnect, and stop the server if it is our own. Safe to repeat."""
 
     async def _introduce(self) -> None:
         text = await self.client.get("/v1/models", timeout_s=_QUICK_S)
@@ -80,7 +80,7 @@ class Server(ABC):
 class OwnServer(Server):
     """A process that serves the weights that `save` writes into a folder.
 
-    It listens on a Unix socket in a folder that is this user's alone: the routes that change
+    It listens on a Unix socket in a folder that only this user can enter: the routes that change
     weights are open to anyone who can reach them.
     """
 
@@ -105,8 +105,7 @@ class OwnServer(Server):
 
     @property
     def pid(self) -> int:
-        """Of the process, which must run."""
-        assert self._process is not None, "it was started"
+        assert self._process is not None, "the server was started"
         return self._process.pid
 
     async def open(self) -> None:
@@ -120,7 +119,7 @@ class OwnServer(Server):
             if self._process.exit_code is not None:
                 reason = f"ended with code {self._process.exit_code}"
             elif time.monotonic() - started > limit:
-                reason = f"is not ready within {limit:g} s"
+                reason = f"was not ready within {limit:g} s"
             else:
                 await asyncio.sleep(_POLL_S)
                 continue
@@ -133,7 +132,7 @@ class OwnServer(Server):
     async def come_back(self) -> None:
         if self._process is not None:
             code = self._process.exit_code
-            logger.warning("the vLLM server is lost (exit code %s); starting another", code)
+            logger.warning("the vLLM server was lost (exit code %s); starting another", code)
             self.stop()
         await self.open()
 
@@ -149,7 +148,7 @@ class OwnServer(Server):
 
 
 class UserServer(Server):
-    """A server that somebody else started, and starts anew when it dies."""
+    """A server that somebody else starts, and restarts when it dies."""
 
     def __init__(self, config: VllmEngineConfig) -> None:
         self._config = config
@@ -174,21 +173,21 @@ class UserServer(Server):
         await self._introduce()  # it may have come back with another limit
 
     def stop(self) -> None:
-        """It is not ours to end."""
+        """Leave it alone."""
 
     async def close(self) -> None:
         await self.client.close()
 
     async def _check_logprobs(self) -> None:
-        """Refuse a server whose log-probabilities are not of the distribution drawn from."""
-        # The only token that may be drawn is certain. Without temperature and cuts it is not.
+        """Refuse a server whose log-probabilities are not those of the sampled distribution."""
+        # With top_k=1 the only possible token is certain, but not before cuts.
         body = {"model": self.model, "prompt": [1], "max_tokens": 1, "top_k": 1, "logprobs": 0}
         text = await self.client.post(COMPLETIONS, body, timeout_s=self._config.timeout_s)
         logprob = json.loads(text)["choices"][0]["logprobs"]["token_logprobs"][0]
         if abs(logprob) > 1e-3:
             raise EngineError(
-                f"the vLLM server at {self._config.url} gives log-probabilities before temperature "
-                "and cuts; start it with --logprobs-mode processed_logprobs"
+                f"the vLLM server at {self._config.url} returns log-probabilities before "
+                "temperature and cuts; start it with --logprobs-mode processed_logprobs"
             )
 
 
@@ -200,7 +199,7 @@ class ServerOptions(BaseModel, frozen=True):
     lora_rank: int
     """0 for a policy without an adapter."""
     can_transfer: bool
-    """Whether weights are handed over within the GPU."""
+    """Whether weights are transferred within the GPU."""
 
     def environment(self) -> dict[str, str]:
         """Return the variables that open the routes we use."""
@@ -213,7 +212,7 @@ class ServerOptions(BaseModel, frozen=True):
 
 
 async def check_server(config: VllmEngineConfig) -> None:
-    """Raise where there is no vLLM that could be started, or none that answers as it must."""
+    """Raise if vLLM cannot be started, or the user's server does not answer as it must."""
     if not config.url:
         check_installed(config)
         return
@@ -225,7 +224,7 @@ async def check_server(config: VllmEngineConfig) -> None:
 
 
 def check_installed(config: VllmEngineConfig) -> None:
-    """Raise ConfigError where there is no vLLM that could be started."""
+    """Raise ConfigError if vLLM is not installed."""
     if not config.python and importlib.util.find_spec("vllm") is None:
         raise ConfigError(
             f"engine.type=vllm needs vLLM: {install_command('vllm')}, or set "
@@ -233,7 +232,7 @@ def check_installed(config: VllmEngineConfig) -> None:
         )
     if config.python and shutil.which(config.python) is None:
         raise ConfigError(
-            f"engine.python={config.python} is no program; set it to the Python of an "
+            f"engine.python={config.python} is not a program; set it to the Python of an "
             "environment that has vLLM, such as /opt/vllm/bin/python"
         )
 
@@ -250,7 +249,7 @@ def server_command(
         "--max-model-len": "auto",
         "--tensor-parallel-size": str(config.tensor_parallel_size),
         "--logprobs-mode": "processed_logprobs",
-        "--generation-config": "vllm",  # no defaults of the model's own
+        "--generation-config": "vllm",  # ignore the model's own defaults
     }
     flags = ["--enable-prefix-caching", "--disable-uvicorn-access-log"]
     if options.is_cuda:

@@ -1,4 +1,4 @@
-"""How weights get to the server: as an adapter, within the GPU, or through the disk."""
+"""Gives weights to the server: as an adapter, within the GPU, or through the disk."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class WeightStore:
         self._policy, self._folder = policy, folder
         self._numbers = itertools.count(1)
         self._token = secrets.token_hex(4)
-        """Tells our adapters from others' on a server that many use."""
+        """Distinguishes our adapters from others on a shared server."""
         self._newest: dict[str, Path] = {}
 
     def save_model(self) -> Path:
@@ -42,13 +42,13 @@ class WeightStore:
         return self._keep("model", folder)
 
     def save_adapter(self) -> Path:
-        """Write the adapter; return its folder, whose name is given to no other."""
+        """Write the adapter; return its folder, which has a unique name."""
         folder = self._new("adapter")
         save_adapter(self._policy.model, folder)
         return self._keep("adapter", folder)
 
     def clear(self) -> None:
-        """Remove all that was written."""
+        """Remove everything that was written."""
         for folder in self._newest.values():
             shutil.rmtree(folder, ignore_errors=True)
         self._newest = {}
@@ -65,17 +65,17 @@ class WeightStore:
 
 
 async def reload_from_disk(client: VllmClient, folder: Path, *, timeout_s: float) -> None:
-    """Let every worker of the server read the folder's weights in the place of its own."""
+    """Make every worker of the server load the folder's weights."""
     body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
     await client.post("/collective_rpc", body, timeout_s=timeout_s)
 
 
 async def transfer(client: VllmClient, model: PreTrainedModel, *, timeout_s: float) -> None:
-    """Let the server copy the weights out of this process' GPU memory (CUDA IPC)."""
+    """Make the server copy the weights from this process's GPU memory (CUDA IPC)."""
     uuid = str(torch.cuda.get_device_properties(model.device).uuid)
     weights = {name: weight.detach().contiguous() for name, weight in model.named_parameters()}
     handles = [{uuid: reduce_tensor(weight)} for weight in weights.values()]
-    torch.cuda.synchronize(model.device)  # what is copied must have been computed
+    torch.cuda.synchronize(model.device)  # the weights must have been computed
     info = {
         "names": list(weights),
         "dtype_names": [str(weight.dtype).removeprefix("torch.") for weight in weights.values()],
@@ -86,12 +86,12 @@ async def transfer(client: VllmClient, model: PreTrainedModel, *, timeout_s: flo
 
 
 async def load_adapter(client: VllmClient, folder: Path, *, timeout_s: float) -> str:
-    """Let the server load an adapter; return the name to ask for it by."""
+    """Make the server load an adapter; return its name in requests."""
     body = {"lora_name": folder.name, "lora_path": str(folder)}
     await client.post("/v1/load_lora_adapter", body, timeout_s=timeout_s)
     return folder.name
 
 
 async def drop_adapter(client: VllmClient, name: str, *, timeout_s: float) -> None:
-    """Let the server forget an adapter."""
+    """Make the server unload an adapter."""
     await client.post("/v1/unload_lora_adapter", {"lora_name": name}, timeout_s=timeout_s)
