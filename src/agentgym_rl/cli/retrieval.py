@@ -78,10 +78,9 @@ def _check_vectors(vectors: VectorOptions) -> None:
 
 def serve_retriever(address: Address, options: Mapping[str, object]) -> None:
     """Serve `/retrieve` until interrupted. Options are those of `RetrieverOptions`, and `topk`."""
-    from agentgym_rl.retrieval.service import (  # only this needs the HTTP stack
-        DEFAULT_TOPK,
-        RetrieverServer,
-    )
+    # Only this needs the HTTP stack.
+    from agentgym_rl.retrieval.service import DEFAULT_TOPK, RetrieverApp
+    from agentgym_rl.serving.bound import BoundServer
 
     given = dict(options)
     topk = given.pop("topk", DEFAULT_TOPK)
@@ -89,6 +88,6 @@ def serve_retriever(address: Address, options: Mapping[str, object]) -> None:
         raise ConfigError(f"topk must be a whole number from 1 to {MAX_TOPK}, got {topk!r}")
     retriever = open_retriever(parse_options(given), own_corpus=embedded_corpus_file)
 
-    name = f"searchqa-retriever with {len(retriever)} passages"
-    ready = partial(announce, name, address)
-    RetrieverServer(retriever, address, topk=topk, on_ready=ready).run()
+    app = RetrieverApp(retriever, topk=topk, token=address.token)
+    ready = partial(announce, f"searchqa-retriever with {len(retriever)} passages", address)
+    BoundServer(app, address, max_message_bytes=None, on_ready=ready).run()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, ValidationError
@@ -30,7 +30,6 @@ from agentgym_rl.retrieval.batching import Batcher
 from agentgym_rl.retrieval.cache import CachedRetriever
 from agentgym_rl.retrieval.passages import Passage
 from agentgym_rl.serving.bodies import ErrorKind, Object, ProtocolError, encode, error_body, load
-from agentgym_rl.serving.bound import Address, BoundServer
 from agentgym_rl.serving.gate import ServiceGate
 
 DEFAULT_TOPK = 3
@@ -131,25 +130,6 @@ class RetrieverApp:
 
     def _count(self, path: str, status: int, seconds: float) -> None:
         self._num_requests += 1
-
-
-class RetrieverServer(BoundServer):
-    """The service on an address. `run()` blocks until SIGTERM or SIGINT."""
-
-    def __init__(
-        self,
-        retriever: CachedRetriever,
-        address: Address,
-        *,
-        topk: int = DEFAULT_TOPK,
-        on_ready: Callable[[str], None] | None = None,
-    ) -> None:
-        super().__init__(
-            RetrieverApp(retriever, topk=topk, token=address.token),
-            address,
-            max_message_bytes=_MAX_BODY_BYTES,
-            on_ready=on_ready,
-        )
 
 
 def _decode(body: bytes) -> RetrieveRequest:

@@ -27,8 +27,8 @@ from agentgym_rl.retrieval.cache import CachedRetriever
 from agentgym_rl.retrieval.open import RetrieverOptions, open_retriever
 from agentgym_rl.retrieval.passages import Passage
 from agentgym_rl.retrieval.remote import RemoteRetriever
-from agentgym_rl.retrieval.service import RetrieverServer
-from agentgym_rl.serving.bound import Address
+from agentgym_rl.retrieval.service import RetrieverApp
+from agentgym_rl.serving.bound import Address, BoundServer
 from waiting import wait_for
 
 PASSAGES = [
@@ -321,7 +321,12 @@ def test_requests_that_wait_go_together(monkeypatch: pytest.MonkeyPatch):
     retriever = CachedRetriever(slow)
     batcher = Batcher(retriever)
     monkeypatch.setattr(service, "Batcher", lambda _: batcher)
-    server = RetrieverServer(retriever, Address(port=0), on_ready=lambda url: ready.set())
+    server = BoundServer(
+        RetrieverApp(retriever),
+        Address(port=0),
+        max_message_bytes=None,
+        on_ready=lambda url: ready.set(),
+    )
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

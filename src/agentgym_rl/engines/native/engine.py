@@ -148,7 +148,11 @@ class NativeEngine(HostEngine[NativeSession]):
         if not torch.isfinite(logprobs).all():
             raise EngineError(NOT_FINITE)
         for request, token, logprob in zip(batch, tokens.tolist(), logprobs.tolist(), strict=True):
-            self._accept(request, token, logprob)
+            session = request.session
+            session.num_cached = len(session.context)
+            session.context.append(token)
+            request.token_ids.append(token)
+            request.logprobs.append(logprob)
         self._finish([request for request in batch if self._is_finished(request)])
 
     def _make_spans(self, sessions: list[NativeSession]) -> list[CacheSpan]:
@@ -163,10 +167,3 @@ class NativeEngine(HostEngine[NativeSession]):
             spans.append(span)
             start += span.length
         return spans
-
-    def _accept(self, request: Request[NativeSession], token: int, logprob: float) -> None:
-        session = request.session
-        session.num_cached = len(session.context)
-        session.context.append(token)
-        request.token_ids.append(token)
-        request.logprobs.append(logprob)

@@ -40,20 +40,10 @@ class VllmClient:
         self._replies = _session(socket, keeps_connections=True)
         self._others = _session(socket, keeps_connections=False)
 
-    async def get(self, path: str, *, timeout_s: float) -> bytes:
-        """Return the body of the answer."""
-        return await self._call("GET", path, None, timeout_s)
-
-    async def post(
-        self, path: str, body: Mapping[str, object] | None = None, *, timeout_s: float
-    ) -> bytes:
-        """Return the body of the answer."""
-        return await self._call("POST", path, body, timeout_s)
-
     async def is_healthy(self) -> bool:
         """Return whether the server answers and its engine lives."""
         try:
-            await self.get("/health", timeout_s=_HEALTH_S)
+            await self.call("GET", "/health", timeout_s=_HEALTH_S)
         except EngineError:
             return False
         return True
@@ -63,9 +53,15 @@ class VllmClient:
         await self._replies.close()
         await self._others.close()
 
-    async def _call(
-        self, method: str, path: str, body: Mapping[str, object] | None, timeout_s: float
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, object] | None = None,
+        *,
+        timeout_s: float,
     ) -> bytes:
+        """Return the body of the answer."""
         session = self._replies if path == COMPLETIONS else self._others
         try:
             async with (

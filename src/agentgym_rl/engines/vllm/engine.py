@@ -240,7 +240,7 @@ class VllmEngine(Engine):
         body = request.body(self._adapter or self._server.model)
         client, version = self._server.client, self._version
         try:
-            text = await client.post(COMPLETIONS, body, timeout_s=self._config.timeout_s)
+            text = await client.call("POST", COMPLETIONS, body, timeout_s=self._config.timeout_s)
         except AnswerError as error:
             if error.status >= 500 and not await client.is_healthy():
                 raise ServerLostError(str(error)) from error
@@ -354,7 +354,7 @@ class VllmEngine(Engine):
                 self._is_lost = True
 
     async def _post(self, path: str) -> None:
-        await self._server.client.post(path, timeout_s=self._config.timeout_s)
+        await self._server.client.call("POST", path, timeout_s=self._config.timeout_s)
 
     def _refusal(self, error: EngineError) -> EngineError:
         return EngineError(

@@ -69,7 +69,7 @@ class Server(ABC):
         """Disconnect, and stop the server if it is our own. Safe to repeat."""
 
     async def _introduce(self) -> None:
-        text = await self.client.get("/v1/models", timeout_s=_QUICK_S)
+        text = await self.client.call("GET", "/v1/models", timeout_s=_QUICK_S)
         try:
             card = _Models.model_validate_json(text).data[0]
         except (ValidationError, IndexError) as error:
@@ -182,7 +182,7 @@ class UserServer(Server):
         """Refuse a server whose log-probabilities are not those of the sampled distribution."""
         # With top_k=1 the only possible token is certain, but not before cuts.
         body = {"model": self.model, "prompt": [1], "max_tokens": 1, "top_k": 1, "logprobs": 0}
-        text = await self.client.post(COMPLETIONS, body, timeout_s=self._config.timeout_s)
+        text = await self.client.call("POST", COMPLETIONS, body, timeout_s=self._config.timeout_s)
         logprob = json.loads(text)["choices"][0]["logprobs"]["token_logprobs"][0]
         if abs(logprob) > 1e-3:
             raise EngineError(

@@ -67,7 +67,7 @@ class WeightStore:
 async def reload_from_disk(client: VllmClient, folder: Path, *, timeout_s: float) -> None:
     """Make every worker of the server load the folder's weights."""
     body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
-    await client.post("/collective_rpc", body, timeout_s=timeout_s)
+    await client.call("POST", "/collective_rpc", body, timeout_s=timeout_s)
 
 
 async def transfer(client: VllmClient, model: PreTrainedModel, *, timeout_s: float) -> None:
@@ -82,16 +82,16 @@ async def transfer(client: VllmClient, model: PreTrainedModel, *, timeout_s: flo
         "shapes": [list(weight.shape) for weight in weights.values()],
         "ipc_handles_pickled": base64.b64encode(pickle.dumps(handles)).decode(),
     }
-    await client.post("/update_weights", {"update_info": info}, timeout_s=timeout_s)
+    await client.call("POST", "/update_weights", {"update_info": info}, timeout_s=timeout_s)
 
 
 async def load_adapter(client: VllmClient, folder: Path, *, timeout_s: float) -> str:
     """Make the server load an adapter; return its name in requests."""
     body = {"lora_name": folder.name, "lora_path": str(folder)}
-    await client.post("/v1/load_lora_adapter", body, timeout_s=timeout_s)
+    await client.call("POST", "/v1/load_lora_adapter", body, timeout_s=timeout_s)
     return folder.name
 
 
 async def drop_adapter(client: VllmClient, name: str, *, timeout_s: float) -> None:
     """Make the server unload an adapter."""
-    await client.post("/v1/unload_lora_adapter", {"lora_name": name}, timeout_s=timeout_s)
+    await client.call("POST", "/v1/unload_lora_adapter", {"lora_name": name}, timeout_s=timeout_s)
