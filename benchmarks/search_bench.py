@@ -95,7 +95,7 @@ def service(folder: Path, console: Console) -> Iterator[str]:
         if " at http" not in line:
             raise RuntimeError("the server did not start")
         console.print(f"start of a server: {time.perf_counter() - started:.2f} s")
-        yield line.split(" at ")[1].split(",")[0]
+        yield line.split(" at ")[1].split()[0]
     finally:
         process.terminate()
         process.wait(20)

@@ -58,7 +58,7 @@ def service_process(corpus: Path, *words: str) -> Iterator[tuple[str, subprocess
         assert process.stdout is not None
         line = process.stdout.readline()
         assert " at http" in line, "the service did not start"
-        yield line.split(" at ")[1].split(",")[0], process
+        yield line.split(" at ")[1].split()[0], process
     finally:
         process.kill()
         process.wait(30)
