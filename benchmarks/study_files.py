@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from agentgym_rl.api.plan import check_env_options
+from agentgym_rl.api.plan import check_env
 from agentgym_rl.config import load_config
 from agentgym_rl.errors import ConfigError, did_you_mean
 
@@ -105,7 +105,7 @@ def check_runs(study: Study, out: Path, seeds: Sequence[int]) -> None:
     for variant in study.variants:
         try:
             config = load_config(variant.recipe, study.overrides_of(variant, out, seeds[0]))
-            check_env_options(config.env)
+            check_env(config)
             if not config.eval.tasks:
                 raise ConfigError("eval.tasks=0 leaves nothing to compare; set it above 0")
         except (ConfigError, ValueError) as error:

@@ -124,7 +124,7 @@ def _remove_unbegun(run: RunFolder, made: Sequence[Path]) -> None:
             folder.rmdir()
 
 
-def _check_env(config: RunConfig, cls: type[Environment] | None) -> None:
+def check_env(config: RunConfig, cls: type[Environment] | None = None) -> None:
     """Refuse options, splits, categories and levels that the environment does not have.
 
     Whether it can run here is not asked: a recipe may be for another machine.
@@ -156,7 +156,7 @@ def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
 
 def _check_names(config: RunConfig, objects: Objects) -> None:
     """Refuse names that stand for nothing, before a folder is made and torch is imported."""
-    _check_env(config, objects.env)
+    check_env(config, objects.env)
     if objects.agent is None:
         agent_class(config.agent)
     if config.reward.function and objects.reward is None:

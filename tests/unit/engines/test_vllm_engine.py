@@ -383,7 +383,7 @@ async def test_an_update_that_fails_starts_another_server(stand_in: StandIn):
 
 
 def test_vllm_must_be_there():
-    with pytest.raises(ConfigError, match=r"agentgym-rl\[vllm\].*engine.python"):
+    with pytest.raises(ConfigError, match=r"\[vllm\].*engine.python"):
         create_engine(endless_policy(), VllmEngineConfig())
     with pytest.raises(
         ConfigError, match=r"engine\.python=/nowhere/python is not a program; set it"

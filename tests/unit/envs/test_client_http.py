@@ -100,7 +100,7 @@ async def test_answers_that_are_always_lost_end_in_an_error():
         ):
             env = await source.open()
             await env.reset(TASK)
-            source._calls._outages._max_s = 1.0
+            source._calls.outages._max_s = 1.0
             proxy.num_answers_to_lose = 1000
             started = time.monotonic()
             with pytest.raises(EnvError, match=r"round 0: step at .*Disconnected"):
@@ -259,7 +259,7 @@ async def test_a_server_that_never_answers_holds_no_connection_after_the_deadlin
         async with HttpEnvSource(url) as source:
             env, other = await source.open(), await source.open()
             await asyncio.gather(env.reset(TASK), other.reset(TASK))
-            source._calls._timeout_s, source._calls._outages._max_s = 0.5, 0.5
+            source._calls._timeout_s, source._calls.outages._max_s = 0.5, 0.5
             port = silent.sockets[0].getsockname()[1]
             source._connections.url = f"http://127.0.0.1:{port}"  # as if the server went silent
             outcomes = await asyncio.gather(
