@@ -37,6 +37,7 @@ BUILTIN: Mapping[str, str] = {
     "babyai": "agentgym_rl.envs.scenarios.babyai.env:BabyAI",
     "sciworld": "agentgym_rl.envs.scenarios.sciworld.env:SciWorld",
     "searchqa": "agentgym_rl.envs.scenarios.searchqa.env:SearchQA",
+    "miniwob": "agentgym_rl.envs.scenarios.miniwob.env:MiniWoB",
 }
 """Name -> "module:Class". The extra that an environment needs, if any, has the environment's
 name."""

@@ -1,0 +1,234 @@
+"""The layout that saves tokens: `compact_lines`.
+
+    # Books
+    [1] link Home
+    [2] textbox Search: tolkien
+    [3] combobox Sort by: Newest {Newest, Price, Rating}
+    Order | Date | Total
+    [4] link 100012 | 12 May | £33.10
+
+Numbers are only on what can be acted on and count from 1; a row of a table is one line. Names that
+repeat what is below them, icons, list markers and properties that say nothing are left out.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+from agentgym_rl.browser.layouts.lines import Line, Place, place_of
+from agentgym_rl.browser.page_tree import Node
+
+_MAX_OPTIONS = 12
+_MAX_NAME_CHARS = 300
+_MAX_CLICKABLE_CHARS = 120
+"""A clickable box with more text than this is not one thing to click."""
+_FIELDS = frozenset(
+    "textbox searchbox combobox listbox spinbutton slider checkbox radio switch Date DateTime "
+    "InputTime ColorWell".split()
+)
+_ACTED_ON = _FIELDS | frozenset(
+    "link button menuitem menuitemcheckbox menuitemradio tab option treeitem "
+    "DisclosureTriangle PopUpButton ToggleButton".split()
+)
+_WHOLE = frozenset("link button heading tab menuitem option treeitem radio checkbox switch".split())
+"""Their names say what is in them."""
+_CLICKED = frozenset(
+    "generic StaticText image img listitem cell gridcell row heading paragraph graphics-symbol "
+    "strong emphasis Section".split()
+)
+"""Can be acted on where a script listens to clicks."""
+_MAX_THING_SHARE = 0.3
+"""Of the screen: what covers more, and has something inside, is a region, not a thing to click."""
+_SKIPPED = frozenset("ListMarker none LineBreak InlineTextBox".split())
+_INLINE = frozenset(
+    "StaticText strong emphasis code mark time abbr generic superscript subscript insertion "
+    "deletion term".split()
+)
+_BLOCK_SHARE = 0.95
+"""Of its parent's width: what is this wide stands on a line of its own."""
+_ROWS = frozenset(("row",))
+_CELLS = frozenset(("cell", "columnheader", "rowheader", "gridcell"))
+_FLAGS = ("checked", "pressed", "selected", "expanded", "disabled", "required")
+_GLYPHS = re.compile("[\ue000-\uf8ff\U000f0000-\U0010fffd\u200b\ufeff\u00ad]")
+
+
+def compact_lines(root: Node, width: float, height: float) -> list[Line]:
+    """Return the lines of a whole page, each with its place on a screen of this size."""
+    return list(_Writer(width, height).page(root))
+
+
+class _Writer:
+    def __init__(self, width: float, height: float) -> None:
+        self._width = width
+        self._height = height
+        self._numbers = itertools.count(1)
+        self._field_names = frozenset[str]()
+
+    def page(self, root: Node) -> Iterator[Line]:
+        last = ""
+        self._field_names = frozenset(
+            _clean(node.name) for node in root.walk() if node.role in _FIELDS
+        )
+        for child in root.children:
+            for line in self._lines(child, Place.SEEN):
+                if line.place is not Place.NOWHERE and (line.elements or line.text != last):
+                    last = line.text
+                    yield line
+
+    def _lines(self, node: Node, place: Place) -> Iterator[Line]:
+        """Yield the lines of a node and all below it."""
+        if node.role in _SKIPPED:
+            return
+        if node.box is not None:
+            place = place_of(node.box, self._width, self._height)
+        if node.role in _ROWS:
+            yield from self._row(node, place)
+            return
+        line = self._line(node, place)
+        if line is not None:
+            yield line
+            if node.role in _WHOLE or node.role in _FIELDS or line.elements:
+                yield from self._things_within(node, place)
+                return
+        yield from self._below(node, place)
+
+    def _below(self, node: Node, place: Place) -> Iterator[Line]:
+        """Yield the lines of a node's children; text that runs on is one line."""
+        running, where = list[str](), place
+        for child in node.children:
+            if _runs_on(child, node):
+                text = _text_of(child)
+                if text and not (node.role == "LabelText" and text in self._field_names):
+                    if not running and child.box is not None:
+                        where = place_of(child.box, self._width, self._height)
+                    running.append(text)
+                continue
+            if running:
+                yield Line(" ".join(running), where)
+                running = []
+            yield from self._lines(child, place)
+        if running:
+            yield Line(" ".join(running), where)
+
+    def _things_within(self, node: Node, place: Place) -> Iterator[Line]:
+        """Yield lines of what can be acted on inside of something that has a line already."""
+        if node.role in _FIELDS:
+            return
+        for child in node.children:
+            if child.role in _ACTED_ON and _clean(child.name) != _clean(node.name):
+                yield from self._lines(child, place)
+            else:
+                yield from self._things_within(child, place)
+
+    def _row(self, row: Node, place: Place) -> Iterator[Line]:
+        cells, elements, places = [], list[tuple[int, Node]](), {place}
+        for cell in row.children:
+            parts = list(self._lines(cell, place))
+            elements += [pair for part in parts for pair in part.elements]
+            places |= {part.place for part in parts}
+            cells.append(" ".join(part.text for part in parts if part.place is not Place.NOWHERE))
+        text = " | ".join(cells).strip(" |")
+        if text:
+            seen = Place.SEEN if Place.SEEN in places else place
+            yield Line(text, seen, tuple(elements))
+
+    def _is_one_thing(self, node: Node) -> bool:
+        """Return whether a click on it means it, and not whatever is inside."""
+        if node.role not in _CLICKED or node.box is None:
+            return False
+        covered = (
+            node.box.share_within(self._width, self._height) * node.box.width * node.box.height
+        )
+        return covered < _MAX_THING_SHARE * self._width * self._height or not node.children
+
+    def _line(self, node: Node, place: Place) -> Line | None:
+        """Return the line of one node; None where it says nothing by itself."""
+        name = _clean(node.name)
+        is_acted_on = node.role in _ACTED_ON or _is_editable(node)
+        if not is_acted_on and node.is_clickable and self._is_one_thing(node):
+            name = name or _text_of(node)
+            is_acted_on = len(name) <= _MAX_CLICKABLE_CHARS and (name or not _has_things(node))
+        if is_acted_on and node.backend_id:
+            number = next(self._numbers)
+            text = f"[{number}] {_described(node, name)}"
+            return Line(text, place, ((number, node),))
+        if node.role == "StaticText":
+            return Line(name, place) if name else None
+        if node.role == "heading":
+            return Line(f"# {name}", place) if name and not _has_things(node) else None
+        if node.role in ("image", "img", "figure") and name:
+            return Line(f"image {name}", place)
+        return None
+
+
+def _described(node: Node, name: str) -> str:
+    """Return role, name, value, options and what is special about something to act on."""
+    role = node.role if node.role in _ACTED_ON else ""
+    if role == "searchbox":
+        role = "textbox"
+    if not role and not name:
+        role = {"graphics-symbol": "shape", "image": "image", "img": "image"}.get(node.role, "box")
+    words = [word for word in (role, name) if word]
+    text = " ".join(words)
+    value = _clean(node.value)
+    if value and node.role in _FIELDS and value != name:
+        text += f": {value}"
+    if node.role in ("combobox", "listbox"):
+        text += _options(node)
+    return text + _flags(node)
+
+
+def _options(node: Node) -> str:
+    options = [_clean(each.name) for each in node.walk() if each.role == "option"]
+    if not options:
+        return ""
+    shown = ", ".join(options[:_MAX_OPTIONS])
+    more = len(options) - _MAX_OPTIONS
+    return f" {{{shown}, {more} more}}" if more > 0 else f" {{{shown}}}"
+
+
+def _flags(node: Node) -> str:
+    flags = [name for name in _FLAGS if node.properties.get(name) in (True, "true", "mixed")]
+    if node.properties.get("expanded") is False and node.role != "combobox":
+        flags.append("collapsed")
+    if node.properties.get("invalid") not in (None, False, "false"):
+        flags.append("invalid")
+    if node.properties.get("focused") and node.role in _FIELDS:
+        flags.append("focused")
+    return f" ({', '.join(flags)})" if flags else ""
+
+
+def _runs_on(child: Node, parent: Node) -> bool:
+    """Return whether a node is text within a line of its parent's."""
+    if child.role not in _INLINE or _clean(child.name) and child.role == "generic":
+        return False
+    if any(each.role not in _INLINE or each.is_clickable for each in child.walk()):
+        return False
+    if child.role == "StaticText" or child.box is None or parent.box is None:
+        return True
+    return child.box.width < _BLOCK_SHARE * parent.box.width
+
+
+def _is_editable(node: Node) -> bool:
+    return node.properties.get("editable") in ("plaintext", "richtext") and bool(
+        node.properties.get("focusable")
+    )
+
+
+def _has_things(node: Node) -> bool:
+    """Return whether anything inside of it can be acted on."""
+    return any(
+        each is not node and (each.role in _ACTED_ON or each.is_clickable) for each in node.walk()
+    )
+
+
+def _text_of(node: Node) -> str:
+    return " ".join(
+        text for each in node.walk() if each.role == "StaticText" and (text := _clean(each.name))
+    )
+
+
+def _clean(text: str) -> str:
+    return " ".join(_GLYPHS.sub("", text).split())[:_MAX_NAME_CHARS]

@@ -1,0 +1,56 @@
+"""Which addresses an episode may reach: the second guard of the network.
+
+The first is the browser's resolver (host.py), for which no other host exists. This one looks at
+what is asked for: documents of every kind, redirects included, and what pages load.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from urllib.parse import unquote, urlsplit
+
+BLANK = "about:blank"
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Origins ("http://shop.test") and folders ("file:///srv/pages/") that may be read."""
+
+    allowed: tuple[str, ...]
+
+    def allows(self, url: str) -> bool:
+        """Return whether a document may come from a URL."""
+        if url == BLANK:
+            return True
+        try:
+            parts = urlsplit(url)
+            asked = (parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme))
+        except ValueError:
+            return False
+        if parts.scheme == "file":
+            return any(_is_within(parts.path, one) for one in self.allowed)
+        return asked[0] in _PORTS and asked in map(_origin, self.allowed)
+
+    @property
+    def block_rules(self) -> list[dict[str, object]]:
+        """For Chromium: what pages may load, in the order in which it looks."""
+        allowed = [f"{one.rstrip('/')}/*" for one in self.allowed]
+        return [
+            *({"urlPattern": pattern, "block": False} for pattern in allowed),
+            {"urlPattern": "*://*:*/*", "block": True},
+        ]
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
+
+
+def _is_within(path: str, folder: str) -> bool:
+    if not folder.startswith("file://"):
+        return False
+    root = PurePosixPath(urlsplit(folder).path)
+    asked = PurePosixPath(unquote(path))
+    return ".." not in asked.parts and asked.is_relative_to(root)
