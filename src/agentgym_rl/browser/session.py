@@ -90,7 +90,7 @@ class BrowserSession:
             if options.cookies:
                 await context.add_cookies(list(options.cookies))  # type: ignore[arg-type]
             if options.now is not None:
-                await context.clock.set_fixed_time(options.now * 1000)
+                await context.clock.set_fixed_time(options.now)
             context.on("page", session._on_page)
             await session.new_tab()
         except BaseException:

@@ -41,6 +41,8 @@ _CLICKED = frozenset(
 """Can be acted on where a script listens to clicks."""
 _MAX_THING_SHARE = 0.3
 """Of the screen: what covers more, and has something inside, is a region, not a thing to click."""
+_ROLES = {"searchbox": "textbox", "Date": "date", "DateTime": "date", "InputTime": "time"}
+"""Role -> what it is called, where that is not the same."""
 _SKIPPED = frozenset("ListMarker none LineBreak InlineTextBox".split())
 _INLINE = frozenset(
     "StaticText strong emphasis code mark time abbr generic superscript subscript insertion "
@@ -51,6 +53,8 @@ _BLOCK_SHARE = 0.95
 _ROWS = frozenset(("row",))
 _CELLS = frozenset(("cell", "columnheader", "rowheader", "gridcell"))
 _FLAGS = ("checked", "pressed", "selected", "expanded", "disabled", "required")
+_MAX_GAP = 1.5
+"""Pixels between two texts that make one word."""
 _GLYPHS = re.compile("[\ue000-\uf8ff\U000f0000-\U0010fffd\u200b\ufeff\u00ad]")
 
 
@@ -96,21 +100,23 @@ class _Writer:
 
     def _below(self, node: Node, place: Place) -> Iterator[Line]:
         """Yield the lines of a node's children; text that runs on is one line."""
-        running, where = list[str](), place
+        running = list[Node]()
         for child in node.children:
             if _runs_on(child, node):
-                text = _text_of(child)
-                if text and not (node.role == "LabelText" and text in self._field_names):
-                    if not running and child.box is not None:
-                        where = place_of(child.box, self._width, self._height)
-                    running.append(text)
+                running += [each for each in child.walk() if each.role == "StaticText"]
                 continue
-            if running:
-                yield Line(" ".join(running), where)
-                running = []
+            yield from self._running(running, node, place)
+            running = []
             yield from self._lines(child, place)
-        if running:
-            yield Line(" ".join(running), where)
+        yield from self._running(running, node, place)
+
+    def _running(self, texts: list[Node], parent: Node, place: Place) -> Iterator[Line]:
+        """Yield the line of text that runs on, unless it only names a field."""
+        line = _joined(texts)
+        if not line or (parent.role == "LabelText" and line in self._field_names):
+            return
+        first = texts[0].box
+        yield Line(line, place_of(first, self._width, self._height) if first else place)
 
     def _things_within(self, node: Node, place: Place) -> Iterator[Line]:
         """Yield lines of what can be acted on inside of something that has a line already."""
@@ -149,7 +155,7 @@ class _Writer:
         is_acted_on = node.role in _ACTED_ON or _is_editable(node)
         if not is_acted_on and node.is_clickable and self._is_one_thing(node):
             name = name or _text_of(node)
-            is_acted_on = len(name) <= _MAX_CLICKABLE_CHARS and (name or not _has_things(node))
+            is_acted_on = len(name) <= _MAX_CLICKABLE_CHARS and not _is_frame_of_one(node, name)
         if is_acted_on and node.backend_id:
             number = next(self._numbers)
             text = f"[{number}] {_described(node, name)}"
@@ -165,9 +171,7 @@ class _Writer:
 
 def _described(node: Node, name: str) -> str:
     """Return role, name, value, options and what is special about something to act on."""
-    role = node.role if node.role in _ACTED_ON else ""
-    if role == "searchbox":
-        role = "textbox"
+    role = _ROLES.get(node.role, node.role) if node.role in _ACTED_ON else ""
     if not role and not name:
         role = {"graphics-symbol": "shape", "image": "image", "img": "image"}.get(node.role, "box")
     words = [word for word in (role, name) if word]
@@ -217,6 +221,16 @@ def _is_editable(node: Node) -> bool:
     )
 
 
+def _is_frame_of_one(node: Node, text: str) -> bool:
+    """Return whether it only surrounds one thing that can be acted on."""
+    return any(
+        each is not node
+        and (each.role in _ACTED_ON or each.is_clickable)
+        and text in (_clean(each.name), _text_of(each))
+        for each in node.walk()
+    )
+
+
 def _has_things(node: Node) -> bool:
     """Return whether anything inside of it can be acted on."""
     return any(
@@ -225,9 +239,23 @@ def _has_things(node: Node) -> bool:
 
 
 def _text_of(node: Node) -> str:
-    return " ".join(
-        text for each in node.walk() if each.role == "StaticText" and (text := _clean(each.name))
-    )
+    return _joined([each for each in node.walk() if each.role == "StaticText"])
+
+
+def _joined(texts: list[Node]) -> str:
+    """Return texts in one, without a space between those that touch."""
+    whole, last = "", None
+    for node in texts:
+        box = node.box
+        if last is not None and box is not None:
+            is_same_line = abs(box.y - last.y) < last.height / 2
+            touches = is_same_line and abs(box.x - last.x - last.width) < _MAX_GAP
+            whole += "" if touches else " "
+        else:
+            whole += " "
+        whole += node.name
+        last = box
+    return _clean(whole)
 
 
 def _clean(text: str) -> str:

@@ -48,7 +48,7 @@ PAGES: tuple[str, ...] = tuple(
 CATEGORIES: dict[str, tuple[str, ...]] = {
     "click": tuple(
         """click-button click-button-sequence click-dialog click-dialog-2 click-link click-test
-        click-test-2 click-test-transfer click-widget click-color click-tab focus-text focus-text-2
+        click-test-2 click-test-transfer click-widget click-tab focus-text focus-text-2
         ascending-numbers odd-or-even sign-agreement""".split()
     ),
     "choose": tuple(
