@@ -44,6 +44,7 @@ _ARGUMENTS = (
     "--font-render-hinting=none",
     "--hide-scrollbars",
     "--mute-audio",
+    "--disable-smooth-scrolling",
 )
 
 

@@ -79,6 +79,9 @@ class PageTree:
     """How far it was scrolled down."""
 
 
+EMPTY_PAGE = PageTree(Node(0, 0, "RootWebArea", "", "", {}, None, False), False, 0.0, 0.0)
+
+
 async def read_page(cdp: CDPSession) -> PageTree:
     """Read the page of a protocol session, with all its frames."""
     frames = await _frame_ids(cdp)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from dataclasses import dataclass, field
 
 from playwright.async_api import BrowserContext, Dialog, Download, Page
@@ -15,8 +16,8 @@ from playwright.async_api import Error as PlaywrightError
 
 from agentgym_rl.browser.host import BrowserHost, Names
 from agentgym_rl.browser.origins import BLANK, Origins
-from agentgym_rl.browser.page_tree import PageTree
-from agentgym_rl.browser.tab import Tab
+from agentgym_rl.browser.page_tree import EMPTY_PAGE, PageTree
+from agentgym_rl.browser.tab import Tab, UnresponsiveError
 from agentgym_rl.errors import EnvError
 
 _MAX_TABS = 8
@@ -24,6 +25,7 @@ _MAX_DIALOGS = 5
 """Of one round; a page that opens more has its script stopped."""
 _NAVIGATION_S = 15.0
 _CLOSE_S = 5.0
+_POPUP_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,9 @@ class BrowserSession:
         self._current = 0
         self._notes: list[str] = []
         self._num_dialogs = 0
+        self._num_popups = 0
+        """Windows that pages opened since the last look."""
+        self._num_taken_in = 0
         self._opening: set[asyncio.Task[None]] = set()
         self._is_opening_own = False
 
@@ -166,20 +171,47 @@ class BrowserSession:
 
     async def look(self) -> View:
         """Return what can be seen now, once the page is quiet."""
-        if self._opening:
-            await asyncio.wait(self._opening)
-        await self.tab.settle()
-        if self._opening:  # a popup that the page opened while it settled
-            await asyncio.wait(self._opening)
+        try:
             await self.tab.settle()
-        if not self.options.origins.allows(self.tab.page.url):
-            await self._leave_foreign_page()
+            if await self._take_in_popups():
+                await self.tab.settle()
+            if not self.options.origins.allows(self.tab.page.url):
+                await self._leave_foreign_page()
+            tree = await self.tab.read()
+        except UnresponsiveError:
+            tree = await self._replace_tab()
+        if isinstance(tree, str):
+            self._notes.append(tree)
+            tree = EMPTY_PAGE
         titles = tuple([await self._title(tab) for tab in self.tabs])
-        tree = await self.tab.read()
-        notes = (*self._notes, *self.tab.notes)
+        notes = tuple(dict.fromkeys((*self._notes, *self.tab.notes)))
         self._notes, self.tab.notes, self._num_dialogs = [], [], 0
         url = self.tab.page.url
         return View(titles, self._current, "" if url == BLANK else url, tree, notes)
+
+    async def _take_in_popups(self) -> bool:
+        """Wait for the windows that pages have opened; return whether there was one."""
+        num_opened = sum(tab.num_popups for tab in self.tabs) - self._num_taken_in
+        if num_opened <= 0 and not self._opening:
+            return False
+        deadline = time.monotonic() + _POPUP_S
+        while self._num_popups < num_opened and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        if self._opening:
+            await asyncio.wait(self._opening, timeout=_POPUP_S)
+        self._num_taken_in += max(num_opened, self._num_popups)
+        self._num_popups = 0
+        return True
+
+    async def _replace_tab(self) -> PageTree | str:
+        """Close a page that does not answer and put an empty one in its place."""
+        stuck = self.tabs.pop(self._current)
+        await self.new_tab()
+        closing = asyncio.ensure_future(stuck.page.close())
+        closing.add_done_callback(lambda task: task.cancelled() or task.exception())
+        self._notes.append("The page did not respond and was closed.")
+        await self.tab.settle()
+        return await self.tab.read()
 
     async def _leave_foreign_page(self) -> None:
         """Leave a document that no guard could refuse, such as `data:`, or an error page."""
@@ -224,6 +256,7 @@ class BrowserSession:
         """Take in a tab that a page opened."""
         if self._is_opening_own:
             return
+        self._num_popups += 1
         task = asyncio.ensure_future(self._take_in(page))
         self._opening.add(task)
         task.add_done_callback(self._opening.discard)
@@ -248,7 +281,9 @@ class BrowserSession:
         text = dialog.message[:300]
         with contextlib.suppress(PlaywrightError):
             if self._num_dialogs > _MAX_DIALOGS:
-                await self.tab.stop_script()
+                for tab in self.tabs:
+                    if tab.page is dialog.page:
+                        await tab.stop_script()
                 await dialog.dismiss()
             elif dialog.type in ("alert", "confirm", "beforeunload"):
                 if dialog.type != "beforeunload":

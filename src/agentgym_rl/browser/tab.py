@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import Awaitable, Mapping
+from typing import TypeVar, cast
 
 from playwright.async_api import BrowserContext, CDPSession, Page
 from playwright.async_api import Error as PlaywrightError
@@ -30,7 +30,7 @@ _STATE = """
 new Promise(done => setTimeout(() => done(
     [document.readyState === "complete", performance.now() - globalThis.changed]), 0))
 """
-_QUIET_MS = 25.0
+_QUIET_MS = 40.0
 """Without a change of the page for this long it is quiet."""
 _PAUSE_S = 0.015
 _PATIENCE_S = 1.5
@@ -38,7 +38,19 @@ _PATIENCE_S = 1.5
 _MAX_WAIT_S = 8.0
 """For documents and requests of scripts."""
 _CALL_S = 5.0
+_MAX_ELEMENTS = 30_000
+_MAX_CHARS = 5_000_000
+_SIZE = """
+[document.getElementsByTagName("*").length, (document.documentElement || {}).textContent?.length || 0]
+"""
 _BLOCKED = "The page's script did not end, so it was stopped."
+
+
+T = TypeVar("T")
+
+
+class UnresponsiveError(EnvError):
+    """A page does not answer, whatever is tried."""
 
 
 class Tab:
@@ -55,6 +67,8 @@ class Tab:
         self._requests: set[str] = set()
         self._world: int | None = None
         self._has_crashed = False
+        self.num_popups = 0
+        """How many windows it has opened, or tried to."""
 
     @classmethod
     async def open(cls, context: BrowserContext, page: Page, origins: Origins) -> Tab:
@@ -63,6 +77,7 @@ class Tab:
         page.on("crash", tab._on_crash)
         listeners = {
             "Page.frameStartedLoading": tab._on_loading,
+            "Page.windowOpen": tab._on_popup,
             "Page.frameStoppedLoading": tab._on_loaded,
             "Network.requestWillBeSent": tab._on_request,
             "Network.loadingFinished": tab._on_answer,
@@ -101,24 +116,28 @@ class Tab:
         """Send a request of the protocol, with a deadline; a script that blocks it is ended."""
         return await self.within(self.cdp.send(method, parameters))
 
-    async def within(self, work: object) -> Mapping[str, object]:
-        """Await a request; end the page's script when it passes the deadline."""
-        request = asyncio.ensure_future(work)  # type: ignore[arg-type] - an awaitable
-        done, _ = await asyncio.wait({request}, timeout=_CALL_S)
-        if not done:
-            await self.stop_script()
+    async def within(self, work: Awaitable[T]) -> T:
+        """Await what the page must answer; end its script when that takes too long.
+
+        Raises UnresponsiveError when it does not answer even then.
+        """
+        request = asyncio.ensure_future(work)
+        for _ in range(2):
             done, _ = await asyncio.wait({request}, timeout=_CALL_S)
-            if not done:
-                request.cancel()
-                raise EnvError("a page did not answer, even with its script stopped")
-        return request.result()
+            if done:
+                return request.result()
+            await self.stop_script()
+        request.add_done_callback(_forget)
+        request.cancel()
+        raise UnresponsiveError("a page does not answer, even with its script stopped")
 
     async def stop_script(self) -> None:
         """End what the page's script is doing."""
         if _BLOCKED not in self.notes:
             self.notes.append(_BLOCKED)
-        with contextlib.suppress(PlaywrightError):
-            await self.cdp.send("Runtime.terminateExecution")
+        ending = asyncio.ensure_future(self.cdp.send("Runtime.terminateExecution"))
+        ending.add_done_callback(_forget)  # not answered while a dialog is open
+        await asyncio.sleep(0)
 
     async def settle(self) -> None:
         """Wait until the page is loaded and still, or for as long as patience lasts."""
@@ -153,20 +172,19 @@ class Tab:
         value = cast(Mapping[str, object], answer["result"]).get("value")
         return (bool(value[0]), float(value[1])) if isinstance(value, list) else None
 
-    async def read(self) -> PageTree:
-        """Return what is on the page now."""
-        tree = asyncio.ensure_future(read_page(self.cdp))
-        done, _ = await asyncio.wait({tree}, timeout=_CALL_S)
-        if not done:
-            await self.stop_script()
-            done, _ = await asyncio.wait({tree}, timeout=2 * _CALL_S)
-            if not done:
-                tree.cancel()
-                raise EnvError("a page could not be read, even with its script stopped")
-        return tree.result()
+    async def read(self) -> PageTree | str:
+        """Return what is on the page now, or why it cannot be shown."""
+        answer = await self.call("Runtime.evaluate", expression=_SIZE, returnByValue=True)
+        size = cast(Mapping[str, object], answer["result"]).get("value")
+        if isinstance(size, list) and (size[0] > _MAX_ELEMENTS or size[1] > _MAX_CHARS):
+            return f"The page is too large to be shown ({size[0]} elements, {size[1]} characters)."
+        return await self.within(read_page(self.cdp))
 
     def _on_crash(self, _: object) -> None:
         self._has_crashed = True
+
+    def _on_popup(self, _: object) -> None:
+        self.num_popups += 1
 
     def _on_loading(self, event: Mapping[str, object]) -> None:
         if event["frameId"] == self._main_frame:
@@ -200,9 +218,10 @@ class Tab:
                 "Fetch.failRequest",
                 {"requestId": event["requestId"], "errorReason": "BlockedByClient"},
             )
-        asyncio.ensure_future(_quietly(answer))  # noqa: RUF006 - ends with its tab
+        asyncio.ensure_future(answer).add_done_callback(_forget)
 
 
-async def _quietly(answer: object) -> None:
-    with contextlib.suppress(PlaywrightError):
-        await answer  # type: ignore[misc] - an awaitable
+def _forget(request: asyncio.Future[object]) -> None:
+    """Take note of a result that nobody waits for, so that a failure is not reported."""
+    if not request.cancelled():
+        request.exception()

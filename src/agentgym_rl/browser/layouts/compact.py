@@ -123,7 +123,7 @@ class _Writer:
         if node.role in _FIELDS:
             return
         for child in node.children:
-            if child.role in _ACTED_ON and _clean(child.name) != _clean(node.name):
+            if _is_thing(child) and _clean(child.name) != _clean(node.name):
                 yield from self._lines(child, place)
             else:
                 yield from self._things_within(child, place)
@@ -154,8 +154,10 @@ class _Writer:
         name = _clean(node.name)
         is_acted_on = node.role in _ACTED_ON or _is_editable(node)
         if not is_acted_on and node.is_clickable and self._is_one_thing(node):
-            name = name or _text_of(node)
-            is_acted_on = len(name) <= _MAX_CLICKABLE_CHARS and not _is_frame_of_one(node, name)
+            name = name if node.role == "StaticText" else name or _joined(_own_texts(node))
+            is_acted_on = len(name) <= _MAX_CLICKABLE_CHARS and (
+                bool(name) or not _has_things(node)
+            )
         if is_acted_on and node.backend_id:
             number = next(self._numbers)
             text = f"[{number}] {_described(node, name)}"
@@ -221,21 +223,25 @@ def _is_editable(node: Node) -> bool:
     )
 
 
-def _is_frame_of_one(node: Node, text: str) -> bool:
-    """Return whether it only surrounds one thing that can be acted on."""
-    return any(
-        each is not node
-        and (each.role in _ACTED_ON or each.is_clickable)
-        and text in (_clean(each.name), _text_of(each))
-        for each in node.walk()
-    )
-
-
 def _has_things(node: Node) -> bool:
     """Return whether anything inside of it can be acted on."""
-    return any(
-        each is not node and (each.role in _ACTED_ON or each.is_clickable) for each in node.walk()
-    )
+    return any(each is not node and _is_thing(each) for each in node.walk())
+
+
+def _is_thing(node: Node) -> bool:
+    return node.role in _ACTED_ON or (node.is_clickable and node.role in _CLICKED)
+
+
+def _own_texts(node: Node) -> list[Node]:
+    """Return the texts of a node that belong to nothing inside of it that can be acted on."""
+    found, waiting = list[Node](), list(reversed(node.children))
+    while waiting:
+        child = waiting.pop()
+        if child.role == "StaticText":
+            found.append(child)
+        elif not _is_thing(child):
+            waiting.extend(reversed(child.children))
+    return found
 
 
 def _text_of(node: Node) -> str:

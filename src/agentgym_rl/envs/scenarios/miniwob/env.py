@@ -34,6 +34,7 @@ _START = """
 seed => {
     core.EPISODE_MAX_TIME = 1e9;
     Math.seedrandom(seed);
+    if (globalThis.jQuery) jQuery.fx.off = true;
     core.startEpisodeReal();
     core.clearTimer();
     for (const id of ["reward-display", "query", "click-canvas"]) {

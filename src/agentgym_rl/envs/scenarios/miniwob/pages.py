@@ -54,22 +54,22 @@ CATEGORIES: dict[str, tuple[str, ...]] = {
     "choose": tuple(
         """click-option click-checkboxes click-checkboxes-large click-checkboxes-soft
         click-checkboxes-transfer choose-list click-scroll-list choose-date-easy choose-date-medium
-        choose-date-nodelay choose-date use-spinner use-slider use-slider-2""".split()
+        choose-date-nodelay use-spinner use-slider use-slider-2""".split()
     ),
     "type": tuple(
         """enter-text enter-text-2 enter-text-dynamic enter-password enter-date enter-time
-        text-transform unicode-test copy-paste copy-paste-2 use-autocomplete
+        text-transform unicode-test copy-paste copy-paste-2
         use-autocomplete-nodelay generate-number guess-number simple-algebra simple-arithmetic
         terminal""".split()
     ),
     "form": tuple(
         """login-user login-user-popup form-sequence form-sequence-2 form-sequence-3 multi-layouts
-        multi-orderings book-flight book-flight-nodelay buy-ticket order-food search-engine
+        multi-orderings book-flight-nodelay buy-ticket order-food search-engine
         daily-calendar""".split()
     ),
     "find": tuple(
-        """click-tab-2 click-tab-2-easy click-tab-2-medium click-tab-2-hard click-collapsible
-        click-collapsible-nodelay click-collapsible-2 click-collapsible-2-nodelay click-menu
+        """click-tab-2 click-tab-2-easy click-tab-2-medium click-tab-2-hard click-collapsible-nodelay
+        click-collapsible-2-nodelay click-menu
         click-menu-2 navigate-tree find-word find-greatest read-table read-table-2 phone-book
         scroll-text scroll-text-2""".split()
     ),
@@ -81,7 +81,8 @@ CATEGORIES: dict[str, tuple[str, ...]] = {
     ),
 }
 """Category -> its pages. Pages that need dragging, drawing, precise points, colours or shapes that
-have no name are in none: nothing that an agent can read tells how to solve them."""
+have no name are in none, because nothing that an agent can read says how to solve them; nor are
+those whose lists and animations wait, where the package has the same page without delays."""
 
 _NUMBERS = {page: number for number, page in enumerate(PAGES)}
 
