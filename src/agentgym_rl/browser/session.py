@@ -112,7 +112,10 @@ class BrowserSession:
         """Open an empty tab and make it the current one."""
         if len(self.tabs) >= _MAX_TABS:
             self._notes.append(f"No tab was opened: there are {_MAX_TABS} already.")
-            return
+        else:
+            await self._open_tab()
+
+    async def _open_tab(self) -> None:
         self._is_opening_own = True
         try:
             page = await self._context.new_page()
@@ -206,7 +209,7 @@ class BrowserSession:
     async def _replace_tab(self) -> PageTree | str:
         """Close a page that does not answer and put an empty one in its place."""
         stuck = self.tabs.pop(self._current)
-        await self.new_tab()
+        await self._open_tab()
         closing = asyncio.ensure_future(stuck.page.close())
         closing.add_done_callback(lambda task: task.cancelled() or task.exception())
         self._notes.append("The page did not respond and was closed.")
