@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Iterator
@@ -36,10 +37,8 @@ class _Handler(BaseHTTPRequestHandler):
             kind = "application/zip"
         self.send_header("Content-Type", kind)
         self.end_headers()
-        try:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             self.wfile.write(PAGES.get(path, "<h1>Not found</h1>").encode())
-        except (BrokenPipeError, ConnectionResetError):
-            pass
 
     do_POST = do_GET
 

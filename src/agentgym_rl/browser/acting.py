@@ -50,7 +50,8 @@ _FOCUS = """
 function() {
     const field = this.nodeType === 1 ? this : this.parentElement;
     if (!field) return "gone";
-    const target = field.matches("input, textarea, select, [contenteditable]") || field.isContentEditable
+    const is_field = field.matches("input, textarea, select, [contenteditable]");
+    const target = is_field || field.isContentEditable
         ? field : field.querySelector("input, textarea, [contenteditable]") || field;
     if (target.tagName === "SELECT") return "list";
     const kinds = ["checkbox", "radio", "button", "submit", "reset", "file", "image", "color"];
@@ -59,7 +60,8 @@ function() {
     if (!writes) return target.type === "file" ? "file" : "no field";
     if (target.disabled || target.readOnly) return "read-only";
     target.focus();
-    if (["date", "time", "month", "week", "datetime-local", "range"].includes(target.type)) return "value";
+    const pickers = ["date", "time", "month", "week", "datetime-local", "range"];
+    if (pickers.includes(target.type)) return "value";
     if (target.select) target.select();
     else document.getSelection().selectAllChildren(target);
     return "";
@@ -107,6 +109,13 @@ async def act(session: BrowserSession, action: BrowserAction, elements: Mapping[
             await session.tab.within(session.tab.page.keyboard.press(keys))
         case Scroll(is_down):
             await _scroll(session, is_down=is_down)
+        case _:
+            await _move(session, action)
+
+
+async def _move(session: BrowserSession, action: BrowserAction) -> None:
+    """Do an action on tabs and addresses."""
+    match action:
         case Goto(url):
             await session.goto(url)
         case NewTab():
@@ -199,4 +208,5 @@ async def _result(tab: Tab, node: Node, number: int, function: str, *arguments: 
     except PlaywrightError as error:
         raise CannotActError(f"[{number}] is no longer on the page.") from error
     outcome = cast(Mapping[str, object], answer["result"]).get("value")
-    return outcome if isinstance(outcome, str) and outcome in _REASONS or outcome == "value" else ""
+    known = (*_REASONS, "value")
+    return outcome if isinstance(outcome, str) and outcome in known else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from agentgym_rl.browser.acting import CannotActError, act
 from agentgym_rl.browser.actions import (
@@ -100,9 +101,9 @@ class Browsing:
         page = require_open(self._session).tab.page
         return self._host.call(page.evaluate(script, argument), _ROUND_S)
 
-    def picture(self) -> bytes:
-        """Return the screen as JPEG."""
-        return self._host.call(require_open(self._session).picture(), _ROUND_S)
+    def picture(self, kind: Literal["jpeg", "png"] = "jpeg") -> bytes:
+        """Return the screen; JPEG is a third as large as PNG."""
+        return self._host.call(require_open(self._session).picture(kind), _ROUND_S)
 
     def close(self) -> None:
         """Give the browser back. Safe to repeat."""
@@ -179,7 +180,7 @@ class Browsing:
         return Seen("\n".join(parts), view.url, valid)
 
     def _fitting(self, lines: list[Line]) -> list[Line]:
-        shown, num_chars = [], 0
+        shown, num_chars = list[Line](), 0
         for line in lines:
             num_chars += len(line.text) + 1
             if shown and num_chars > self._layout.max_chars:

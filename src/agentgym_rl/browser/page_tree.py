@@ -59,7 +59,7 @@ class Node:
 
     def walk(self) -> Iterator[Node]:
         """Yield this node and all below, in the order of the page."""
-        waiting = [self]
+        waiting: list[Node] = [self]
         while waiting:
             node = waiting.pop()
             yield node

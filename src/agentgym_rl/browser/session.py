@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import time
 from dataclasses import dataclass, field
+from typing import Literal
 
 from playwright.async_api import BrowserContext, Dialog, Download, Page
 from playwright.async_api import Error as PlaywrightError
@@ -33,7 +34,7 @@ class BrowserOptions:
     """What an episode's browser is like."""
 
     origins: Origins
-    names: Names = Names()
+    names: Names = field(default_factory=Names)
     width: int = 1280
     height: int = 720
     headers: tuple[tuple[str, str], ...] = ()
@@ -188,7 +189,9 @@ class BrowserSession:
             tree = EMPTY_PAGE
         titles = tuple([await self._title(tab) for tab in self.tabs])
         notes = tuple(dict.fromkeys((*self._notes, *self.tab.notes)))
-        self._notes, self.tab.notes, self._num_dialogs = [], [], 0
+        self._notes.clear()
+        self.tab.notes.clear()
+        self._num_dialogs = 0
         url = self.tab.page.url
         return View(titles, self._current, "" if url == BLANK else url, tree, notes)
 
@@ -233,10 +236,11 @@ class BrowserSession:
         assert isinstance(entries, list)
         return str(entries[int(str(history["currentIndex"]))]["title"])
 
-    async def picture(self) -> bytes:
-        """Return the viewport as JPEG."""
+    async def picture(self, kind: Literal["jpeg", "png"]) -> bytes:
+        """Return the viewport."""
+        quality = 50 if kind == "jpeg" else None
         return await self.tab.page.screenshot(
-            type="jpeg", quality=50, animations="disabled", caret="hide", timeout=10_000
+            type=kind, quality=quality, animations="disabled", caret="hide", timeout=10_000
         )
 
     async def close(self) -> None:

@@ -221,7 +221,7 @@ class Tab:
         asyncio.ensure_future(answer).add_done_callback(_forget)
 
 
-def _forget(request: asyncio.Future[object]) -> None:
+def _forget(request: asyncio.Future[T]) -> None:
     """Take note of a result that nobody waits for, so that a failure is not reported."""
     if not request.cancelled():
         request.exception()

@@ -25,28 +25,92 @@ _MAX_NAME_CHARS = 300
 _MAX_CLICKABLE_CHARS = 120
 """A clickable box with more text than this is not one thing to click."""
 _FIELDS = frozenset(
-    "textbox searchbox combobox listbox spinbutton slider checkbox radio switch Date DateTime "
-    "InputTime ColorWell".split()
+    [
+        "textbox",
+        "searchbox",
+        "combobox",
+        "listbox",
+        "spinbutton",
+        "slider",
+        "checkbox",
+        "radio",
+        "switch",
+        "Date",
+        "DateTime",
+        "InputTime",
+        "ColorWell",
+    ]
 )
 _ACTED_ON = _FIELDS | frozenset(
-    "link button menuitem menuitemcheckbox menuitemradio tab option treeitem "
-    "DisclosureTriangle PopUpButton ToggleButton".split()
+    [
+        "link",
+        "button",
+        "menuitem",
+        "menuitemcheckbox",
+        "menuitemradio",
+        "tab",
+        "option",
+        "treeitem",
+        "DisclosureTriangle",
+        "PopUpButton",
+        "ToggleButton",
+    ]
 )
-_WHOLE = frozenset("link button heading tab menuitem option treeitem radio checkbox switch".split())
+_WHOLE = frozenset(
+    [
+        "link",
+        "button",
+        "heading",
+        "tab",
+        "menuitem",
+        "option",
+        "treeitem",
+        "radio",
+        "checkbox",
+        "switch",
+    ]
+)
 """Their names say what is in them."""
 _CLICKED = frozenset(
-    "generic StaticText image img listitem cell gridcell row heading paragraph graphics-symbol "
-    "strong emphasis Section".split()
+    [
+        "generic",
+        "StaticText",
+        "image",
+        "img",
+        "listitem",
+        "cell",
+        "gridcell",
+        "row",
+        "heading",
+        "paragraph",
+        "graphics-symbol",
+        "strong",
+        "emphasis",
+        "Section",
+    ]
 )
 """Can be acted on where a script listens to clicks."""
 _MAX_THING_SHARE = 0.3
 """Of the screen: what covers more, and has something inside, is a region, not a thing to click."""
 _ROLES = {"searchbox": "textbox", "Date": "date", "DateTime": "date", "InputTime": "time"}
 """Role -> what it is called, where that is not the same."""
-_SKIPPED = frozenset("ListMarker none LineBreak InlineTextBox".split())
+_SKIPPED = frozenset(["ListMarker", "none", "LineBreak", "InlineTextBox"])
 _INLINE = frozenset(
-    "StaticText strong emphasis code mark time abbr generic superscript subscript insertion "
-    "deletion term".split()
+    [
+        "StaticText",
+        "strong",
+        "emphasis",
+        "code",
+        "mark",
+        "time",
+        "abbr",
+        "generic",
+        "superscript",
+        "subscript",
+        "insertion",
+        "deletion",
+        "term",
+    ]
 )
 _BLOCK_SHARE = 0.95
 """Of its parent's width: what is this wide stands on a line of its own."""
@@ -106,7 +170,7 @@ class _Writer:
                 running += [each for each in child.walk() if each.role == "StaticText"]
                 continue
             yield from self._running(running, node, place)
-            running = []
+            running = list[Node]()
             yield from self._lines(child, place)
         yield from self._running(running, node, place)
 
@@ -129,7 +193,7 @@ class _Writer:
                 yield from self._things_within(child, place)
 
     def _row(self, row: Node, place: Place) -> Iterator[Line]:
-        cells, elements, places = [], list[tuple[int, Node]](), {place}
+        cells, elements, places = list[str](), list[tuple[int, Node]](), {place}
         for cell in row.children:
             parts = list(self._lines(cell, place))
             elements += [pair for part in parts for pair in part.elements]
@@ -208,7 +272,7 @@ def _flags(node: Node) -> str:
 
 def _runs_on(child: Node, parent: Node) -> bool:
     """Return whether a node is text within a line of its parent's."""
-    if child.role not in _INLINE or _clean(child.name) and child.role == "generic":
+    if child.role not in _INLINE or (_clean(child.name) and child.role == "generic"):
         return False
     if any(each.role not in _INLINE or each.is_clickable for each in child.walk()):
         return False

@@ -11,10 +11,24 @@ from collections.abc import Iterator
 from agentgym_rl.browser.layouts.lines import Line, Place, place_of
 from agentgym_rl.browser.page_tree import Node
 
-_LEFT_OUT = frozenset("focusable editable readonly level settable multiline invalid url".split())
+_LEFT_OUT = frozenset(
+    ["focusable", "editable", "readonly", "level", "settable", "multiline", "invalid", "url"]
+)
 _EMPTY = frozenset(
-    "generic img image list strong paragraph banner navigation Section LabelText Legend "
-    "listitem".split()
+    [
+        "generic",
+        "img",
+        "image",
+        "list",
+        "strong",
+        "paragraph",
+        "banner",
+        "navigation",
+        "Section",
+        "LabelText",
+        "Legend",
+        "listitem",
+    ]
 )
 _NUM_REMEMBERED = 3
 """A text that occurs in this many lines before it is not repeated."""
@@ -25,7 +39,7 @@ def webarena_lines(root: Node, width: float, height: float) -> list[Line]:
     lines = list[Line]()
     for line in _lines(root, 0, Place.SEEN, width, height):
         before = [one.text for one in lines[-_NUM_REMEMBERED:]]
-        number, node = line.elements[0]
+        node = line.elements[0][1]
         if node.role == "StaticText" and any(node.name in text for text in before):
             continue
         lines.append(line)

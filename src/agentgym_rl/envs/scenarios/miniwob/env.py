@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from agentgym_rl.browser.browsing import Browsing, Layout, Seen
+from agentgym_rl.browser.executable import require_browser
 from agentgym_rl.browser.origins import Origins
 from agentgym_rl.browser.session import BrowserOptions
 from agentgym_rl.envs.base import Environment, EnvSpec, JsonValue
@@ -50,7 +51,8 @@ _OUTCOME = "[WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]"
 _INSTRUCTIONS = """\
 You see a small web page as text. What you can act on has a number in brackets. Your actions:
 click [number]
-type [number] [text]   (replaces what the field holds and presses Enter; with a last [0] it does not)
+type [number] [text]   (replaces what the field holds, then presses Enter)
+type [number] [text] [0]   (the same without Enter)
 select_option [number] [option]
 press [key]   (e.g. press [ArrowDown], press [Control+a])
 hover [number]
@@ -96,6 +98,7 @@ class MiniWoB(Environment):
         """
         if layout not in ("compact", "webarena"):
             raise ValueError(f"layout must be compact or webarena, got {layout!r}")
+        require_browser()
         self._layout = Layout(layout, max_chars=max_chars, has_address=False)
         self._browsing: Browsing | None = None
         self._goal = ""
@@ -124,7 +127,8 @@ class MiniWoB(Environment):
         root = pages_folder().as_uri() + "/"
         options = BrowserOptions(Origins((root,)), width=_WIDTH, height=_HEIGHT, now=_NOW)
         self._browsing = Browsing(options, self._layout)
-        self._page, self._done = page, []
+        self._page = page
+        self._done.clear()
         self._browsing.open(f"{root}miniwob/{page}.html")
         utterance = self._browsing.evaluate(_START, str(seed))
         self._goal = " ".join(str(utterance).split())
@@ -149,6 +153,10 @@ class MiniWoB(Environment):
 
     def details(self) -> Mapping[str, JsonValue]:
         return {"page": self._page, "goal": self._goal} if self._browsing else {}
+
+    def render(self) -> bytes | None:
+        """Return the window."""
+        return self._browsing.picture("png") if self._browsing else None
 
     def close(self) -> None:
         if self._browsing is not None:

@@ -304,8 +304,6 @@ def _narrowed(scene: Scene, guess: int, low: int, high: int) -> tuple[int, int]:
 def find_word(scene: Scene) -> str | None:
     lines = scene.text.splitlines()
     words = next(line for line in lines if " " in line and not line.startswith("[")).split()
-    if len(scene.done) == 0 and lines[0].startswith("Your goal"):
-        words = lines[1].split()
     word = words[_ordinal(scene.goal)].strip(",.")
     return _fill(scene, [word]) or _submit(scene)
 
@@ -318,7 +316,7 @@ def find_greatest(scene: Scene) -> str | None:
 def read_table(scene: Scene) -> str | None:
     rows = dict(re.findall(r"^(.*?) \| (.*)$", scene.text, re.MULTILINE))
     if "each label" in scene.goal:
-        wanted = [label for label in re.findall(r"^(.*):$", scene.text, re.MULTILINE)]
+        wanted = re.findall(r"^(.*):$", scene.text, re.MULTILINE)
     else:
         wanted = re.findall(r"value of (.*?) into", scene.goal)
     return _fill(scene, [rows[label] for label in wanted]) or _submit(scene)
@@ -435,9 +433,7 @@ def movie_search(scene: Scene) -> str | None:
         r"Search for (.*?) movies directed by (.*?) from year (\d+)", scene.goal
     )[0]
     texts = {"director": director, "genre": genre, "year": year, "date": year}
-    labels = re.findall(r"\b(director|genre|year|date)\b", scene.text.partition("\n")[2].lower())
-    if scene.text.startswith("Your goal") is False:
-        labels = re.findall(r"\b(director|genre|year|date)\b", scene.text.lower())
+    labels = re.findall(r"\b(director|genre|year|date)\b", scene.text.lower())
     filled = _fill(scene, [texts[label] for label in labels])
     return filled or _submit(scene) or _click(max(scene.elements))
 
