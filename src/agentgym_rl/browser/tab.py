@@ -41,7 +41,7 @@ _CALL_S = 5.0
 _MAX_ELEMENTS = 30_000
 _MAX_CHARS = 5_000_000
 _SIZE = """
-[document.getElementsByTagName("*").length, (document.documentElement || {}).textContent?.length || 0]
+[document.getElementsByTagName("*").length, document.documentElement?.textContent.length || 0]
 """
 _BLOCKED = "The page's script did not end, so it was stopped."
 

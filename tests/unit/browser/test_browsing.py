@@ -67,9 +67,8 @@ def test_long_lists_of_options_are_folded(browsing: Browsing):
 
 
 def test_frames_and_shadow_trees_are_seen_and_used(browsing: Browsing):
-    PAGES["/inner"] = (
-        "<p>Inside</p><button onclick=\"document.title='pressed'; this.textContent='Pressed'\">Press</button>"
-    )
+    press = "this.textContent = 'Pressed'"
+    PAGES["/inner"] = f'<p>Inside</p><button onclick="{press}">Press</button>'
     show(
         browsing,
         """<h1>Outside</h1><iframe src=/inner></iframe><div id=host></div>
@@ -85,7 +84,8 @@ def test_frames_and_shadow_trees_are_seen_and_used(browsing: Browsing):
 def test_fields_are_filled(browsing: Browsing):
     show(
         browsing,
-        """<form action=/found><input aria-label=Word value=old><textarea aria-label=Long></textarea>
+        """<form action=/found><input aria-label=Word value=old>
+        <textarea aria-label=Long></textarea>
         <input type=date aria-label=Day><select aria-label=Size><option>S<option>L</select>
         <div contenteditable aria-label=Rich role=textbox>x</div></form>""",
     )

@@ -10,7 +10,6 @@ import importlib.util
 import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
 from pathlib import Path
 
 from agentgym_rl.types import Task
@@ -20,7 +19,7 @@ SEEDS_PER_PAGE = 1000
 SPLIT_SEEDS = {"train": range(10, 110), "test": range(10)}
 """Split -> seeds of each page."""
 
-_DATA = tomllib.loads(resources.files(__package__).joinpath("pages.toml").read_text("utf-8"))
+_DATA = tomllib.loads(Path(__file__).with_name("pages.toml").read_text("utf-8"))
 PAGES: tuple[str, ...] = tuple(_DATA["pages"])
 """All pages of the package, in the order of their numbers."""
 CATEGORIES: Mapping[str, tuple[str, ...]] = {
