@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,12 +17,6 @@ PATIENCE_MS = 20_000
 _KEYS_MS = 4000
 
 expect.set_options(timeout=PATIENCE_MS)
-
-
-def browser_path() -> str | None:
-    """Return where Debian's headless Chromium is, or another Chromium."""
-    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-    return next(filter(None, map(shutil.which, names)), None)
 
 
 @contextmanager

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from ui_browser import browser_path, watched_page
+from agentgym_rl.browser.executable import find_browser
+from ui_browser import watched_page
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     # Of a module, not of the session: while Playwright runs, no other test may run an event loop.
-    path = browser_path()
+    path = find_browser()
     if path is None:
         pytest.skip("no Chromium here: apt-get install chromium-headless-shell")
     with sync_playwright() as playwright:

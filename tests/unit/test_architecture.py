@@ -44,7 +44,7 @@ LAYERS = (
     ("agents", "engines"),
     ("models",),
     ("envs",),
-    ("retrieval", "sandbox", "runs"),
+    ("retrieval", "sandbox", "browser", "runs"),
     ("serving",),
     ("config", "rewards"),
     ("lookup",),
@@ -68,7 +68,7 @@ ENV_LAYERS = (
 of lower layers only, and itself. Nobody imports a scenario or an adapter: the registry finds them
 by name."""
 FOUND_BY_NAME = ("scenarios", "adapters")
-KNOWN_TO_SCENARIOS = {"base", "retrieval", "sandbox", "types", "errors", "frozen"}
+KNOWN_TO_SCENARIOS = {"base", "retrieval", "sandbox", "browser", "types", "errors", "frozen"}
 
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60

@@ -14,6 +14,7 @@ from importlib import metadata
 from rich.markup import escape
 from rich.table import Table
 
+from agentgym_rl.browser.executable import REMEDY, find_browser
 from agentgym_rl.cli.terminal import print_table
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.scenarios.sciworld import java
@@ -21,7 +22,6 @@ from agentgym_rl.errors import AgentGymError, install_command
 
 _LOADING_S = 60.0
 _C_COMPILERS = ("cc", "gcc", "clang")
-_BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def examine() -> list[MachineFinding]:
         _package("gguf", "no model.path of a GGUF file", "gguf"),
         _package("vllm", "engine.type=vllm only with engine.python or engine.url", "vllm"),
         _java(),
-        _program("browser", _BROWSERS, "the tests of the web UI are skipped", _BROWSERS[0]),
+        _browser(),
         *(_environment(name) for name in registry.BUILTIN),
     ]
 
@@ -135,6 +135,14 @@ def _java() -> MachineFinding:
     if found is None:
         return MachineFinding("Java", False, "sciworld cannot run", java.REMEDY)
     return MachineFinding("Java", True, f"{found.version} at {found.path} ({found.source})")
+
+
+def _browser() -> MachineFinding:
+    path = find_browser()
+    if path is None:
+        told = "miniwob cannot run, and the tests of the web UI are skipped"
+        return MachineFinding("browser", False, told, REMEDY)
+    return MachineFinding("browser", True, str(path))
 
 
 def _environment(name: str) -> MachineFinding:
