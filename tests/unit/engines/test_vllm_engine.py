@@ -136,7 +136,7 @@ async def test_a_start_goes_on_when_who_waited_for_it_gives_up(stand_in: StandIn
         session = engine.session(0)
         task = asyncio.create_task(session.generate([5], TWO))
         while len(stand_in.starts()) < 2:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.001)  # before the reply comes
         session.close()
         with pytest.raises(EngineError, match="closed while its reply"):
             await task
