@@ -13,7 +13,7 @@ from agentgym_rl.browser.executable import require_browser
 from agentgym_rl.browser.origins import Origins
 from agentgym_rl.browser.session import BrowserOptions
 from agentgym_rl.envs.base import Environment, EnvSpec, JsonValue
-from agentgym_rl.envs.scenarios.miniwob.experts import Scene, advise
+from agentgym_rl.envs.scenarios.miniwob.experts import advise
 from agentgym_rl.envs.scenarios.miniwob.pages import (
     CATEGORIES,
     ENV_NAME,
@@ -23,6 +23,7 @@ from agentgym_rl.envs.scenarios.miniwob.pages import (
     pages_folder,
     tasks_of,
 )
+from agentgym_rl.envs.scenarios.miniwob.scene import Scene
 from agentgym_rl.errors import EnvError
 from agentgym_rl.types import StepResult, Task
 
