@@ -39,6 +39,9 @@ class Sample:
     objects: int
     """Containers that Python's collector knows, spared ones included."""
     resident_mb: float
+    anonymous_mb: float
+    """Of the resident memory, what is not mapped from files: the kernel drops and reads libraries
+    again as it likes, but a leak is here."""
     children_mb: float
     """Resident memory of all child processes."""
     gpu_mb: float
@@ -48,7 +51,8 @@ class Sample:
 
     def __str__(self) -> str:
         return (
-            f"step {self.step}: {self.objects:,} objects, {self.resident_mb:,.0f} MB, children "
+            f"step {self.step}: {self.objects:,} objects, {self.resident_mb:,.0f} MB "
+            f"({self.anonymous_mb:,.0f} anonymous), children "
             f"{self.children_mb:,.0f} MB, GPU {self.gpu_mb:,.0f} MB"
         )
 
@@ -80,6 +84,7 @@ def sample(step: int, *, garbage_s: float) -> Sample:
         step,
         len(gc.get_objects()) + gc.get_freeze_count(),
         process.memory_info().rss / 2**20,
+        (process.memory_info().rss - process.memory_info().shared) / 2**20,
         sum(child.memory_info().rss for child in children) / 2**20,
         torch.cuda.memory_reserved() / 2**20 if torch.cuda.is_available() else 0.0,
         1000 * garbage_s,
@@ -92,7 +97,7 @@ def judge(samples: Sequence[Sample], *, settled: int) -> list[str]:
     if len(late) < 2:
         return [f"there are {len(late)} samples from step {settled} on, and it takes 2"]
     problems = []
-    for name in ("objects", "resident_mb", "children_mb", "gpu_mb"):
+    for name in ("objects", "resident_mb", "anonymous_mb", "children_mb", "gpu_mb"):
         values: list[float] = [getattr(one, name) for one in late]  # columns, judged alike
         if max(values) > values[0] * (1 + MAX_GROWTH):
             growth = max(values) / values[0] - 1 if values[0] else float("inf")
@@ -103,10 +108,20 @@ def judge(samples: Sequence[Sample], *, settled: int) -> list[str]:
 def table_of(samples: Sequence[Sample]) -> Table:
     """Return the samples as a table."""
     table = Table()
-    for column in ("step", "objects", "resident MB", "children MB", "GPU MB", "collector ms"):
+    for column in (
+        "step",
+        "objects",
+        "resident MB",
+        "anonymous MB",
+        "children MB",
+        "GPU MB",
+        "collector ms",
+    ):
         table.add_column(column, justify="right")
     for one in samples:
-        numbers = (one.resident_mb, one.children_mb, one.gpu_mb, one.garbage_ms)
+        numbers = (
+            one.resident_mb, one.anonymous_mb, one.children_mb, one.gpu_mb, one.garbage_ms
+        )  # fmt: skip
         table.add_row(str(one.step), f"{one.objects:,}", *(f"{number:,.0f}" for number in numbers))
     return table
 

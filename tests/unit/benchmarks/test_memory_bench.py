@@ -12,7 +12,9 @@ from rich.console import Console
 
 
 def sample(step: int, objects: int, resident_mb: float) -> Sample:
-    return Sample(step, objects, resident_mb, children_mb=0.0, gpu_mb=0.0, garbage_ms=1.0)
+    return Sample(
+        step, objects, resident_mb, anonymous_mb=1.0, children_mb=0.0, gpu_mb=0.0, garbage_ms=1.0
+    )
 
 
 def test_growth_counts_from_the_step_at_which_the_run_has_settled():
