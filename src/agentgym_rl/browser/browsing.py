@@ -58,14 +58,18 @@ class Browsing:
         self._host: BrowserHost = shared_host()
         self._session: BrowserSession | None = None
         self._elements: Mapping[int, Node] = {}
-        self._first_line = 0
-        self._num_hidden = 0
+        self._first_line = self._num_shown = self._num_hidden = 0
         self._view: View | None = None
 
     def open(self, *urls: str) -> Seen:
-        """Begin with one tab per URL, the first one current."""
+        """Begin with one tab per URL, the first one current, and look."""
         self.close()
-        return self._host.call(self._open(urls), _ROUND_S)
+        return self._host.call(self._host.round(self._open(urls)), _ROUND_S)
+
+    def load(self, *urls: str) -> None:
+        """Begin as `open` does, without a look: for a script of ours that must run before."""
+        self.close()
+        self._host.call(self._host.round(self._load(urls)), _ROUND_S)
 
     def do(self, text: str) -> Seen:
         """Carry out the action that a text says, and look."""
@@ -83,18 +87,13 @@ class Browsing:
         return self._view.url if self._view else ""
 
     @property
-    def view(self) -> View | None:
-        """What was last looked at."""
-        return self._view
-
-    @property
     def elements(self) -> Mapping[int, Node]:
         """What can be acted on, by the numbers of the last observation."""
         return self._elements
 
     def look(self) -> Seen:
         """Look again, without an action."""
-        return self._host.call(self._look(), _ROUND_S)
+        return self._host.call(self._host.round(self._look()), _ROUND_S)
 
     def evaluate(self, script: str, argument: object = None) -> object:
         """Return what a script of ours says in the page. Never a text of the agent's."""
@@ -112,6 +111,14 @@ class Browsing:
             self._host.call(session.close(), _ROUND_S)
 
     async def _open(self, urls: tuple[str, ...]) -> Seen:
+        await self._begin(urls)
+        return await self._look()
+
+    async def _load(self, urls: tuple[str, ...]) -> None:
+        session = await self._begin(urls)
+        await session.tab.settle()
+
+    async def _begin(self, urls: tuple[str, ...]) -> BrowserSession:
         self._session = await BrowserSession.open(self._host, self._options)
         for number, url in enumerate(urls):
             if number:
@@ -119,7 +126,7 @@ class Browsing:
             await self._session.goto(url)
         if len(urls) > 1:
             await self._session.focus(0)
-        return await self._host.round(self._look())
+        return self._session
 
     async def _do(self, action: BrowserAction) -> Seen:
         session = require_open(self._session)

@@ -18,7 +18,7 @@ from playwright.async_api import Error as PlaywrightError
 from agentgym_rl.browser.host import BrowserHost, Names
 from agentgym_rl.browser.origins import BLANK, Origins
 from agentgym_rl.browser.page_tree import EMPTY_PAGE, PageTree
-from agentgym_rl.browser.tab import Tab, UnresponsiveError
+from agentgym_rl.browser.tab import Tab, UnresponsiveError, forget
 from agentgym_rl.errors import EnvError
 
 _MAX_TABS = 8
@@ -69,7 +69,6 @@ class BrowserSession:
         self._num_dialogs = 0
         self._num_popups = 0
         """Windows that pages opened since the last look."""
-        self._num_taken_in = 0
         self._opening: set[asyncio.Task[None]] = set()
         self._is_opening_own = False
 
@@ -97,6 +96,7 @@ class BrowserSession:
                 await context.add_cookies(list(options.cookies))  # type: ignore[arg-type]
             if options.now is not None:
                 await context.clock.set_fixed_time(options.now)
+            context.set_default_navigation_timeout(_NAVIGATION_S * 1000)
             context.on("page", session._on_page)
             await session.new_tab()
         except BaseException:
@@ -145,19 +145,13 @@ class BrowserSession:
         if not self.options.origins.allows(url):
             self._notes.append(f"{url[:200]} is outside the sites of this task.")
             return
-        await self._navigate(
-            self.tab.page.goto(url, wait_until="commit", timeout=_NAVIGATION_S * 1e3)
-        )
+        await self._navigate(self.tab.page.goto(url, wait_until="commit"))
 
     async def go_back(self) -> None:
-        await self._navigate(
-            self.tab.page.go_back(wait_until="commit", timeout=_NAVIGATION_S * 1e3)
-        )
+        await self._navigate(self.tab.page.go_back(wait_until="commit"))
 
     async def go_forward(self) -> None:
-        await self._navigate(
-            self.tab.page.go_forward(wait_until="commit", timeout=_NAVIGATION_S * 1e3)
-        )
+        await self._navigate(self.tab.page.go_forward(wait_until="commit"))
 
     async def _navigate(self, navigation: object) -> None:
         try:
@@ -197,7 +191,10 @@ class BrowserSession:
 
     async def _take_in_popups(self) -> bool:
         """Wait for the windows that pages have opened; return whether there was one."""
-        num_opened = sum(tab.num_popups for tab in self.tabs) - self._num_taken_in
+        num_opened = 0
+        for tab in self.tabs:
+            num_opened += tab.num_popups
+            tab.num_popups = 0
         if num_opened <= 0 and not self._opening:
             return False
         deadline = time.monotonic() + _POPUP_S
@@ -205,7 +202,6 @@ class BrowserSession:
             await asyncio.sleep(0.01)
         if self._opening:
             await asyncio.wait(self._opening, timeout=_POPUP_S)
-        self._num_taken_in += max(num_opened, self._num_popups)
         self._num_popups = 0
         return True
 
@@ -214,7 +210,7 @@ class BrowserSession:
         stuck = self.tabs.pop(self._current)
         await self._open_tab()
         closing = asyncio.ensure_future(stuck.page.close())
-        closing.add_done_callback(lambda task: task.cancelled() or task.exception())
+        closing.add_done_callback(forget)
         self._notes.append("The page did not respond and was closed.")
         await self.tab.settle()
         return await self.tab.read()

@@ -68,7 +68,7 @@ class Tab:
         self._world: int | None = None
         self._has_crashed = False
         self.num_popups = 0
-        """How many windows it has opened, or tried to."""
+        """Windows that it opened, or tried to, since somebody looked."""
 
     @classmethod
     async def open(cls, context: BrowserContext, page: Page, origins: Origins) -> Tab:
@@ -127,7 +127,7 @@ class Tab:
             if done:
                 return request.result()
             await self.stop_script()
-        request.add_done_callback(_forget)
+        request.add_done_callback(forget)
         request.cancel()
         raise UnresponsiveError("a page does not answer, even with its script stopped")
 
@@ -136,7 +136,7 @@ class Tab:
         if _BLOCKED not in self.notes:
             self.notes.append(_BLOCKED)
         ending = asyncio.ensure_future(self.cdp.send("Runtime.terminateExecution"))
-        ending.add_done_callback(_forget)  # not answered while a dialog is open
+        ending.add_done_callback(forget)  # not answered while a dialog is open
         await asyncio.sleep(0)
 
     async def settle(self) -> None:
@@ -218,10 +218,10 @@ class Tab:
                 "Fetch.failRequest",
                 {"requestId": event["requestId"], "errorReason": "BlockedByClient"},
             )
-        asyncio.ensure_future(answer).add_done_callback(_forget)
+        asyncio.ensure_future(answer).add_done_callback(forget)
 
 
-def _forget(request: asyncio.Future[T]) -> None:
+def forget(request: asyncio.Future[T]) -> None:
     """Take note of a result that nobody waits for, so that a failure is not reported."""
     if not request.cancelled():
         request.exception()

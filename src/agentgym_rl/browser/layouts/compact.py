@@ -114,8 +114,6 @@ _INLINE = frozenset(
 )
 _BLOCK_SHARE = 0.95
 """Of its parent's width: what is this wide stands on a line of its own."""
-_ROWS = frozenset(("row",))
-_CELLS = frozenset(("cell", "columnheader", "rowheader", "gridcell"))
 _FLAGS = ("checked", "pressed", "selected", "expanded", "disabled", "required")
 _MAX_GAP = 1.5
 """Pixels between two texts that make one word."""
@@ -151,7 +149,7 @@ class _Writer:
             return
         if node.box is not None:
             place = place_of(node.box, self._width, self._height)
-        if node.role in _ROWS:
+        if node.role == "row":
             yield from self._row(node, place)
             return
         line = self._line(node, place)

@@ -130,7 +130,7 @@ class MiniWoB(Environment):
         self._browsing = Browsing(options, self._layout)
         self._page = page
         self._done.clear()
-        self._browsing.open(f"{root}miniwob/{page}.html")
+        self._browsing.load(f"{root}miniwob/{page}.html")
         utterance = self._browsing.evaluate(_START, str(seed))
         self._goal = " ".join(str(utterance).split())
         self._seen = self._browsing.look()
