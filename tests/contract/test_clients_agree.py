@@ -29,7 +29,7 @@ GARBAGE = (
     '{"name": "go"}',
     "Action: look",
 )
-NUM_TASKS = {"miniwob": 2, "sciworld": 1, "babyai": 3, "searchqa": 3}
+NUM_TASKS = {"miniwob": 2, "web": 2, "sciworld": 1, "babyai": 3, "searchqa": 3}
 """Tasks of each split; 6 where an environment is not named."""
 MAX_ROUNDS = 15
 
@@ -78,7 +78,7 @@ async def transcripts(
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.long if name in ("miniwob", "sciworld") else ())
+        pytest.param(name, marks=pytest.mark.long if name in ("miniwob", "web", "sciworld") else ())
         for name in sorted(registry.BUILTIN)
     ],
 )

@@ -7,7 +7,7 @@ import pytest
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.checking.checker import check
 
-EXPENSIVE = frozenset({"miniwob", "sciworld"})
+EXPENSIVE = frozenset({"miniwob", "sciworld", "web"})
 """A task takes seconds here and not milliseconds, so few are drawn."""
 CHEAP = sorted(set(registry.BUILTIN) - EXPENSIVE)
 

@@ -140,7 +140,7 @@ def _java() -> MachineFinding:
 def _browser() -> MachineFinding:
     path = find_browser()
     if path is None:
-        told = "miniwob cannot run, and the tests of the web UI are skipped"
+        told = "miniwob and web cannot run, and the tests of the web UI are skipped"
         return MachineFinding("browser", False, told, REMEDY)
     return MachineFinding("browser", True, str(path))
 

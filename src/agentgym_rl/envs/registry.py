@@ -38,6 +38,7 @@ BUILTIN: Mapping[str, str] = {
     "sciworld": "agentgym_rl.envs.scenarios.sciworld.env:SciWorld",
     "searchqa": "agentgym_rl.envs.scenarios.searchqa.env:SearchQA",
     "miniwob": "agentgym_rl.envs.scenarios.miniwob.env:MiniWoB",
+    "web": "agentgym_rl.envs.scenarios.web.env:WebEnvironment",
 }
 """Name -> "module:Class". The extra that an environment needs, if any, has the environment's
 name."""

@@ -1,0 +1,147 @@
+"""What an expert sees and how it acts (`Page`).
+
+An expert is a script: a generator that yields actions and is resumed after each was carried out,
+when `Page` shows what came of it. It acts by role and name on what the agent sees too: what is not
+on the screen is scrolled to first.
+
+    def expert(self, case, page):
+        yield from page.click("link", "Books")
+        yield from page.type("textbox", "Search", "tolkien")      # and Enter
+        yield from page.answer(case.answer)                       # scrolls until it can be read
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from agentgym_rl.browser.page_tree import Node
+
+Script = Iterator[str]
+"""Actions, one after another."""
+_MAX_SCROLLS = 40
+_ROLES = {"searchbox": "textbox", "Date": "date", "DateTime": "date", "InputTime": "time"}
+"""As the compact layout calls them."""
+_NUMBER = re.compile(r"\[(\d+)\]")
+
+
+class LostError(Exception):
+    """An expert does not find what it looks for; the message says what."""
+
+
+class Page:
+    """The last observation. The environment keeps it current."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.url = ""
+        self._elements: Mapping[int, Node] = {}
+
+    def show(self, text: str, url: str, elements: Mapping[int, Node]) -> None:
+        """Take over a new observation."""
+        self.text, self.url, self._elements = text, url, elements
+
+    def find(self, role: str, name: str | None, near: str = "", nth: int = 0) -> int | None:
+        """Return the number of an element that is on the screen; None where there is none.
+
+        Args:
+            role: "link", "button", "textbox", "combobox", "checkbox", ...
+            name: Its whole name, in any case; None is any name.
+            near: What its line must say too, such as the number of an order in a table.
+            nth: Which of several, from 0.
+        """
+        found = [number for number in self._matching(role, name) if self._is_near(number, near)]
+        return found[nth] if nth < len(found) else None
+
+    def value(self, role: str, name: str | None, near: str = "") -> str:
+        """Return what a field on the screen holds; empty where there is no such field."""
+        number = self.find(role, name, near)
+        return self._elements[number].value if number is not None else ""
+
+    def is_checked(self, role: str, name: str | None, near: str = "") -> bool:
+        """Return whether a box or a choice on the screen is on."""
+        number = self.find(role, name, near)
+        on = (True, "true")
+        return number is not None and self._elements[number].properties.get("checked") in on
+
+    def reach(self, role: str, name: str | None, near: str = "", nth: int = 0) -> Iterator[str]:
+        """Scroll until an element is on the screen. Raises LostError where it never is."""
+        for direction in ("down", "up"):
+            for _ in range(_MAX_SCROLLS):
+                if self.find(role, name, near, nth) is not None:
+                    return
+                if f"scroll [{direction}])" not in self.text:
+                    break
+                yield f"scroll [{direction}]"
+        raise LostError(f"no {role} {name!r} near {near!r} on {self.url}")
+
+    def click(self, role: str, name: str | None, near: str = "", nth: int = 0) -> Script:
+        yield from self.reach(role, name, near, nth)
+        yield f"click [{self.find(role, name, near, nth)}]"
+
+    def hover(self, role: str, name: str | None, near: str = "", nth: int = 0) -> Script:
+        yield from self.reach(role, name, near, nth)
+        yield f"hover [{self.find(role, name, near, nth)}]"
+
+    def type(
+        self, role: str, name: str | None, text: str, near: str = "", *, enter: bool = True
+    ) -> Script:
+        """Replace what a field holds, and press Enter unless told otherwise."""
+        yield from self.reach(role, name, near)
+        end = "" if enter else " [0]"
+        yield f"type [{self.find(role, name, near)}] [{text}]{end}"
+
+    def select(self, name: str | None, option: str, near: str = "", nth: int = 0) -> Script:
+        """Choose an option of a list."""
+        yield from self.reach("combobox", name, near, nth)
+        yield f"select_option [{self.find('combobox', name, near, nth)}] [{option}]"
+
+    def check(self, name: str | None, near: str = "", *, on: bool = True) -> Script:
+        """Click a box unless it is as wanted."""
+        yield from self.reach("checkbox", name, near)
+        if self.is_checked("checkbox", name, near) != on:
+            yield f"click [{self.find('checkbox', name, near)}]"
+
+    def goto(self, url: str) -> Script:
+        yield f"goto [{url}]"
+
+    def read(self, text: str) -> Script:
+        """Scroll until a text can be read. Raises LostError where it never can."""
+        for direction in ("down", "up"):
+            for _ in range(_MAX_SCROLLS):
+                if text in self.text:
+                    return
+                if f"scroll [{direction}])" not in self.text:
+                    break
+                yield f"scroll [{direction}]"
+        raise LostError(f"{text!r} cannot be read on {self.url}")
+
+    def answer(self, answer: str, shown: str = "") -> Script:
+        """Read what the answer is taken from, itself unless told otherwise, and give it."""
+        yield from self.read(shown or answer)
+        yield f"stop [{answer}]"
+
+    def done(self) -> Script:
+        """End a task that asks for no answer."""
+        yield "stop [done]"
+
+    def _matching(self, role: str, name: str | None) -> list[int]:
+        wanted = _clean(name) if name is not None else None
+        numbers = {int(number) for number in _NUMBER.findall(self.text)}
+        return [
+            number
+            for number, node in self._elements.items()
+            if number in numbers
+            and _ROLES.get(node.role, node.role) == role
+            and (wanted is None or _clean(node.name) == wanted)
+        ]
+
+    def _is_near(self, number: int, near: str) -> bool:
+        if not near:
+            return True
+        line = next((line for line in self.text.splitlines() if f"[{number}] " in line), "")
+        return near.lower() in line.lower()
+
+
+def _clean(name: str) -> str:
+    return re.sub(r"[\s\ue000-\uf8ff]+", " ", name).strip().lower()

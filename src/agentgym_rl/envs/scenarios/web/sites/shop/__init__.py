@@ -1,0 +1,1 @@
+"""The shop and its back office: django-oscar, as it comes."""

@@ -1,0 +1,1 @@
+"""A database backend of Django whose connection is the current episode's (base.py)."""

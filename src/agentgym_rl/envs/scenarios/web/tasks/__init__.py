@@ -1,0 +1,1 @@
+"""Templates of tasks, one file per site and kind (contract: templates.py)."""
