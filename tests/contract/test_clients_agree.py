@@ -32,6 +32,8 @@ GARBAGE = (
 NUM_TASKS = {"miniwob": 2, "web": 2, "sciworld": 1, "babyai": 3, "searchqa": 3}
 """Tasks of each split; 6 where an environment is not named."""
 MAX_ROUNDS = 15
+EXPENSIVE = ("miniwob", "sciworld", "searchqa", "web")
+"""Environments of which only the long tests play; what differs between ways is in the others."""
 
 
 def choose_actions(env: Environment, task: Task, seed: int) -> list[str]:
@@ -78,7 +80,7 @@ async def transcripts(
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.long if name in ("miniwob", "web", "sciworld") else ())
+        pytest.param(name, marks=pytest.mark.long if name in EXPENSIVE else ())
         for name in sorted(registry.BUILTIN)
     ],
 )

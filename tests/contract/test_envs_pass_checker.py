@@ -12,7 +12,7 @@ EXPENSIVE = frozenset({"miniwob", "sciworld", "web"})
 CHEAP = sorted(set(registry.BUILTIN) - EXPENSIVE)
 
 
-@pytest.mark.parametrize("tasks_per_split", [10, pytest.param(50, marks=pytest.mark.long)])
+@pytest.mark.parametrize("tasks_per_split", [4, pytest.param(50, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", CHEAP)
 def test_the_contract_holds(name: str, tasks_per_split: int):
     report = check(name, tasks_per_split=tasks_per_split)

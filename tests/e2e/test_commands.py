@@ -173,6 +173,7 @@ def test_bench_measures_an_environment_beside_its_baselines(tmp_path: Path):
     assert is_refused(agentgym("bench", "evn"), "'evn'", "did you mean 'env'?")
 
 
+@pytest.mark.long
 def test_a_short_soak_finds_no_leak():
     done = agentgym("bench", "soak", "--total", 2000, "--episodes", 100, "--lease", 5)
     assert done.status == 0, done.stderr + done.stdout

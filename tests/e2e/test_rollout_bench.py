@@ -14,6 +14,7 @@ SMALL = (
 )
 
 
+@pytest.mark.long
 def test_a_small_model_on_the_cpu():
     done = agentgym("bench", "rollout", *SMALL.split())
     assert done.status == 0, done.stderr

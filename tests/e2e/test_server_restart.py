@@ -118,7 +118,7 @@ async def play_all(source: HttpEnvSource, engine: HeldEngine) -> list[Episode]:
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("is_proxied", [False, True])
+@pytest.mark.parametrize("is_proxied", [pytest.param(False, marks=pytest.mark.long), True])
 @pytest.mark.parametrize(
     ("env", "outage_s"),
     [

@@ -33,9 +33,9 @@ LORA = ["lora.rank=4", "training.lr=1e-2"]
 @pytest.mark.parametrize(
     "more",
     [
-        [],
-        ["algorithm.num_demos=8", *LORA],
-        ["algorithm.restart=base"],
+        pytest.param([], marks=pytest.mark.long),
+        pytest.param(["algorithm.num_demos=8", *LORA], marks=pytest.mark.long),
+        pytest.param(["algorithm.restart=base"], marks=pytest.mark.long),
         ["algorithm.restart=base", *LORA],
     ],
     ids=["plain", "demonstrations and LoRA", "from the base", "from the base with LoRA"],

@@ -79,6 +79,7 @@ async def test_all_parts_train_together(changes: dict[str, object], tmp_path: Pa
     assert any(sample.try_index == 1 for episode in episodes for sample in episode.samples)
 
 
+@pytest.mark.long
 async def test_a_model_whose_template_shows_tools_trains_with_them(tmp_path: Path):
     tokenizer = tool_tokenizer("tiny")
     model = build_tiny_model(TinyModelConfig.model_validate(TINY), tokenizer, seed=0)

@@ -45,6 +45,7 @@ def waiting_run(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_a_run_learns_from_the_same_tasks_as_one_that_waits(
     recipe: Path, waiting_run: Path, tmp_path: Path
 ):
@@ -71,7 +72,7 @@ def test_a_run_learns_from_the_same_tasks_as_one_that_waits(
     assert not any(key.startswith("rollout/staleness") for key in metrics_of(waiting_run)[0])
 
 
-@pytest.mark.parametrize("how", ["killed", "interrupted"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("interrupted", marks=pytest.mark.long)])
 def test_a_run_that_is_stopped_goes_on_and_loses_no_task(
     recipe: Path, waiting_run: Path, tmp_path: Path, how: str
 ):

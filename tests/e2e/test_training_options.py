@@ -30,6 +30,7 @@ RUNS = {
 OFTEN = "lora in bfloat16"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [OFTEN, *(pytest.param(name, marks=pytest.mark.long) for name in RUNS if name != OFTEN)]
 )

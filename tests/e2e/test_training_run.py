@@ -165,6 +165,7 @@ def test_a_run_killed_at_every_delicate_point_is_the_run_that_never_stopped(
     assert is_the_same_run(path, whole_run)
 
 
+@pytest.mark.long
 def test_a_run_killed_at_random_moments_is_the_run_that_never_stopped(
     recipe: Path, whole_run: Path, tmp_path: Path
 ):
@@ -228,6 +229,7 @@ def test_a_warm_start_can_be_interrupted(recipe: Path, tmp_path: Path):
     assert len(metrics_of(path / "warm_start")) < 5000
 
 
+@pytest.mark.long
 def test_another_seed_gives_another_run(recipe: Path, whole_run: Path, tmp_path: Path):
     path = tmp_path / "other"
     assert succeeded(train(recipe, "seed=1", "training.steps=2", "--run-dir", path))
@@ -247,6 +249,7 @@ def test_a_run_over_http_is_the_run_in_process(
     assert episodes_of(path) == episodes_of(local_run)
 
 
+@pytest.mark.long
 def test_a_server_that_dies_and_comes_back_changes_nothing(
     recipe: Path, local_run: Path, from_model: list[str], tmp_path: Path
 ):

@@ -43,6 +43,7 @@ def terminated(outcome: Outcome, path: Path, *, step: int) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_a_step_that_is_being_stored_is_finished_and_saved(recipe: Path, tmp_path: Path):
     whole, path = tmp_path / "whole", tmp_path / "stopped"
     assert succeeded(train(recipe, "--run-dir", whole))
@@ -96,6 +97,7 @@ def test_supervised_learning_saves_its_last_step(recipe: Path, tmp_path: Path):
     assert (path / weights).read_bytes() == (whole / weights).read_bytes()
 
 
+@pytest.mark.long
 def test_agentevol_saves_its_last_iteration(recipe: Path, tmp_path: Path):
     whole, path = tmp_path / "whole", tmp_path / "stopped"
     words = (recipe, "algorithm.type=agentevol", "algorithm.num_demos=4", "training.steps=3")

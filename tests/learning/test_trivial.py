@@ -111,9 +111,9 @@ EXPLORE = "policy_loss.entropy_coef=0.02"
     ("algorithm", "overrides"),
     [
         ("grpo", [EXPLORE]),
-        ("rloo", [EXPLORE]),
-        ("reinforce_pp", [EXPLORE]),
-        ("gigpo", [EXPLORE]),
+        pytest.param("rloo", [EXPLORE], marks=pytest.mark.long),
+        pytest.param("reinforce_pp", [EXPLORE], marks=pytest.mark.long),
+        pytest.param("gigpo", [EXPLORE], marks=pytest.mark.long),
         ("ppo", [EXPLORE, "algorithm.critic_lr=1e-2"]),
         ("agentevol", ["training.steps=12"]),
     ],

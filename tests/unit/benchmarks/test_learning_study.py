@@ -134,7 +134,7 @@ def test_numbers_that_make_no_sense_are_refused(
     assert told in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_failed_run_is_told_with_variant_seed_and_what_it_said_last(tmp_path: Path):
     text = GOOD.replace("training.steps=2", "model.path=./nowhere")
     with pytest.raises(RunError, match=r"variant 'GRPO', seed 4 ended with 2: .*'\./nowhere'"):

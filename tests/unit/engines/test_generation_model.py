@@ -62,7 +62,9 @@ def test_it_gives_what_the_learner_s_model_gives(architecture: str):
     torch.testing.assert_close(paged_logits(copied, ids_T), learner_logits(model, ids_T))
 
 
-@pytest.mark.parametrize(("architecture", "num_kinds"), [("qwen3", 1), ("gemma3", 2)])
+@pytest.mark.parametrize(
+    ("architecture", "num_kinds"), [("gemma3", 2), pytest.param("qwen3", 1, marks=pytest.mark.long)]
+)
 def test_each_kind_of_layer_is_compiled_once_whatever_the_tokens(architecture: str, num_kinds: int):
     model = small_model(architecture, vocab_size=VOCABULARY)
     counter = CompileCounter()

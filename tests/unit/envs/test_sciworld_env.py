@@ -121,7 +121,7 @@ def test_paths_are_kept_on_disk_and_a_spoilt_file_is_replaced(tmp_path: Path):
     assert json.loads(other.read_text())[0] == action
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_expert_waits_where_chance_is_against_it_and_hurries_where_things_burn(tmp_path: Path):
     env = start("grow-fruit", 6, gold_dir=str(tmp_path))
     assert env.expert_action() == "wait1"

@@ -112,6 +112,7 @@ def test_simplified_and_plain_episodes_do_not_mix():
         assert "teleport OBJ" not in plain.simulation.action_templates()
 
 
+@pytest.mark.long
 def test_threads_take_turns():
     scripts = wandering(num_scripts=6, num_actions=8, seed=2)
     with ThreadPoolExecutor(6) as pool:
@@ -119,7 +120,7 @@ def test_threads_take_turns():
     assert together == play_alone(scripts)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_expert_paths_in_turns_solve_their_tasks(tmp_path: Path):
     names = ["boil", "power-component", "find-animal", "chemistry-mix", "use-thermometer"]
     scripts = solving(names, tmp_path)

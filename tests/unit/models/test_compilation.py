@@ -153,6 +153,7 @@ def test_generation_is_not_compiled(counter: CompileCounterWithBackend):
     assert counter.frame_count == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("architecture", "is_checkpointed", "rank", "num_programs"),
     [
@@ -187,6 +188,7 @@ def test_a_layer_with_its_attention_is_one_program(
     assert not counters["graph_break"]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs a compiler of C++")
 def test_compiled_layers_round_as_plain_ones():
     torch._dynamo.reset()

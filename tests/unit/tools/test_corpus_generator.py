@@ -81,7 +81,7 @@ def test_splits_share_no_bridge_entity(drafts: dict[Split, list[Draft]]):
     assert not bridges["dev"] & bridges["test"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_what_is_hidden_is_a_bridge_entity(drafts: dict[Split, list[Draft]]):
     for draft in drafts["test"]:
         if draft.category != "bridge":
@@ -99,7 +99,7 @@ def test_an_entity_has_one_split():
     assert split_of([f"person {number}" for number in range(40)]) is None
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_generator_still_makes_the_data_of_the_package(
     world: World, drafts: dict[Split, list[Draft]]
 ):
@@ -163,13 +163,13 @@ def test_no_answer_is_usual():
             assert number <= limit, (split, category, hops, answer)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_borders_are_those_of_the_factbook(world: World):
     france = next(country for country in world.countries if country.name == "France")
     assert ("sp", 646.0) in france.borders
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_film_from_elsewhere_is_from_another_country(
     drafts: dict[Split, list[Draft]], world: World
 ):

@@ -178,7 +178,7 @@ async def test_a_step_waits_for_what_may_not_get_any_older(policy: Policy, hangi
 
 
 @pytest.mark.parametrize("max_staleness", [1, 2])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
 async def test_no_token_is_older_than_may_be_and_every_task_has_its_group(
     policy: Policy, max_staleness: int, seed: int
 ):
@@ -233,6 +233,7 @@ async def test_groups_whose_rewards_are_equal_can_be_left_out(policy: Policy, ma
     await collector.aclose()
 
 
+@pytest.mark.long
 async def test_solved_tasks_rest_also_after_a_resumption(policy: Policy):
     config = make_config(tasks_per_step=3, max_staleness=0, rest_solved=1)
     # Task number n has goal n + 1, so that every group of the first is solved and no other.

@@ -372,7 +372,7 @@ def test_whitened_ppo_has_the_gradient_of_its_formula():
     assert_same(mean_gradient(algorithm, 2, critic=wrong), MDP.expected_gradient(2, weights))
 
 
-@pytest.mark.parametrize("std", [True, False])
+@pytest.mark.parametrize("std", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_gigpo_has_the_gradient_of_its_formula(std: bool):
     discount = 0.7
     algorithm = GiGPO(GiGPOConfig(normalize_std=std), shared(discount, aggregation="token_mean"))
@@ -446,7 +446,13 @@ def test_a_divergence_in_the_loss_has_the_gradient_it_is_said_to_have(estimator:
     assert_same(found * CONSTANT, torch.autograd.grad(total, MDP.logits)[0])
 
 
-@pytest.mark.parametrize("aggregation", ["token_mean", "episode_mean", "constant"])
+@pytest.mark.parametrize(
+    "aggregation",
+    [
+        "token_mean",
+        *(pytest.param(how, marks=pytest.mark.long) for how in ("episode_mean", "constant")),
+    ],
+)
 @pytest.mark.parametrize(
     "make",
     [

@@ -46,7 +46,8 @@ class CyclicEnv(CountingEnv):
         self.payload[::4096] = b"x" * len(self.payload[::4096])  # touched, so it is resident
 
 
-@pytest.mark.parametrize("staleness", [0, pytest.param(1, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("staleness", [0, 1])
 async def test_objects_and_memory_stay_flat_over_the_steps(tmp_path: Path, staleness: int):
     config = RunConfig(
         algorithm=GRPOConfig(group_size=2),
