@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import time
 from dataclasses import dataclass, field
-from typing import Literal
 
 from playwright.async_api import BrowserContext, Dialog, Download, Page
 from playwright.async_api import Error as PlaywrightError
@@ -232,11 +231,10 @@ class BrowserSession:
         assert isinstance(entries, list)
         return str(entries[int(str(history["currentIndex"]))]["title"])
 
-    async def picture(self, kind: Literal["jpeg", "png"]) -> bytes:
-        """Return the viewport."""
-        quality = 50 if kind == "jpeg" else None
+    async def picture(self) -> bytes:
+        """Return the viewport as JPEG."""
         return await self.tab.page.screenshot(
-            type=kind, quality=quality, animations="disabled", caret="hide", timeout=10_000
+            type="jpeg", quality=50, animations="disabled", caret="hide", timeout=10_000
         )
 
     async def close(self) -> None:
