@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from agentgym_rl.browser.acting import CannotActError, act
 from agentgym_rl.browser.actions import (
@@ -22,6 +23,8 @@ from agentgym_rl.browser.layouts import LAYOUTS, Line
 from agentgym_rl.browser.layouts.lines import Place
 from agentgym_rl.browser.page_tree import Box, Node
 from agentgym_rl.browser.session import BrowserOptions, BrowserSession, View, require_open
+
+T = TypeVar("T")
 
 _ROUND_S = 45.0
 """For one action and the look at what it did."""
@@ -108,6 +111,21 @@ class Browsing:
     def look(self) -> Seen:
         """Look again, without an action."""
         return self._host.call(self._host.round(self._look()), _ROUND_S)
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """Of all tabs, when they were last looked at."""
+        return self._view.titles if self._view else ()
+
+    @property
+    def current(self) -> int:
+        """The number of the current tab, when it was last looked at."""
+        return self._view.current if self._view else 0
+
+    def run(self, work: Callable[[BrowserSession], Coroutine[object, object, T]], s: float) -> T:
+        """Do something of ours with the session, within `s` seconds; counts as a round."""
+        session = require_open(self._session)
+        return self._host.call(self._host.round(work(session)), s)
 
     def evaluate(self, script: str, argument: object = None) -> object:
         """Return what a script of ours says in the page. Never a text of the agent's."""
