@@ -86,7 +86,6 @@ class WebArena(Environment):
         self._sites = tuple(chosen.addresses.items())
         self._browsing: Browsing | None = None
         self._task: ArenaTask | None = None
-        self._is_over = True
         self._last_action = "None"
 
     @classmethod
@@ -118,7 +117,6 @@ class WebArena(Environment):
         self.close()
         self._begin(found)
         self._task = found
-        self._is_over = False
         self._last_action = "None"
         browsing = self._running()
         starts = [with_addresses(url, self._sites) for url in found.start_urls]
@@ -134,7 +132,6 @@ class WebArena(Environment):
         if seen.answer is None:
             return StepResult(self._shown(seen), valid_action=seen.valid)
         score = self._score(browsing, seen.answer)
-        self._is_over = True
         return StepResult("The episode is over.", score, terminated=True, success=score >= 1.0)
 
     def details(self) -> Mapping[str, JsonValue]:
@@ -156,7 +153,6 @@ class WebArena(Environment):
         if self._browsing is not None:
             self._browsing.close()
         self._browsing = self._task = None
-        self._is_over = True
 
     def _begin(self, task: ArenaTask) -> None:
         options = self.options

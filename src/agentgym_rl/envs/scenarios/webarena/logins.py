@@ -26,7 +26,7 @@ from agentgym_rl.errors import EnvError
 
 _MAX_AGE_S = 1200.0
 _LOGIN_S = 90.0
-_FIELD_MS = 10_000
+_FIELD_MS = 3_000
 
 
 @dataclass(frozen=True, slots=True)

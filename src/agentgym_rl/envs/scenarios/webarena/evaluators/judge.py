@@ -57,11 +57,11 @@ class Judge:
         """Return the last verdict of the judge's reply. Raises EnvError when it gives none."""
         reason = ""
         for number in range(_NUM_TRIES):
+            await asyncio.sleep(number)
             try:
                 reply = await self._ask(words)
             except (aiohttp.ClientError, TimeoutError, KeyError, ValueError, TypeError) as error:
                 reason = f"{type(error).__name__}: {error}"
-                await asyncio.sleep(number)
                 continue
             found = [one for one in _VERDICT.findall(reply.lower()) if one in known]
             if found:
