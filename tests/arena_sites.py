@@ -25,6 +25,8 @@ class Request:
     headers: dict[str, str]
     cookies: dict[str, str]
     body: bytes
+    target: str
+    """Path and query, as they were sent."""
 
 
 @dataclass
@@ -65,6 +67,7 @@ class StandIn:
                     {name.lower(): value for name, value in self.headers.items()},
                     {n: m.value for n, m in SimpleCookie(self.headers.get("Cookie", "")).items()},
                     body,
+                    self.path,
                 )
                 site.requests.append(request)
                 answer = pages(request)

@@ -156,6 +156,8 @@ class Browsing:
             if number:
                 await self._session.new_tab()
             await self._session.goto(url)
+            if len(urls) > 1:
+                await self._session.tab.settle()  # a look waits for the current tab only
         if len(urls) > 1:
             await self._session.focus(0)
         return self._session

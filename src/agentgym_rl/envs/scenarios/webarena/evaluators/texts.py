@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 
-_ALWAYS_APART = re.compile(r"""([;@#$%&?!()\[\]{}<>"“”«»]|\.{2,}|--|``|'')""")
+_ALWAYS_APART = re.compile(
+    r"""([;@#$%&?!*()\[\]{}<>"“”„«»\u2018\u2019\u2013\u2014]|\.{2,}|--|`+|'')"""
+)
 """Marks that are a word by themselves wherever they stand."""
 _BEFORE_NO_DIGIT = re.compile(r"([,:])(?=\D|$)")
 """A comma or a colon is one, except in 1,000 or 12:30."""
 _LAST_PERIOD = re.compile(r"""(?<=[^.\s])(\.)(?=[\])}>"'\s]*$)""")
-_ENDING_PERIOD = re.compile(r"""(?<=[^.\s])(\.)(?=\s+[^\sa-z])|(?<=[^.\d\s])(\.)(?=\s+[a-z])""")
-"""Within a text a period ends a sentence; after a number only where no small letter follows, which
-then is an ordinal."""
+_ENDING_PERIOD = re.compile(
+    r"""((?:(?<!\S)|(?<=[("'`]))[-.,]?\d[\d,.-]*\.(?=\s+[a-z]))|(?<=[^.\s])\.(?=[\])}>"'”\u2019»]*\s)"""
+)
+"""Within a text a period ends a sentence, except in the first group: a number before a small
+letter, which is an ordinal."""
 _QUOTE_BEFORE_WORD = re.compile(r"(?<!\S)(')(?=\w\b)")
 _QUOTE_AFTER_WORD = re.compile(r"(?<=[^'\s])('[smd]|')(?=\s|$)")
 
@@ -43,7 +47,7 @@ def includes(wanted: str, said: str, *, as_word: bool = False) -> bool:
 def words_of(text: str) -> list[str]:
     """Return the words and marks of a text in small letters, as a treebank counts them."""
     text = _LAST_PERIOD.sub(r" \1", text)
-    text = _ENDING_PERIOD.sub(lambda found: f" {found[0]}", text)
+    text = _ENDING_PERIOD.sub(lambda found: found[0] if found[1] else " .", text)
     for mark in (_ALWAYS_APART, _BEFORE_NO_DIGIT, _QUOTE_BEFORE_WORD, _QUOTE_AFTER_WORD):
         text = mark.sub(r" \1 ", text)
     return text.split()
