@@ -210,10 +210,8 @@ def score_all(tasks: list[Json], cases: list[Json], browser: str) -> None:
         helper_functions,
     )
 
-    evaluators.llm_fuzzy_match = evaluators.llm_ua_match = lambda pred, reference, question: float(
-        reference.lower() in pred.lower()
-    )
-    evaluators.time.sleep = lambda seconds: None  # the pages are there at once
+    evaluators.llm_fuzzy_match = evaluators.llm_ua_match = _has_reference
+    evaluators.time.sleep = _go_on  # the pages are there at once
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     rules = f"MAP *.test 127.0.0.1:{server.server_port}, MAP * ~NOTFOUND"
@@ -235,6 +233,14 @@ def score_all(tasks: list[Json], cases: list[Json], browser: str) -> None:
             at = page if kind_of(task) == "html" else helper_functions.PseudoPage(page, last)
             answer = {"answer": with_addresses(case["answer"])}
             case["score"] = comb([{}, answer], config, at, None)
+
+
+def _has_reference(pred: str, reference: str, question: str) -> float:
+    return float(reference.lower() in pred.lower())
+
+
+def _go_on(seconds: float) -> None:
+    pass
 
 
 def serve(pages: dict[str, str]) -> None:

@@ -64,6 +64,7 @@ class WebArena(Environment):
         categories=tuple(CATEGORIES.values()),
         max_rounds=30,
         success="the evaluators of the task accept the episode (verified version)",
+        keeps_pictures=True,
     )
     options: ClassVar[ArenaOptions] = ArenaOptions()
     # The options are the fields of ArenaOptions, and the registry asks for the signature.
@@ -143,11 +144,12 @@ class WebArena(Environment):
             "sites": list(self._task.sites),
             "changes_site": self._task.level == "mutate",
             "url": self._browsing.url,
+            "acted_on": self._browsing.acted_on,
         }
 
     def render(self) -> bytes | None:
         """Return the screen."""
-        return self._browsing.picture("png") if self._browsing else None
+        return self._browsing.picture() if self._browsing else None
 
     def close(self) -> None:
         if self._browsing is not None:
