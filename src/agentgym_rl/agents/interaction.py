@@ -1,4 +1,4 @@
-"""What an agent asks, tells and acts through during an episode.
+"""How an agent prompts the policy and acts in the environment during an episode.
 
 An interaction keeps the limits, the rounds and the reasons to stop. It has a transcript, which
 keeps what was said. An agent only decides what is shown, what is asked for, and what is done.
