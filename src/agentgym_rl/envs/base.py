@@ -128,6 +128,13 @@ class Environment(ABC):
         """Return what an expert would do now; None where there is no expert."""
         return None
 
+    def expert_thought(self) -> str | None:
+        """Return why the expert would do so, as an agent would think it in a sentence or two.
+
+        Demonstrations show it before the action. None where the expert only knows what to do.
+        """
+        return None
+
     def details(self) -> Mapping[str, JsonValue]:
         """Return facts about the present state beyond the observation, for people and viewers.
 
