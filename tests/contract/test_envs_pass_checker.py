@@ -9,9 +9,7 @@ from agentgym_rl.envs.checking.checker import check
 
 EXPENSIVE = frozenset({"miniwob", "sciworld", "web"})
 """A task takes seconds here and not milliseconds, so few are drawn."""
-NEEDS_SITES = frozenset({"webarena"})
-"""Cannot be played without addresses; tests/unit/envs/test_webarena.py has pages that stand in."""
-CHEAP = sorted(set(registry.BUILTIN) - EXPENSIVE - NEEDS_SITES)
+CHEAP = sorted(set(registry.BUILTIN) - EXPENSIVE)
 
 
 @pytest.mark.parametrize("tasks_per_split", [4, pytest.param(50, marks=pytest.mark.long)])

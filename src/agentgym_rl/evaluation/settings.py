@@ -25,7 +25,6 @@ _MAX_BYTES = MEGABYTE
 _FREE = (
     "rollout.max_concurrency",
     "rollout.max_restarts",
-    "rollout.picture_share",
     "engine.timeout_s",
     "env.workers",
 )

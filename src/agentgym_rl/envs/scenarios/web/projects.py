@@ -43,6 +43,8 @@ class Project:
     """Of its folder in sites/."""
     packages: tuple[str, ...]
     """What it is made with; another version is another template."""
+    seeded_by: tuple[str, ...] = ("**/*",)
+    """Its files that the template depends on, as patterns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +66,22 @@ class Site:
 
 
 PROJECTS: Mapping[str, Project] = {
-    one.name: one for one in [Project("shop", ("Django", "django-oscar"))]
+    one.name: one
+    for one in [
+        Project("shop", ("Django", "django-oscar")),
+        Project("town", ("Django",), ("seed.py", "seeds/*", "*/models.py", "code/git_objects.py")),
+    ]
 }
-SITES: Mapping[str, Site] = {one.name: one for one in [Site("shop", "shop", 1)]}
+SITES: Mapping[str, Site] = {
+    one.name: one
+    for one in [
+        Site("shop", "shop", 1),
+        Site("forum", "town", 2),
+        Site("code", "town", 3),
+        Site("map", "town", 4),
+        Site("wiki", "town", 5),
+    ]
+}
 
 
 def is_built(project: str) -> bool:
@@ -134,7 +149,12 @@ def _version(project: str) -> str:
     for package in PROJECTS[project].packages:
         digest.update(f"{package} {metadata.version(package)}\n".encode())
     shared = [_SITES / name for name in ("build.py", "episodes.py", "base_settings.py")]
-    own = (path for path in (_SITES / project).rglob("*") if path.suffix in _MADE_OF)
+    own = {
+        path
+        for pattern in PROJECTS[project].seeded_by
+        for path in (_SITES / project).glob(pattern)
+        if path.suffix in _MADE_OF
+    }
     for path in [*shared, *sorted(own)]:
         digest.update(f"{path.name}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:16]

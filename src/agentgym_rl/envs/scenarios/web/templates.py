@@ -178,5 +178,11 @@ def cases_of(name: str) -> tuple[Case, ...]:
 
 @cache
 def _seeded(project: str) -> sqlite3.Connection:
+    """Open a seeded database; what a project keeps beside it has the name of its file."""
     path = database_of(project)
-    return sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+    opened = sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True, check_same_thread=False)
+    for beside in sorted(path.parent.glob("*.sqlite3")):
+        if beside != path:
+            place = f"file:{beside}?mode=ro&immutable=1"
+            opened.execute(f'ATTACH DATABASE ? AS "{beside.stem}"', (place,))
+    return opened

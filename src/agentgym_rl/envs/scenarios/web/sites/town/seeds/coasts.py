@@ -1,0 +1,125 @@
+"""Coasts for the map's background: `make_coasts`.
+
+No shapes of countries are in the package, but 34,000 towns are. Land is where a town is near, and
+what the sea cannot reach; its outline, smoothed, is the coast. It is a sketch, and looks like one.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+
+from agentgym_rl.envs.scenarios.web.sites.town.seeds.corpus import City
+
+_CELL = 0.4
+_WIDE, _HIGH = int(360 / _CELL), int(150 / _CELL)
+_SOUTH = -65.0
+_REACHES_KM = ((3, 170.0), (8, 95.0), (20, 60.0), (10**9, 38.0))
+"""(towns around a town, how far the land reaches from it): few towns are far from each other."""
+_SEAS = (
+    (0, -150), (0, -30), (-30, 80), (35.5, 18), (38, 5), (43, 34), (41.5, 50.8), (56.5, 18.8),
+    (62.5, 20), (20, 38.3), (27, 51), (40, 134), (15, 114), (5, 112), (25, -90), (15, -75),
+    (59, -85), (43, 15.5), (37, 25), (60, 2), (0, 150), (60, -40), (75, 0), (75, 150), (75, -150),
+    (-50, -120), (47.7, -87.5), (15, 88), (15, 65), (34, 123),
+)  # fmt: skip
+"""Points at sea: (latitude, longitude)."""
+_MIN_CELLS = 3
+
+Point = tuple[float, float]
+
+
+def make_coasts(cities: Sequence[City]) -> Iterator[tuple[float, float, float, float, str]]:
+    """Yield south, west, north, east and points (JSON, [[lat, lon], ...]) of every coast."""
+    land = _land(cities)
+    for ring in _rings(land):
+        if len(ring) < 4 * _MIN_CELLS:
+            continue
+        points = _smooth(_smooth(ring[::2] if len(ring) > 40 else ring))
+        lats, lons = [lat for lat, _ in points], [lon for _, lon in points]
+        shape = json.dumps([[round(lat, 2), round(lon, 2)] for lat, lon in points])
+        yield min(lats), min(lons), max(lats), max(lons), shape
+
+
+def _land(cities: Sequence[City]) -> list[bytearray]:
+    """Return the grid, row by row from the south: 1 is land."""
+    near = [bytearray(_WIDE) for _ in range(_HIGH)]
+    crowds = Counter((int(city.lat // 2), int(city.lon // 2)) for city in cities)
+    for city in cities:
+        row, column = _cell(city.lat, city.lon)
+        reach = _reach_km(city, crowds)
+        high = int(reach / 111 / _CELL) + 1
+        shrink = max(0.2, math.cos(math.radians(city.lat)))
+        wide = int(reach / (111 * shrink) / _CELL) + 1
+        for r in range(row - high, row + high + 1):
+            if not 0 <= r < _HIGH:
+                continue
+            north = (_SOUTH + (r + 0.5) * _CELL - city.lat) * 111
+            for c in range(column - wide, column + wide + 1):
+                east = (-180 + (c + 0.5) * _CELL - city.lon) * 111 * shrink
+                if north * north + east * east <= reach * reach:
+                    near[r][c % _WIDE] = 1
+    sea = [bytearray(_WIDE) for _ in range(_HIGH)]
+    waiting = deque(_cell(lat, lon) for lat, lon in _SEAS)
+    while waiting:
+        r, c = waiting.popleft()
+        if not 0 <= r < _HIGH or sea[r][c % _WIDE] or near[r][c % _WIDE]:
+            continue
+        sea[r][c % _WIDE] = 1
+        waiting.extend([(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)])
+    return [bytearray(0 if sea[r][c] else 1 for c in range(_WIDE)) for r in range(_HIGH)]
+
+
+def _reach_km(city: City, crowds: Mapping[tuple[int, int], int]) -> float:
+    row, column = int(city.lat // 2), int(city.lon // 2)
+    crowd = sum(
+        crowds.get((r, c), 0)
+        for r in range(row - 1, row + 2)
+        for c in range(column - 1, column + 2)
+    )
+    return next(reach for limit, reach in _REACHES_KM if crowd <= limit)
+
+
+def _cell(lat: float, lon: float) -> tuple[int, int]:
+    row = min(_HIGH - 1, max(0, int((lat - _SOUTH) / _CELL)))
+    return row, int((lon + 180) / _CELL) % _WIDE
+
+
+def _rings(land: list[bytearray]) -> Iterator[list[Point]]:
+    """Yield closed outlines of land and of what lies in it, land on the left."""
+    leaving: dict[tuple[int, int], list[tuple[int, int]]] = {}
+
+    def is_land(r: int, c: int) -> bool:
+        return 0 <= r < _HIGH and 0 <= c < _WIDE and bool(land[r][c])
+
+    for r in range(_HIGH):
+        for c in range(_WIDE):
+            if not land[r][c]:
+                continue
+            for beside, start, end in (
+                ((r - 1, c), (r, c), (r, c + 1)), ((r, c + 1), (r, c + 1), (r + 1, c + 1)),
+                ((r + 1, c), (r + 1, c + 1), (r + 1, c)), ((r, c - 1), (r + 1, c), (r, c)),
+            ):  # fmt: skip
+                if not is_land(*beside):
+                    leaving.setdefault(start, []).append(end)
+    while leaving:
+        start = next(iter(leaving))
+        ring, here = [], start
+        while here in leaving:
+            ring.append((_SOUTH + here[0] * _CELL, -180 + here[1] * _CELL))
+            ends = leaving[here]
+            following = ends.pop()
+            if not ends:
+                del leaving[here]
+            here = following
+        yield ring
+
+
+def _smooth(ring: list[Point]) -> list[Point]:
+    """Cut the corners of a closed line (Chaikin)."""
+    points: list[Point] = []
+    for (a, b), (c, d) in zip(ring, [*ring[1:], ring[0]], strict=True):
+        points += [(0.75 * a + 0.25 * c, 0.75 * b + 0.25 * d)]
+        points += [(0.25 * a + 0.75 * c, 0.25 * b + 0.75 * d)]
+    return points

@@ -1,1 +1,0 @@
-"""The genuine WebArena, in its original and its verified version."""

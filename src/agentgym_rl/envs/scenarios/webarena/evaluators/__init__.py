@@ -1,1 +1,0 @@
-"""WebArena's original evaluators, written anew: answers, addresses and pages, and the judge."""
