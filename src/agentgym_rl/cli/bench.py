@@ -26,6 +26,7 @@ _PROGRAMS = {
     "memory": "memory_bench",
     "ui": "ui_bench",
     "search": "search_bench",
+    "web": "web_bench",
 }
 
 

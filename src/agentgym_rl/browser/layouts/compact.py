@@ -90,6 +90,7 @@ _CLICKED = frozenset(
     ]
 )
 """Can be acted on where a script listens to clicks."""
+_RANGES = frozenset(["spinbutton", "slider"])
 _MAX_THING_SHARE = 0.3
 """Of the screen: what covers more, and has something inside, is a region, not a thing to click."""
 _ROLES = {"searchbox": "textbox", "Date": "date", "DateTime": "date", "InputTime": "time"}
@@ -241,11 +242,21 @@ def _described(node: Node, name: str) -> str:
     words = [word for word in (role, name) if word]
     text = " ".join(words)
     value = _clean(node.value)
+    if node.role in _RANGES:
+        value = _rounded(value)
     if value and node.role in _FIELDS and value != name:
         text += f": {value}"
     if node.role in ("combobox", "listbox"):
         text += _options(node)
     return text + _flags(node)
+
+
+def _rounded(value: str) -> str:
+    """Return the number of a field as it was typed; Chromium gives it with single precision."""
+    try:
+        return f"{float(value):.7g}"
+    except ValueError:
+        return value
 
 
 def _options(node: Node) -> str:

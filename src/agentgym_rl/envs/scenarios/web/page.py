@@ -13,7 +13,7 @@ on the screen is scrolled to first.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 
 from agentgym_rl.browser.page_tree import Node
 
@@ -45,7 +45,8 @@ class Page:
         """Return the number of an element that is on the screen; None where there is none.
 
         Args:
-            role: "link", "button", "textbox", "combobox", "checkbox", ...
+            role: "link", "button", "textbox", "combobox", "checkbox", ..., as the compact layout
+                has it; "box" is a thing without role and name, and "any" is any role.
             name: Its whole name, in any case; None is any name.
             near: What its line must say too, such as the number of an order in a table.
             nth: Which of several, from 0.
@@ -78,6 +79,24 @@ class Page:
     def click(self, role: str, name: str | None, near: str = "", nth: int = 0) -> Script:
         yield from self.reach(role, name, near, nth)
         yield f"click [{self.find(role, name, near, nth)}]"
+
+    def click_after(self, text: str, role: str, name: str | None) -> Script:
+        """Click the first such element that comes after a text on the page."""
+        yield f"click [{(yield from self.reach_after(text, role, name))}]"
+
+    def reach_after(self, text: str, role: str, name: str | None) -> Generator[str, None, int]:
+        """Scroll to the first such element after a text, and return its number."""
+        yield from self.read(text)
+        for _ in range(_MAX_SCROLLS):
+            rest = self.text.partition(text)[2] or self.text
+            numbers = {int(number) for number in _NUMBER.findall(rest)}
+            found = [number for number in self._matching(role, name) if number in numbers]
+            if found:
+                return found[0]
+            if "scroll [down])" not in self.text:
+                break
+            yield "scroll [down]"
+        raise LostError(f"no {role} {name!r} after {text!r} on {self.url}")
 
     def hover(self, role: str, name: str | None, near: str = "", nth: int = 0) -> Script:
         yield from self.reach(role, name, near, nth)
@@ -132,9 +151,14 @@ class Page:
             number
             for number, node in self._elements.items()
             if number in numbers
-            and _ROLES.get(node.role, node.role) == role
+            and self._has_role(number, node, role)
             and (wanted is None or _clean(node.name) == wanted)
         ]
+
+    def _has_role(self, number: int, node: Node, role: str) -> bool:
+        if role == "box":
+            return re.search(rf"\[{number}\] box\b", self.text) is not None
+        return role in ("any", _ROLES.get(node.role, node.role))
 
     def _is_near(self, number: int, near: str) -> bool:
         if not near:

@@ -24,6 +24,7 @@ change something, in a file of tasks/, and add an object of it to the file's TEM
 from __future__ import annotations
 
 import importlib
+import itertools
 import random
 import sqlite3
 from abc import ABC, abstractmethod
@@ -41,7 +42,13 @@ T = TypeVar("T")
 
 MAX_CASES = 20
 """Tasks of one template."""
-_TASK_FILES = ("shop_reading", "shop_changing")
+_TASK_FILES = (
+    "shop_reading",
+    "shop_changing",
+    "office_reading",
+    "office_changing",
+    "office_products",
+)
 """Modules of tasks/; each has TEMPLATES."""
 
 
@@ -116,7 +123,7 @@ class Template(ABC):
 
     @abstractmethod
     def cases(self, seeded: Seeded) -> Iterable[Case]:
-        """Yield the tasks, always the same, at least 10 and at most `MAX_CASES`."""
+        """Yield the tasks, always the same, at least 10; those after `MAX_CASES` are not used."""
 
     @abstractmethod
     def check(self, case: Case, outcome: Outcome) -> bool:
@@ -171,9 +178,7 @@ def all_templates() -> tuple[Template, ...]:
 def cases_of(name: str) -> tuple[Case, ...]:
     """Return the cases of a template, read once."""
     (template,) = (one for one in all_templates() if one.name == name)
-    cases = tuple(template.cases(Seeded()))
-    assert len(cases) <= MAX_CASES, f"{name} has {len(cases)} cases"
-    return cases
+    return tuple(itertools.islice(template.cases(Seeded()), MAX_CASES))
 
 
 @cache

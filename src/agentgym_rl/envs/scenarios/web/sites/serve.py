@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import threading
+import warnings
 from pathlib import Path
 
 import waitress
@@ -29,6 +30,7 @@ _MAX_CONNECTIONS = 5000
 
 def serve(project: str, template: Path, uploads: Path, listening: int) -> None:
     """Answer requests until standard input ends."""
+    warnings.simplefilter("ignore")  # of applications, about themselves
     token = sys.stdin.readline().strip()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     set_up(project, template / MEDIA, is_building=False)

@@ -9,6 +9,7 @@ else (price, rating, categories) is read from Oscar's own tables, so nothing can
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 from django.db import connection
@@ -37,11 +38,12 @@ CREATE TRIGGER shop_search_update AFTER UPDATE OF title, upc, description ON cat
 END;
 """
 _STOCK = """
-(SELECT s.{column} FROM partner_stockrecord s
- WHERE s.product_id = p.id OR s.product_id IN
-    (SELECT c.id FROM catalogue_product c WHERE c.parent_id = p.id)
- ORDER BY s.id LIMIT 1)
+COALESCE(
+    (SELECT s.{column} FROM partner_stockrecord s WHERE s.product_id = p.id ORDER BY s.id LIMIT 1),
+    (SELECT s.{column} FROM catalogue_product c JOIN partner_stockrecord s ON s.product_id = c.id
+     WHERE c.parent_id = p.id ORDER BY s.id LIMIT 1))
 """
+"""Of the first stock record, as Oscar has it; of the first child where a product has children."""
 _COLUMNS = {
     "id": "p.id",
     "django_id": "p.id",
@@ -103,13 +105,10 @@ class Backend(BaseSearchBackend):
     def search(self, query_string, **kwargs):
         """Return what matches, as Haystack wants it: results, hits, facets."""
         found = query_string
-        for text in kwargs.get("narrow_queries", ()):
-            found = found & _narrowed(text)
         start = kwargs.get("start_offset") or 0
         length = max(0, (kwargs.get("end_offset") or start + 1000) - start)
-        (hits,) = _rows(f"SELECT count(*) FROM catalogue_product p WHERE {found.sql}", found)[0]
         numbers = _numbers(found, kwargs.get("sort_by", ()), start, length)
-        answer = {"results": self._results(numbers), "hits": hits}
+        answer = {"results": self._results(numbers), "hits": _count(found)}
         if "facets" in kwargs or "query_facets" in kwargs:
             answer["facets"] = _facets(
                 found, kwargs.get("facets", {}), kwargs.get("query_facets", ())
@@ -136,7 +135,16 @@ class Query(BaseSearchQuery):
     """Makes a condition of Haystack's filters."""
 
     def build_query(self):
-        return _of_node(self.query_filter, self)
+        found = _of_node(self.query_filter, self)
+        for text in self.narrow_queries:
+            found = found & _narrowed(text)
+        return found
+
+    def get_count(self):
+        """Count without a search, which would read products and facets once more."""
+        if self._hit_count is None:
+            self._hit_count = _count(self.build_query())
+        return self._hit_count
 
 
 class Engine(BaseEngine):
@@ -241,24 +249,29 @@ def _between(column: str, low: str, high: str) -> Condition:
     return Condition(sql, tuple(bound for _, bound in kept))
 
 
+def _count(found: Condition) -> int:
+    ((number,),) = _rows(f"SELECT count(*) FROM catalogue_product p WHERE {found.sql}", found)
+    return number
+
+
 def _facets(found: Condition, fields, queries) -> dict:
     """Return how many results have which value."""
-    counts = {}
+    names = list(dict.fromkeys(field.removesuffix("_exact") for field in (*fields, *dict(queries))))
+    columns = ", ".join(_COLUMNS[name] for name in names)
+    rows = _rows(f"SELECT {columns} FROM catalogue_product p WHERE {found.sql}", found)
+    by_name = {
+        name: [row[place] for row in rows if row[place] is not None]
+        for place, name in enumerate(names)
+    }
+    counts, asked = {}, {}
     for field in fields:
-        column = _COLUMNS[field.removesuffix("_exact")]
-        counts[field.removesuffix("_exact")] = _rows(
-            f"SELECT {column} AS value, count(*) FROM catalogue_product p "
-            f"WHERE ({found.sql}) AND value IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1",
-            found,
-        )
-    asked = {}
+        name = field.removesuffix("_exact")
+        counts[name] = sorted(Counter(by_name[name]).items(), key=lambda pair: (-pair[1], pair[0]))
     for field, query in queries:
         name = field.removesuffix("_exact")
-        bounds = _RANGE.fullmatch(query)
-        if bounds:
-            both = found & _between(_COLUMNS[name], bounds[1], bounds[2])
-            ((number,),) = _rows(f"SELECT count(*) FROM catalogue_product p WHERE {both.sql}", both)
-            asked[f"{name}:{query}"] = number
+        if bounds := _RANGE.fullmatch(query):
+            low, high = (float(bound.replace("*", "inf")) for bound in bounds.groups())
+            asked[f"{name}:{query}"] = sum(low <= value <= high for value in by_name[name])
     return {"fields": counts, "dates": {}, "queries": asked}
 
 
