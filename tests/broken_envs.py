@@ -295,7 +295,7 @@ BROKEN: Mapping[str, type[Environment]] = {
     "listed-actions": OverlongList,
     "expert-solves": LostExpert,
     "plain-details": UnwritableDetails,
-    "png-or-nothing": WrongPicture,
+    "picture-or-nothing": WrongPicture,
     "extras-do-not-raise": TouchyDetails,
     "closes-any-time": ClosesOnce,
     "calls-return": Stuck,

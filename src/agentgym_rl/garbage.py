@@ -6,8 +6,8 @@ nothing else runs meanwhile: a fifth to a third of the time that Python takes be
 Objects that are alive when rare collections begin are left out of every later walk. Later objects
 that refer to themselves (simulators do) are found by the collector's older generations, which run
 rarely, or by `collect_garbage`, which whoever works in steps calls between two of them. Do not
-begin rare collections again and again: each time all objects count as long-lived anew, and neither
-would ever happen.
+begin rare collections again and again: each time every live object is marked
+long-lived again, so neither of these would ever run.
 """
 
 from __future__ import annotations

@@ -263,6 +263,10 @@ class Round:
     """What the environment reported of its own."""
     reward_parts: Mapping[str, float] = NOTHING
     """What the reward is made of, before `reward.weights`; empty where it is in one part."""
+    picture: bytes | None = field(default=None, compare=False, repr=False)
+    """What the environment looked like when the action was chosen; None where it was not kept."""
+    acted_on: tuple[float, ...] | None = field(default=None, compare=False)
+    """Where in the picture the action took place: x, y, width and height."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ async def transcripts(
     "name",
     [
         pytest.param(name, marks=pytest.mark.long if name in EXPENSIVE else ())
-        for name in sorted(registry.BUILTIN)
+        for name in sorted(set(registry.BUILTIN) - {"webarena"})  # which needs addresses
     ],
 )
 async def test_episodes_are_equal_on_every_way(name: str):

@@ -9,7 +9,9 @@ from agentgym_rl.envs.checking.checker import check
 
 EXPENSIVE = frozenset({"miniwob", "sciworld", "web"})
 """A task takes seconds here and not milliseconds, so few are drawn."""
-CHEAP = sorted(set(registry.BUILTIN) - EXPENSIVE)
+NEEDS_SITES = frozenset({"webarena"})
+"""Cannot be played without addresses; tests/unit/envs/test_webarena.py has pages that stand in."""
+CHEAP = sorted(set(registry.BUILTIN) - EXPENSIVE - NEEDS_SITES)
 
 
 @pytest.mark.parametrize("tasks_per_split", [4, pytest.param(50, marks=pytest.mark.long)])

@@ -145,7 +145,7 @@ def _fuzz_once(
 SCENARIOS = [
     pytest.param(name, share, marks=pytest.mark.long if share == 1 else ())
     for name in sorted(registry.BUILTIN)
-    if name not in ("miniwob", "web")  # tests/unit/browser has what a browser is told
+    if name not in ("miniwob", "web", "webarena")  # tests/unit/browser has what a browser is told
     for share in ((1,) if name == "sciworld" else (0.1, 1))
 ]
 """A tenth of the actions always, all of them in the long run; a tenth of SciWorld's few says

@@ -59,9 +59,9 @@ class Agent:
         """Read the action out of a reply; `cut_at` is the token limit that cut it, if any."""
         return self._format.parse(reply, cut_at=cut_at)
 
-    def write(self, action: str) -> str:
-        """Return the reply with which a demonstration takes `action`."""
-        return self._format.write(action)
+    def write(self, action: str, thought: str = "") -> str:
+        """Return the reply with which a demonstration takes `action`, for this reason."""
+        return self._format.write(action, thought)
 
     async def play(self, interaction: Interaction) -> None:
         """Play an episode: ask, parse, act, observe until the try is over; reflect, try again."""

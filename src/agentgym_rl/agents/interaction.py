@@ -1,4 +1,4 @@
-"""What an agent asks, tells and acts through during an episode.
+"""How an agent prompts the policy and acts in the environment during an episode.
 
 An interaction keeps the limits, the rounds and the reasons to stop. It has a transcript, which
 keeps what was said. An agent only decides what is shown, what is asked for, and what is done.
@@ -7,7 +7,7 @@ keeps what was said. An agent only decides what is shown, what is asked for, and
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, Protocol
 
 from agentgym_rl.agents.limits import Limits
@@ -20,6 +20,7 @@ from agentgym_rl.agents.transcript import (
     Transcript,
 )
 from agentgym_rl.errors import PromptTooLongError
+from agentgym_rl.frozen import JsonValue
 from agentgym_rl.types import Round, SegmentKind, StepResult, StopReason, Task
 
 
@@ -33,6 +34,14 @@ class InteractionEnv(Protocol):
     async def reset(self, task: Task) -> str: ...
 
     async def step(self, action: str) -> StepResult: ...
+
+
+class Camera(Protocol):
+    """What takes pictures of an environment: an `EnvClient`."""
+
+    async def render(self) -> bytes | None: ...
+
+    async def details(self) -> Mapping[str, JsonValue]: ...
 
 
 class Interaction:
@@ -53,8 +62,13 @@ class Interaction:
         *,
         limits: Limits,
         weigh: Callable[[StepResult], StepResult] | None = None,
+        camera: Camera | None = None,
     ) -> None:
-        """`weigh` replaces the reward of each step by the one that the run trains on."""
+        """`weigh` replaces the reward of each step by the one that the run trains on.
+
+        With a `camera` every round keeps what the environment looked like before its action.
+        """
+        self._camera = camera
         self._task, self._env, self._transcript = task, env, transcript
         self._limits, self._weigh = limits, weigh
         self.try_index = -1
@@ -167,6 +181,7 @@ class Interaction:
     async def act(self, action: str | None, *, complaint: str = "") -> StepResult:
         """Play a round with the latest reply; without an action, the answer is the complaint."""
         assert self._latest is not None and not self.is_over, "a try is under way"
+        picture = await self._camera.render() if self._camera else None
         started = time.monotonic()
         if action is None:
             result = StepResult(complaint, valid_action=False)
@@ -187,11 +202,19 @@ class Interaction:
                 self._environment_s,
                 result.metrics,
                 result.reward_parts,
+                picture,
+                None if action is None else await self._acted_on(),
             )
         )
         self._generation_s, self._environment_s = 0.0, 0.0
         self.stop_reason = self._reason_after(result)
         return result
+
+    async def _acted_on(self) -> tuple[float, ...] | None:
+        """Return where the latest action took place, as the environment tells it."""
+        place = (await self._camera.details()).get("acted_on") if self._camera else None
+        is_box = isinstance(place, Sequence) and all(isinstance(n, int | float) for n in place)
+        return tuple(float(str(n)) for n in place) if is_box and place else None
 
     def _rounds_of_try(self) -> list[Round]:
         return [round_ for round_ in self.rounds if round_.try_index == self.try_index]

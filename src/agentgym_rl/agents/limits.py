@@ -20,3 +20,5 @@ class Limits:
     """Invalid actions in a row that end the try; 0 for no limit."""
     max_restarts: int = 0
     """How often an episode is restarted after an infrastructure failure."""
+    picture_share: float = 0.0
+    """Share of episodes that keep a picture per round, where the environment has pictures."""

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TypeVar
 
 from agentgym_rl.browser.acting import CannotActError, act
 from agentgym_rl.browser.actions import (
     BrowserAction,
+    Click,
+    Hover,
     Scroll,
+    SelectOption,
     Stop,
+    Type,
     UnreadableActionError,
     parse_action,
 )
 from agentgym_rl.browser.host import BrowserHost, shared_host
 from agentgym_rl.browser.layouts import LAYOUTS, Line
 from agentgym_rl.browser.layouts.lines import Place
-from agentgym_rl.browser.page_tree import Node
+from agentgym_rl.browser.page_tree import Box, Node
 from agentgym_rl.browser.session import BrowserOptions, BrowserSession, View, require_open
+
+T = TypeVar("T")
 
 _ROUND_S = 45.0
 """For one action and the look at what it did."""
@@ -60,6 +66,7 @@ class Browsing:
         self._elements: Mapping[int, Node] = {}
         self._first_line = self._num_shown = self._num_hidden = 0
         self._view: View | None = None
+        self._acted_on: Box | None = None
 
     def open(self, *urls: str) -> Seen:
         """Begin with one tab per URL, the first one current, and look."""
@@ -73,12 +80,16 @@ class Browsing:
 
     def do(self, text: str) -> Seen:
         """Carry out the action that a text says, and look."""
+        self._acted_on = None
         try:
             action = parse_action(text)
         except UnreadableActionError as error:
             return self._refusal(str(error))
         if isinstance(action, Stop):
             return Seen("", self.url, answer=action.answer)
+        if isinstance(action, Click | Hover | Type | SelectOption):
+            element = self._elements.get(action.element)
+            self._acted_on = element.box if element else None
         return self._host.call(self._do(action), _ROUND_S)
 
     @property
@@ -91,18 +102,39 @@ class Browsing:
         """What can be acted on, by the numbers of the last observation."""
         return self._elements
 
+    @property
+    def acted_on(self) -> tuple[float, float, float, float] | None:
+        """Where the last action took place: x, y, width and height on the screen before it."""
+        box = self._acted_on
+        return (box.x, box.y, box.width, box.height) if box else None
+
     def look(self) -> Seen:
         """Look again, without an action."""
         return self._host.call(self._host.round(self._look()), _ROUND_S)
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """Of all tabs, when they were last looked at."""
+        return self._view.titles if self._view else ()
+
+    @property
+    def current(self) -> int:
+        """The number of the current tab, when it was last looked at."""
+        return self._view.current if self._view else 0
+
+    def run(self, work: Callable[[BrowserSession], Coroutine[object, object, T]], s: float) -> T:
+        """Do something of ours with the session, within `s` seconds; counts as a round."""
+        session = require_open(self._session)
+        return self._host.call(self._host.round(work(session)), s)
 
     def evaluate(self, script: str, argument: object = None) -> object:
         """Return what a script of ours says in the page. Never a text of the agent's."""
         page = require_open(self._session).tab.page
         return self._host.call(page.evaluate(script, argument), _ROUND_S)
 
-    def picture(self, kind: Literal["jpeg", "png"] = "jpeg") -> bytes:
-        """Return the screen; JPEG is a third as large as PNG."""
-        return self._host.call(require_open(self._session).picture(kind), _ROUND_S)
+    def picture(self) -> bytes:
+        """Return the screen as JPEG, which is a third as large as PNG."""
+        return self._host.call(require_open(self._session).picture(), _ROUND_S)
 
     def close(self) -> None:
         """Give the browser back. Safe to repeat."""
@@ -124,6 +156,8 @@ class Browsing:
             if number:
                 await self._session.new_tab()
             await self._session.goto(url)
+            if len(urls) > 1:
+                await self._session.tab.settle()  # a look waits for the current tab only
         if len(urls) > 1:
             await self._session.focus(0)
         return self._session

@@ -170,16 +170,13 @@ def _tree(nodes: Sequence[Json], boxes: _Boxes, limit: int) -> tuple[Node, int]:
     by_id = {str(node["nodeId"]): node for node in nodes}
     root = _node(nodes[0], boxes)
     num_nodes = 1
-    waiting = [(root, nodes[0])]
-    while waiting:
+    waiting = [(root, child) for child in _children(nodes[0], by_id)][::-1]
+    while waiting and num_nodes < limit:  # in the order of the page, so that its end is cut off
         parent, raw = waiting.pop()
-        for child in _children(raw, by_id):
-            if num_nodes >= limit:
-                return root, num_nodes
-            num_nodes += 1
-            node = _node(child, boxes)
-            parent.children.append(node)
-            waiting.append((node, child))
+        num_nodes += 1
+        node = _node(raw, boxes)
+        parent.children.append(node)
+        waiting += [(node, child) for child in _children(raw, by_id)][::-1]
     return root, num_nodes
 
 

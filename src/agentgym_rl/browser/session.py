@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Literal
 
 from playwright.async_api import BrowserContext, Dialog, Download, Page
 from playwright.async_api import Error as PlaywrightError
 
 from agentgym_rl.browser.host import BrowserHost, Names
 from agentgym_rl.browser.origins import BLANK, Origins
-from agentgym_rl.browser.page_tree import EMPTY_PAGE, PageTree
+from agentgym_rl.browser.page_tree import EMPTY_PAGE, MAX_NODES, PageTree
+from agentgym_rl.browser.recording import Recorder
 from agentgym_rl.browser.tab import Tab, UnresponsiveError, forget
 from agentgym_rl.errors import EnvError
 
@@ -42,6 +43,11 @@ class BrowserOptions:
     now: float | None = None
     """The time that scripts see, in seconds since 1970; None is the present."""
     cookies: tuple[dict[str, object], ...] = field(default=(), hash=False)
+    """As Playwright writes them; with `storage` they make a login."""
+    storage: tuple[dict[str, object], ...] = field(default=(), hash=False)
+    """Local storage by origin: {"origin": ..., "localStorage": [{"name": ..., "value": ...}]}."""
+    records: bool = False
+    """Whether requests and answers are recorded, for those who judge an episode by them."""
     geolocation: tuple[float, float] | None = None
     """Latitude and longitude."""
 
@@ -63,6 +69,7 @@ class BrowserSession:
     def __init__(self, context: BrowserContext, options: BrowserOptions) -> None:
         self.options = options
         self.tabs: list[Tab] = []
+        self.recorder = Recorder(context) if options.records else None
         self._context = context
         self._current = 0
         self._notes: list[str] = []
@@ -89,11 +96,10 @@ class BrowserSession:
             extra_http_headers=dict(options.headers),
             geolocation=place,
             permissions=["geolocation"] if place else [],
+            storage_state={"cookies": list(options.cookies), "origins": list(options.storage)},
         )
         session = cls(context, options)
         try:
-            if options.cookies:
-                await context.add_cookies(list(options.cookies))  # type: ignore[arg-type]
             if options.now is not None:
                 await context.clock.set_fixed_time(options.now)
             context.set_default_navigation_timeout(_NAVIGATION_S * 1000)
@@ -147,6 +153,27 @@ class BrowserSession:
             return
         await self._navigate(self.tab.page.goto(url, wait_until="commit"))
 
+    @contextlib.asynccontextmanager
+    async def aside(self, url: str) -> AsyncIterator[Tab]:
+        """Open a URL in a tab of ours, beyond the agent's limit, and close it afterwards.
+
+        Raises EnvError when it cannot be opened.
+        """
+        before = self._current
+        await self._open_tab()
+        tab = self.tab
+        try:
+            await tab.within(tab.page.goto(url, wait_until="commit"))
+            await tab.settle()
+            yield tab
+        except PlaywrightError as error:
+            raise EnvError(f"{url} could not be opened: {error.message.splitlines()[0]}") from error
+        finally:
+            self.tabs.remove(tab)
+            self._current = min(before, len(self.tabs) - 1)
+            with contextlib.suppress(PlaywrightError):
+                await tab.page.close()
+
     async def go_back(self) -> None:
         await self._navigate(self.tab.page.go_back(wait_until="commit"))
 
@@ -181,6 +208,8 @@ class BrowserSession:
         if isinstance(tree, str):
             self._notes.append(tree)
             tree = EMPTY_PAGE
+        if tree.is_cut:
+            self._notes.append(f"The page has more than {MAX_NODES} parts; its end is not shown.")
         titles = tuple([await self._title(tab) for tab in self.tabs])
         notes = tuple(dict.fromkeys((*self._notes, *self.tab.notes)))
         self._notes.clear()
@@ -232,11 +261,10 @@ class BrowserSession:
         assert isinstance(entries, list)
         return str(entries[int(str(history["currentIndex"]))]["title"])
 
-    async def picture(self, kind: Literal["jpeg", "png"]) -> bytes:
-        """Return the viewport."""
-        quality = 50 if kind == "jpeg" else None
+    async def picture(self) -> bytes:
+        """Return the viewport as JPEG."""
         return await self.tab.page.screenshot(
-            type=kind, quality=quality, animations="disabled", caret="hide", timeout=10_000
+            type="jpeg", quality=50, animations="disabled", caret="hide", timeout=10_000
         )
 
     async def close(self) -> None:

@@ -1,6 +1,6 @@
 """Frozen configuration: TOML recipes and dotted overrides, parsed once.
 
-Other parts import from here; the files of this folder are its own affair.
+Other parts import from here; the modules of this package are private.
 """
 
 from agentgym_rl.config.agent import AgentConfig, TokenKind

@@ -15,14 +15,14 @@ from agentgym_rl.config.base import BaseConfig
 from agentgym_rl.errors import did_you_mean
 from agentgym_rl.lookup import is_own
 
-_ROOM = "agentgym_rl.agents.formats"
+_MODULES = "agentgym_rl.agents.formats"
 FORMATS: Mapping[str, str] = MappingProxyType(
     {
-        "react": f"{_ROOM}.plain:ReActFormat",
-        "direct": f"{_ROOM}.plain:DirectFormat",
-        "tags": f"{_ROOM}.tags:TagsFormat",
-        "function_call": f"{_ROOM}.function_call:FunctionCallFormat",
-        "code": f"{_ROOM}.code:CodeFormat",
+        "react": f"{_MODULES}.plain:ReActFormat",
+        "direct": f"{_MODULES}.plain:DirectFormat",
+        "tags": f"{_MODULES}.tags:TagsFormat",
+        "function_call": f"{_MODULES}.function_call:FunctionCallFormat",
+        "code": f"{_MODULES}.code:CodeFormat",
     }
 )
 """Built-in format -> its class: the one table that a new one is added to."""

@@ -241,6 +241,10 @@ class RolloutConfig(BaseConfig):
     enough are complete, and the others continue in the next step; this needs
     `policy_loss.importance_cap`."""
 
+    picture_share: float = Field(default=0.02, ge=0, le=1)
+    """Share of training episodes that keep a picture per round, where an environment's state is
+    stored as pictures (web pages: 20 to 75 KB per round). Evaluations keep all."""
+
 
 class TrainingConfig(BaseConfig):
     """The optimiser and the size of a step."""

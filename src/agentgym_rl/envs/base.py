@@ -60,6 +60,10 @@ class EnvSpec:
     It promises that `reset`, `step`, `details` and `render` only compute: they run nothing that an
     action says, read no file that a task or an action names, and call no address. The web UI shows
     the state of a stored episode only where this is true."""
+    keeps_pictures: bool = False
+    """Whether stored episodes keep a picture per round (`render`), with the place that the action
+    was on (`acted_on` of `details`: x, y, width and height in the picture). Right where the state
+    cannot be computed again, as that of a web site."""
 
 
 class Environment(ABC):
@@ -124,6 +128,13 @@ class Environment(ABC):
         """Return what an expert would do now; None where there is no expert."""
         return None
 
+    def expert_thought(self) -> str | None:
+        """Return why the expert would do so, as an agent would think it in a sentence or two.
+
+        Demonstrations show it before the action. None where the expert only knows what to do.
+        """
+        return None
+
     def details(self) -> Mapping[str, JsonValue]:
         """Return facts about the present state beyond the observation, for people and viewers.
 
@@ -132,7 +143,7 @@ class Environment(ABC):
         return {}
 
     def render(self) -> bytes | None:
-        """Return a picture of the present state as PNG; None where there is no picture."""
+        """Return a picture of the present state, PNG or JPEG; None where there is no picture."""
         return None
 
     def close(self) -> None:  # noqa: B027 - most environments hold nothing

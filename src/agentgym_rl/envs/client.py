@@ -128,7 +128,7 @@ class EnvClient(ABC):
             return await self._do_details()
 
     async def render(self) -> bytes | None:
-        """Return a picture of the present state as PNG; None where there is no picture."""
+        """Return a picture of the present state, PNG or JPEG; None where there is no picture."""
         self._refuse_unless_started("render")
         with self._calling("render"):
             return await self._do_render()

@@ -24,26 +24,30 @@ _MAX_HANGS = 3
 
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """A solved task: the observation before each action, and the action."""
+    """A solved task: the observation before each action, what the expert thinks, the action."""
 
     task: Task
     observations: tuple[str, ...]
     actions: tuple[str, ...]
+    thoughts: tuple[str, ...] = ()
+    """One per action, empty where the expert gives no reason; or none at all."""
 
 
 def demonstrate(
     env: Environment | GuardedEnvironment, task: Task, *, max_rounds: int
 ) -> Demonstration | None:
     """Return how the expert solves the task; None where it does not within `max_rounds`."""
-    observations, actions = [env.reset(task)], list[str]()
+    observations, actions, thoughts = [env.reset(task)], list[str](), list[str]()
     while len(actions) < max_rounds:
         action = env.expert_action()
         if action is None:
             return None
         actions.append(action)
+        thoughts.append(env.expert_thought() or "")
         result = env.step(action)
         if result.success:
-            return Demonstration(task, tuple(observations), tuple(actions))
+            reasons = tuple(thoughts) if any(thoughts) else ()
+            return Demonstration(task, tuple(observations), tuple(actions), reasons)
         if result.is_last:
             return None
         observations.append(result.observation)

@@ -39,6 +39,7 @@ BUILTIN: Mapping[str, str] = {
     "searchqa": "agentgym_rl.envs.scenarios.searchqa.env:SearchQA",
     "miniwob": "agentgym_rl.envs.scenarios.miniwob.env:MiniWoB",
     "web": "agentgym_rl.envs.scenarios.web.env:WebEnvironment",
+    "webarena": "agentgym_rl.envs.scenarios.webarena.env:WebArena",
 }
 """Name -> "module:Class". The extra that an environment needs, if any, has the environment's
 name."""

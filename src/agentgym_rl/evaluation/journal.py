@@ -14,6 +14,7 @@ from pathlib import Path
 from agentgym_rl.rollout.collect import EpisodeName
 from agentgym_rl.runs.episode_columns import episodes_table
 from agentgym_rl.runs.episodes import read_episodes, write_episodes, write_part
+from agentgym_rl.runs.pictures import write_pictures
 from agentgym_rl.types import Episode
 
 _EPISODES_PER_PART = 64
@@ -56,6 +57,7 @@ class Journal:
             number = len(list(self._parts.glob("*.parquet")))
             path = self._parts / f"{number:06d}.parquet"
             groups = [[episode] for episode in self._buffer]
+            write_pictures(self._parts, path.stem, groups)
             write_part(path, episodes_table(groups, phase="eval", step=_STEP, scores_of=None))
             self._buffer = []
         self._written_at = time.monotonic()

@@ -25,6 +25,7 @@ _MAX_BYTES = MEGABYTE
 _FREE = (
     "rollout.max_concurrency",
     "rollout.max_restarts",
+    "rollout.picture_share",
     "engine.timeout_s",
     "env.workers",
 )

@@ -48,6 +48,12 @@ class ReplayedDemonstration:
         self.done, self.to_come = list[str](), list(demo.actions)
         """The actions taken so far, and the ones that the expert takes next."""
 
+    @property
+    def thought(self) -> str:
+        """Why the expert takes its next action; empty where it gives no reason."""
+        place = len(self.done)
+        return self._demo.thoughts[place] if place < len(self._demo.thoughts) else ""
+
     async def reset(self, task: Task) -> str:
         if self._is_reset:
             raise UndemonstratedError("a demonstration is one try; the expert does not fail")
@@ -120,7 +126,7 @@ class ExpertTranscript(Transcript):
             return "\n".join(f"{place}. {action}" for place, action in steps)
         if kind is SegmentKind.SUMMARY:
             return "Done: " + "; ".join(done[-_MAX_STEPS:])
-        return self._agent.write(to_come[0])
+        return self._agent.write(to_come[0], self._replayed.thought)
 
 
 def demonstrated_contexts(demo: Demonstration, agent: Agent) -> list[DemonstratedContext]:

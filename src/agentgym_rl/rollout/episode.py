@@ -51,6 +51,10 @@ class EpisodeSpec:
     def key(self) -> int:
         return session_key(*self.noise, self.task.id, self.sample_index)
 
+    def has_pictures(self, share: float) -> bool:
+        """Whether it is among the share of episodes that keep pictures."""
+        return random.Random(self.key).random() < share
+
 
 @dataclass(frozen=True, slots=True)
 class TokenPolicy:
@@ -201,6 +205,7 @@ class _EpisodeStart:
                 self._transcript,
                 limits=self._limits,
                 weigh=participants.rewards.of_round,
+                camera=client if await self._keeps_pictures() else None,
             )
             # TryOver: the agent did not catch it, and the interaction knows the reason.
             with playing(agent), contextlib.suppress(TryOver):
@@ -209,6 +214,11 @@ class _EpisodeStart:
                 raise AgentError(f"{agent.name}.play ended without asking the policy for anything")
         finally:
             await client.close()
+
+    async def _keeps_pictures(self) -> bool:
+        if not self._spec.has_pictures(self._limits.picture_share):
+            return False
+        return (await self._participants.source.spec()).keeps_pictures
 
     def record(self, *, num_restarts: int) -> Episode:
         played, failure = self._interaction, self._failure

@@ -6,7 +6,9 @@ from agentgym_rl.agents.limits import Limits
 from agentgym_rl.config import RunConfig
 
 
-def episode_limits(config: RunConfig, *, max_context: int | None, max_rounds: int) -> Limits:
+def episode_limits(
+    config: RunConfig, *, max_context: int | None, max_rounds: int, picture_share: float = 1.0
+) -> Limits:
     """Return the recipe's limits, with at most the tokens that the model accepts, if known."""
     rollout = config.rollout
     return Limits(
@@ -16,4 +18,5 @@ def episode_limits(config: RunConfig, *, max_context: int | None, max_rounds: in
         max_seconds=rollout.max_seconds,
         max_invalid_actions=rollout.max_invalid_actions,
         max_restarts=rollout.max_restarts,
+        picture_share=picture_share,
     )

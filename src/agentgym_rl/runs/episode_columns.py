@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from agentgym_rl.runs.pictures import picture_name
 from agentgym_rl.types import Episode, Round, Sample
 
 _NUMBERS = pa.map_(pa.string(), pa.float64())
@@ -31,6 +32,8 @@ _ROUND = pa.struct(
         ("environment_s", pa.float32()),
         ("metrics", _NUMBERS),
         ("reward_parts", _NUMBERS),
+        ("picture", pa.string()),
+        ("acted_on", pa.list_(pa.float32())),
     ]
 )
 _SEGMENT = pa.struct(
@@ -111,10 +114,11 @@ def episodes_table(
     groups: Sequence[Sequence[Episode]], *, phase: str, step: int, scores_of: ScoresOf | None
 ) -> pa.Table:
     """Return the episodes of a part, one row each, in order."""
+    grouped = ((index, episode) for index, group in enumerate(groups) for episode in group)
     rows = [
         _row(episode, group=index, phase=phase, step=step)
-        for index, group in enumerate(groups)
-        for episode in group
+        | {"rounds": [_round(item, row, place) for place, item in enumerate(episode.rounds)]}
+        for row, (index, episode) in enumerate(grouped)
     ]
     light = pa.schema([field for field in SCHEMA if field.name != "samples"])
     table = pa.Table.from_pylist(rows, schema=light)
@@ -152,14 +156,14 @@ def _row(episode: Episode, *, group: int, phase: str, step: int) -> dict[str, ob
         "seconds": episode.seconds,
         "error": episode.error,
         "messages": [{"role": m.role, "content": m.content} for m in episode.messages],
-        "rounds": [_round(item) for item in episode.rounds],
         "usage": None if episode.usage is None else asdict(episode.usage),
     }
 
 
-def _round(item: Round) -> dict[str, object]:
+def _round(item: Round, row: int, place: int) -> dict[str, object]:
     columns = {field.name: getattr(item, field.name) for field in _ROUND}  # the names of its fields
-    return columns | {name: list(columns[name].items()) or None for name in _NAMED_NUMBERS}
+    columns |= {name: list(columns[name].items()) or None for name in _NAMED_NUMBERS}
+    return columns | {"picture": picture_name(row, place, item.picture)}
 
 
 def _samples_column(samples: Sequence[Sample], scores_of: ScoresOf | None) -> pa.StructArray:

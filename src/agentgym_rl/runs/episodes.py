@@ -18,6 +18,7 @@ from agentgym_rl.errors import RunError
 from agentgym_rl.frozen import FrozenDict
 from agentgym_rl.runs.durable import put_in_place
 from agentgym_rl.runs.episode_columns import ScoresOf, episodes_table
+from agentgym_rl.runs.pictures import read_picture, write_pictures
 from agentgym_rl.runs.regular_files import open_regular
 from agentgym_rl.types import (
     Episode,
@@ -71,8 +72,12 @@ def write_episodes(
 
     `scores_of` gives what training made of a sample. A reader sees the whole part or none.
     """
-    table = episodes_table(groups, phase=phase, step=step, scores_of=scores_of)
-    return write_part(folder / f"{phase}-{step:06d}.parquet", table)
+    table, part = (
+        episodes_table(groups, phase=phase, step=step, scores_of=scores_of),
+        f"{phase}-{step:06d}",
+    )
+    write_pictures(folder, part, groups)
+    return write_part(folder / f"{part}.parquet", table)
 
 
 def write_part(path: Path, table: pa.Table) -> Path:
@@ -102,13 +107,13 @@ def read_groups(part: Path) -> list[list[Episode]]:
         with open_regular(part.resolve()) as file:
             rows = pq.ParquetFile(file).read().to_pylist()
         for row in rows:
-            groups.setdefault(row["group"], []).append(_episode(row))
+            groups.setdefault(row["group"], []).append(_episode(row, part))
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{part} holds no episodes: {type(error).__name__}: {error}") from error
     return list(groups.values())
 
 
-def _episode(row: Mapping[str, Any]) -> Episode:  # Any: pyarrow does not know a table's types
+def _episode(row: Mapping[str, Any], part: Path) -> Episode:  # Any: pyarrow knows no types
     # What `get` reads older parts lack; they count the first start of an episode as an attempt.
     usage, restarts = row.get("usage"), row.get("num_restarts")
     return Episode(
@@ -125,7 +130,7 @@ def _episode(row: Mapping[str, Any]) -> Episode:  # Any: pyarrow does not know a
         stop_reason=StopReason(_RENAMED_REASONS.get(row["stop_reason"], row["stop_reason"])),
         reward=row["reward"],
         success=row["success"],
-        rounds=tuple(_round(item) for item in row["rounds"]),
+        rounds=tuple(_round(item, part) for item in row["rounds"]),
         messages=tuple(Message(**item) for item in row["messages"]),
         samples=tuple(_sample(item) for item in row["samples"]),
         seconds=row["seconds"],
@@ -137,14 +142,26 @@ def _episode(row: Mapping[str, Any]) -> Episode:  # Any: pyarrow does not know a
     )
 
 
-def _round(item: Mapping[str, Any]) -> Round:  # Any: as above
+def _round(item: Mapping[str, Any], part: Path) -> Round:  # Any: as above
     # A map is a list of pairs, or null where it is empty; older parts lack both.
     fields: dict[str, Any] = dict(item)
     if "attempt" in fields:  # the name in older parts
         fields["try_index"] = fields.pop("attempt")
     for name in ("metrics", "reward_parts"):
         fields[name] = FrozenDict(fields.get(name) or ())
+    if fields.get("picture"):
+        fields["picture"] = _picture(part, fields["picture"])
+    if fields.get("acted_on"):
+        fields["acted_on"] = tuple(fields["acted_on"])
     return Round(**fields)
+
+
+def _picture(part: Path, name: str) -> bytes | None:
+    """Return a stored picture; None where somebody has removed it."""
+    try:
+        return read_picture(part.parent, part.stem, name)
+    except (OSError, ValueError):
+        return None
 
 
 def try_of(item: Mapping[str, Any]) -> int:  # Any: as above

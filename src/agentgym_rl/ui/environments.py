@@ -18,6 +18,7 @@ from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.client import EnvClient
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import AgentGymError
+from agentgym_rl.runs.pictures import picture_kind
 from agentgym_rl.types import Task
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.replay_rules import name_problem, replayable_class
@@ -107,12 +108,17 @@ async def state_of(client: EnvClient) -> dict[str, object]:
     picture = await client.render()
     if picture is not None and len(picture) > MAX_PICTURE_BYTES:
         picture = None
-    encoded = None if picture is None else base64.b64encode(picture).decode("ascii")
     return {
         "observation": await client.observation(),
         "details": dict(await client.details()),
-        "picture": None if encoded is None else f"data:image/png;base64,{encoded}",
+        "picture": None if picture is None else data_address(picture),
     }
+
+
+def data_address(picture: bytes) -> str:
+    """Return a picture as the address of an image that a page can show."""
+    kind = "png" if picture_kind(picture) == "png" else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(picture).decode('ascii')}"
 
 
 def _description(name: str) -> dict[str, object]:

@@ -196,6 +196,8 @@ def _rounds(
                 "valid_action": item["valid_action"],
                 "metrics": _numbers(item.get("metrics")),
                 "reward_parts": _numbers(item.get("reward_parts")),
+                "picture": item.get("picture"),
+                "acted_on": item.get("acted_on"),
                 "seconds": {name: value for name, value in seconds.items() if value is not None},
                 "parts": [*besides.get(index, []), *_split(item["reply"], item["action"])],
             }

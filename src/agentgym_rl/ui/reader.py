@@ -8,6 +8,7 @@ from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 
+from agentgym_rl.runs.pictures import read_picture
 from agentgym_rl.runs.regular_files import MEGABYTE, read_regular
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.catalog import RunCatalog
@@ -16,6 +17,7 @@ from agentgym_rl.ui.environments import Environments
 from agentgym_rl.ui.episode_view import Record, read_episode, reading, token_view, view
 from agentgym_rl.ui.index import EpisodeIndex
 from agentgym_rl.ui.overview import Overview
+from agentgym_rl.ui.parts import STEM
 from agentgym_rl.ui.token_texts import bare_ids, texts_by_file, tokenizer_file
 
 _MAX_INDEXES = 8
@@ -64,6 +66,18 @@ class RunReader:
             found = {"episode": episode} | view(self.record(run, episode))
         problem = self._environments.replay_problem(str(found.get("env")))
         return found | {"replay_problem": problem}
+
+    def picture(self, run: str, episode: str, name: str) -> bytes:
+        """Return the stored picture of a round. Raises ApiError where there is none."""
+        part, _, _ = episode.rpartition(":")
+        if not STEM.fullmatch(part):
+            raise ApiError(
+                400, f'{episode!r} is not the id of an episode, such as "train-000012:3"'
+            )
+        try:
+            return read_picture(self.catalog.episodes(run), part, name)
+        except (OSError, ValueError) as error:
+            raise ApiError(404, f"no picture {name!r} of {part}: {error}") from error
 
     def tokens(self, run: str, episode: str, sample: int) -> dict[str, object]:
         """Return the tokens of one sample, with their texts where the run has its tokenizer."""

@@ -72,6 +72,11 @@ def _add_episodes(router: APIRouter, reader: RunReader) -> None:
     def episode(run: Run, episode: Run) -> Response:
         return answer(reader.episode(run, episode))
 
+    @router.get("/picture")
+    def picture(run: Run, episode: Run, name: Run) -> Response:
+        found = reader.picture(run, episode, name)
+        return Response(found, media_type="image/png" if name.endswith(".png") else "image/jpeg")
+
     @router.get("/tokens")
     def tokens(run: Run, episode: Run, sample: Place = 0) -> Response:
         return answer(reader.tokens(run, episode, sample))

@@ -9,7 +9,7 @@ from agentgym_rl.envs.scenarios.searchqa.env import make_spec
 from agentgym_rl.envs.scenarios.searchqa.options import SearchOptions
 from fakes import fake_spec
 
-IN_A_BROWSER = {"miniwob", "web"}
+IN_A_BROWSER = {"miniwob", "web", "webarena"}
 """Where an action may name an address, even if only the task's own can be reached."""
 
 

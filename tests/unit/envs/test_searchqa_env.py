@@ -280,6 +280,20 @@ def test_the_expert_opens_what_was_cut():
     ]
 
 
+def test_the_expert_says_what_it_found_and_what_it_looks_for():
+    env, thoughts = start(topk=1), list[str | None]()
+    while (action := env.expert_action()) is not None:
+        thoughts.append(env.expert_thought())
+        env.step(action)
+    assert thoughts == [
+        "First I need to know: director of Stalker.",
+        "I found Andrei Tarkovsky. Next I need to know: where was Andrei Tarkovsky born.",
+        "I found Andrei Tarkovsky and Zavrazhye. Next I need to know: Zavrazhye river.",
+        "I found Zavrazhye and Volga, so the answer is the Volga.",
+    ]
+    assert env.expert_thought() is None
+
+
 class DeafEngine(SmallEngine):
     """Finds nothing for short queries, and knows no ids."""
 

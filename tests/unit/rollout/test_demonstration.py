@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 
 import pytest
@@ -124,3 +125,11 @@ def test_stop_texts_that_no_engine_takes_are_refused():
     told = r"tuple of texts that are not empty, got \(''.*test_demonstration\.py, line"
     with pytest.raises(AgentError, match=told):
         demonstrated_contexts(DEMO, make_agent(Stopper))
+
+
+def test_replies_give_the_expert_s_reasons():
+    demo = dataclasses.replace(DEMO, thoughts=("Two are possible.", *[""] * 5))
+    (context,) = demonstrated_contexts(demo, make_agent(format="react"))
+    replies = [message.content for message in context.messages if message.role == "assistant"]
+    assert replies[0] == "Thought: Two are possible.\nAction: add 2"
+    assert replies[1] == "Thought: I do the next step.\nAction: add 1"

@@ -225,7 +225,7 @@ class Player:
         if is_broken_details(details):
             self.findings.add(Law.PLAIN_DETAILS, f"task {task.id}: {str(details)[:200]}")
         if is_broken_picture(picture):
-            self.findings.add(Law.PNG_OR_NOTHING, f"task {task.id}: {str(picture)[:60]}")
+            self.findings.add(Law.PICTURE_OR_NOTHING, f"task {task.id}: {str(picture)[:60]}")
 
     def _note_exception(self, where: str, error: BaseException) -> None:
         call = self._caller.failed_call

@@ -15,7 +15,7 @@ from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.frozen import named_numbers, parts_sum_to
 from agentgym_rl.types import StepResult, Task
 
-_PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_PICTURE_SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
 _TAG = re.compile(r"[a-z][a-z0-9_-]*")
 _RESERVED_TAGS = ("think", "action", "act")
 
@@ -100,8 +100,8 @@ class Law(Enum):
         "details must return a mapping of plain JSON, an empty one where there is nothing to say: "
         "convert NumPy's numbers with float() or int(), sets with sorted(), objects with str()."
     )
-    PNG_OR_NOTHING = (
-        "render must return the bytes of a PNG file, or None where there is no picture."
+    PICTURE_OR_NOTHING = (
+        "render must return the bytes of a PNG or JPEG file, or None where there is no picture."
     )
     EXTRAS_DO_NOT_RAISE = (
         "available_actions, expert_action, details and render must not raise, also after the end: "
@@ -145,8 +145,8 @@ def is_broken_details(details: object) -> bool:
 
 
 def is_broken_picture(picture: object) -> bool:
-    is_png = isinstance(picture, bytes) and picture.startswith(_PNG_SIGNATURE)
-    return picture is not None and not is_png
+    is_picture = isinstance(picture, bytes) and picture.startswith(_PICTURE_SIGNATURES)
+    return picture is not None and not is_picture
 
 
 def is_broken_list(actions: object) -> bool:

@@ -77,6 +77,9 @@ class GuardedEnvironment:
     def expert_action(self) -> str | None:
         return self._call("expert_action", self._env.expert_action)
 
+    def expert_thought(self) -> str | None:
+        return self._call("expert_thought", self._env.expert_thought)
+
     def details(self) -> Mapping[str, JsonValue]:
         return self._call("details", self._env.details)
 

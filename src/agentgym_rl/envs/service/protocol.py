@@ -384,6 +384,7 @@ _TASK_NAMES, _TASK_TYPES = first_types(_without(_TASK, ("payload",)))
 
 _SPEC = json_types(EnvSpec)
 _SPEC_DEFAULTS: Mapping[str, object] = {
-    "action_tags": [], "has_answer": False, "replay_is_safe": False
+    "action_tags": [], "has_answer": False, "replay_is_safe": False,
+    "keeps_pictures": False,
 }  # fmt: skip
 _HEALTH = json_types(Health)

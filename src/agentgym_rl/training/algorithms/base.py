@@ -145,7 +145,7 @@ class SharedSettings:
     policy_loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)
     kl: KLConfig = field(default_factory=KLConfig)
     max_tokens: int = 4096
-    """Limit on an episode: the constant of `policy_loss.aggregation = "constant"`."""
+    """Limit on one context: the constant of `policy_loss.aggregation = "constant"`."""
 
 
 class Algorithm(ABC):

@@ -83,7 +83,10 @@ class Collector(ABC):
 
     def _limits(self, max_rounds: int) -> Limits:
         return episode_limits(
-            self._config, max_context=self._policy.max_context, max_rounds=max_rounds
+            self._config,
+            max_context=self._policy.max_context,
+            max_rounds=max_rounds,
+            picture_share=self._config.rollout.picture_share,
         )
 
     def _keep(self, groups: Sequence[Group]) -> list[Group]:

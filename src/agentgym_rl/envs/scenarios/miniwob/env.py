@@ -88,6 +88,7 @@ class MiniWoB(Environment):
         categories=tuple(CATEGORIES),
         max_rounds=12,
         success="the page gives its full reward",
+        keeps_pictures=True,
     )
 
     def __init__(self, *, layout: str = "compact", max_chars: int = 4000) -> None:
@@ -153,11 +154,13 @@ class MiniWoB(Environment):
         return advise(self._page, Scene(self._goal, self._seen.text, browsing.elements, self._done))
 
     def details(self) -> Mapping[str, JsonValue]:
-        return {"page": self._page, "goal": self._goal} if self._browsing else {}
+        if self._browsing is None:
+            return {}
+        return {"page": self._page, "goal": self._goal, "acted_on": self._browsing.acted_on}
 
     def render(self) -> bytes | None:
         """Return the window."""
-        return self._browsing.picture("png") if self._browsing else None
+        return self._browsing.picture() if self._browsing else None
 
     def close(self) -> None:
         if self._browsing is not None:

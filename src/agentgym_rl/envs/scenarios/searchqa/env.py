@@ -164,6 +164,12 @@ class SearchQA(Environment):
         advice = self._expert.advise(self._running())
         return None if advice is None else f"<{advice.tag}>{advice.text}</{advice.tag}>"
 
+    def expert_thought(self) -> str | None:
+        """Return what is known so far and what the next action is for."""
+        if self._is_over or self._expert is None:
+            return None
+        return self._expert.explain(self._running())
+
     def details(self) -> Mapping[str, JsonValue]:
         """Return the question with its answers, and the search trace; {} without an episode."""
         if self._trace is None:

@@ -48,6 +48,21 @@ class SearchExpert:
                 return self._towards(number, trace)
         return Action("answer", self._question.answers[0])
 
+    def explain(self, trace: Trace) -> str | None:
+        """Return the reason of the advice: what was found, and what is still to be found."""
+        advice, path = self.advise(trace), self._question.path
+        if advice is None:
+            return None
+        known = [hop.finding for hop in path if trace.has_read(hop)]
+        if advice.tag == "answer":
+            return f"I found {_listed(known)}, so the answer is {advice.text}."
+        found = f"I found {_listed(known)}. " if known else ""
+        if advice.tag == "open":
+            return f"{found}This passage is about what I need but was cut, so I read all of it."
+        if trace.last_search_failed:
+            return f"{found}The last search did not show it, so I search in other words."
+        return f"{found}{'Next' if known else 'First'} I need to know: {advice.text}."
+
     def _towards(self, number: int, trace: Trace) -> Action | None:
         """Return what brings the finding of a hop nearer."""
         wanted = self._question.path[number].passage_id
@@ -84,3 +99,7 @@ class SearchExpert:
         if name and f" {normalize(name)} " in f" {known} ":
             yield Action("open", name)
         yield Action("search", f"{hop.query} {self._question.text}")
+
+
+def _listed(findings: list[str]) -> str:
+    return " and ".join(findings[-2:])

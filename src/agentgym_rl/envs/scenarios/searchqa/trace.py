@@ -47,6 +47,15 @@ class Trace:
         return next((event.shown for event in searches), ())
 
     @property
+    def last_search_failed(self) -> bool:
+        """Whether the latest round was a search that showed nothing of the question's path."""
+        latest = self.events[-1] if self.events else None
+        if latest is None or latest.kind != "search":
+            return False
+        wanted = {hop.passage_id for hop in self.question.path}
+        return wanted.isdisjoint(one.passage.id for one in latest.shown)
+
+    @property
     def has_mistakes(self) -> bool:
         return any(event.kind == "mistake" for event in self.events)
 

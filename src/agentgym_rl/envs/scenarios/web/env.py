@@ -75,6 +75,7 @@ class WebEnvironment(Environment):
         categories=CATEGORIES,
         max_rounds=30,
         success="the answer is right, or the site's data are as the task asked",
+        keeps_pictures=True,
     )
 
     def __init__(self, *, layout: str = "compact", max_chars: int = 4000) -> None:
@@ -181,11 +182,12 @@ class WebEnvironment(Environment):
             "template": entry.template.name,
             "objective": entry.case.objective,
             "url": self._seen.url,
+            "acted_on": self._browsing.acted_on if self._browsing else None,
         }
 
     def render(self) -> bytes | None:
         """Return the screen."""
-        return self._browsing.picture("png") if self._browsing else None
+        return self._browsing.picture() if self._browsing else None
 
     def close(self) -> None:
         if self._browsing is not None:

@@ -143,8 +143,22 @@ class ReplayView {
     const parts = Object.entries(round?.seconds ?? {}).map(([name, value], index) => ({ name, value: value ?? 0, color: seriesColor(index) }));
     fill(this.timing, stackedBar("Time of this round", parts, duration));
     fill(this.stored, round ? part("observation", round.observation) : null);
+    const next = this.episode.rounds[position];
     if (this.isRecomputed) this.recompute(position);
+    else if (this.episode.rounds.some((other) => other.picture)) fill(this.state, this.picture(next));
     else fill(this.state, this.offer());
+  }
+
+  /** What the model saw, with a frame around what it acted on next. */
+  picture(round) {
+    if (!round?.picture) return h("p", { class: "state-offer muted" }, "No picture was kept here: the episode is over, or it had none.");
+    const { run, episode } = this.params;
+    const mark = h("span", { class: "picture-mark", hidden: true });
+    const image = h("img", { class: "state-picture", src: `/api/picture?${new URLSearchParams({ run, episode, name: round.picture })}`, alt: "The page that the model saw" });
+    image.addEventListener("load", () => outline(mark, round.acted_on, image));
+    return h("div", { class: "state-screen" },
+      h("div", { class: "picture-frame" }, image, mark),
+      h("p", { class: "muted" }, round.acted_on ? "Outlined: what the next action is on." : "The next action is on no element of this screen."));
   }
 
   get isRecomputed() {
@@ -191,6 +205,17 @@ export function stateOf(answer, { isAlone = true } = {}) {
     answer.observation ? h("div", { class: "part kind-observation" }, h("span", { class: "part-label" }, "observation"), h("div", { class: "part-text text" }, answer.observation)) : null,
     isAlone && !answer.picture && !hasDetails && !answer.observation ? empty("Nothing to see", "The environment shows no state here.") : null,
   ];
+}
+
+/** Put the frame where an action took place, as shares of the picture; it may lie off the screen. */
+function outline(mark, place, image) {
+  const [x, y, width, height] = place ?? [];
+  if (!(width > 0 && height > 0) || x + width < 0 || y + height < 0 || x > image.naturalWidth || y > image.naturalHeight) return;
+  const share = (value, of) => `${(100 * value) / of}%`;
+  Object.assign(mark.style, {
+    left: share(x, image.naturalWidth), top: share(y, image.naturalHeight), width: share(width, image.naturalWidth), height: share(height, image.naturalHeight),
+  });
+  mark.hidden = false;
 }
 
 /** Bring a card into the view of its own list, without moving the page. */

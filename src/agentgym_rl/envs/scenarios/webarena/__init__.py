@@ -1,0 +1,1 @@
+"""The genuine WebArena, in its original and its verified version."""

@@ -1,0 +1,1 @@
+"""WebArena's original evaluators, written anew: answers, addresses and pages, and the judge."""
