@@ -43,3 +43,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=None,
         help="actions a scenario in tests/contract/test_fuzz_actions.py; by default a few thousand",
     )
+    parser.addoption(
+        "--webarena-python",
+        default="",
+        help="a Python with the package webarena-verified, for tests/unit/envs/"
+        "test_webarena_verified.py; by default the one that runs the tests, if it has it",
+    )

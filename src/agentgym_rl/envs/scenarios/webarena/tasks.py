@@ -57,6 +57,8 @@ class ArenaTask:
     evaluation: str
     """JSON of the original's `eval`; empty in the verified version, whose package has its own."""
     needs_judge: bool
+    is_broken: bool
+    """Whether its evaluator fails whatever the agent does."""
     geolocation: tuple[float, float] | None
 
     @property
@@ -113,6 +115,8 @@ def _reason(task: ArenaTask, options: ArenaOptions) -> str:
     missing = [site for site in task.sites if site not in options.addresses]
     if missing and options.addresses:
         return "on sites without an address"
+    if task.is_broken:
+        return "fail in the package's own evaluator"
     if task.needs_judge and not options.judge_url:
         return "need a judge (judge_url, judge_model)"
     return ""
@@ -163,6 +167,16 @@ def _level(verified: Json) -> str:
     return str(answers[0]["expected"]["task_type"])
 
 
+def _breaks(evaluator: Json) -> bool:
+    """Return whether the package refuses what it expects itself: a choice of one.
+
+    Version 1.2.3 does so for tasks 699, 700 and 811, in forms that have no schema.
+    """
+    form = evaluator["expected"].get("post_data") or {}
+    has_one = any(isinstance(value, list) and len(value) == 1 for value in form.values())
+    return has_one and "post_data_schema" not in evaluator
+
+
 def _verified_task(row: Json) -> ArenaTask:
     return ArenaTask(
         index=int(row["task_id"]),
@@ -172,6 +186,7 @@ def _verified_task(row: Json) -> ArenaTask:
         level=_level(row),
         evaluation="",
         needs_judge=False,
+        is_broken=any(map(_breaks, row["eval"])),
         geolocation=None,
     )
 
@@ -187,5 +202,6 @@ def _original_task(row: Json, verified: Json) -> ArenaTask:
         level=_level(verified),
         evaluation=json.dumps(row["eval"]),
         needs_judge="fuzzy_match" in references,
+        is_broken=False,
         geolocation=(place["latitude"], place["longitude"]) if place else None,
     )

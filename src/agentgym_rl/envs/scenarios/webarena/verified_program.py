@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 _PLAIN_ANSWER = {"task_type": "RETRIEVE", "status": "UNKNOWN_ERROR", "retrieved_data": None}
-"""Well-formed and wrong: what fails on this fails because of the recording or the addresses."""
+"""Well-formed and wrong."""
 
 
 def main() -> None:
@@ -37,11 +37,16 @@ def main() -> None:
 
 
 def score(arena: Any, episode: dict[str, Any]) -> dict[str, object]:  # of an unknown package
-    """Return the package's score; an error where it fails whatever the answer is."""
+    """Return the package's score.
+
+    Where it fails on what the agent said or sent, that is 0, as the package has it. Where it fails
+    on a plain answer and the first request, which is ours, something else is wrong: an error.
+    """
     result = evaluate(arena, episode, episode["answer"])
     if str(result.status) != "error":
         return {"score": float(result.score), "error": ""}
-    plain = evaluate(arena, episode, _PLAIN_ANSWER)
+    first = {**episode, "entries": episode["entries"][:1]}
+    plain = evaluate(arena, first, _PLAIN_ANSWER)
     error = str(plain.error_msg or "unknown") if str(plain.status) == "error" else ""
     return {"score": 0.0, "error": error}
 
