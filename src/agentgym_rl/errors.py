@@ -27,7 +27,7 @@ TRAINING_PACKAGES = frozenset(
 """What the extra `train` brings; the environment module works without it."""
 _REPOSITORY = Path(__file__).parents[2]
 """The clone that this runs from, if it does."""
-_BESIDE_SETUP = frozenset({"flash4", "smollm2", "vllm"})
+_BESIDE_SETUP = frozenset({"flash4", "smollm2", "vllm", "webarena"})
 """Extras that `make setup` does not install."""
 
 

@@ -7,10 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import requests
 
+from agentgym_clients import serving
 from agentgym_rl.browser.executable import find_browser
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
+from agentgym_rl.envs.compat.agentgym.source import AgentGymEnvSource
 from agentgym_rl.envs.scenarios.webarena.logins import LoginState, _read_states
 from agentgym_rl.errors import EnvError
 from agentgym_rl.types import StepResult, Task
@@ -325,6 +328,53 @@ def test_a_login_that_fails_says_so(make: Callable[..., Environment], town: Town
     env = make(shopping=town.gitlab.url)
     with pytest.raises(EnvError, match=r"logging in to shopping at .* failed"):
         play(env, 0)
+
+
+def served(make: Callable[..., Environment]) -> type[Environment]:
+    """Return a class whose objects need no options."""
+
+    def made(cls: type[Environment]) -> Environment:
+        return make()
+
+    return type("Served", (type(make()),), {"__new__": made})
+
+
+async def test_agentgyms_client_plays_on_our_server(make: Callable[..., Environment]):
+    with serving(served(make)) as (url, _):
+        async with AgentGymEnvSource(url, env="webarena") as source, await source.open() as client:
+            seen = await client.reset(Task("webarena", "test", 2))
+            assert seen.startswith("OBSERVATION:\nObjective: Objective 2\nOne Stop Market")
+            assert seen.endswith("OBJECTIVE: Objective 2")
+            bad = await client.step("```click [99]```")
+            assert not bad.valid_action and bad.reward == 0
+            action = f"I will look at it: ```click {number_of(seen, 'Tea 2')}```"
+            good = await client.step(action)
+            assert good.valid_action and "$4.50" in good.observation
+            last = await client.step("```stop []```")
+            assert last.success and last.reward == 1.0
+
+
+def test_agentgyms_routes_have_its_fields(make: Callable[..., Environment]):
+    with serving(served(make)) as (url, _):
+
+        def post(path: str, **fields: object) -> dict[str, object]:
+            found: dict[str, object] = requests.post(
+                f"{url}/{path}", json=fields, timeout=30
+            ).json()
+            return found
+
+        number = post("create")["env_idx"]
+        started = post("reset", env_idx=number, idx=0, seed=0)
+        assert started.keys() == {"observation", "sites", "object"}
+        assert (started["sites"], started["object"]) == (["shopping"], "Objective 0")
+        stepped = post("step", env_idx=number, action="```scroll [down]```")
+        assert stepped.keys() == {"observation", "reward", "terminated", "truncated", "info"}
+        found = requests.get(f"{url}/observation_metadata", {"env_idx": number}, timeout=30)
+        assert found.json()["image"].startswith("data:image/jpeg;base64,")
+        assert post("reset", env_idx=number, idx=9)["error"] == (
+            "There is no task 9: they are numbered 0 to 11."
+        )
+        assert post("close", env_idx=number) == {"closed": "closed"}
 
 
 def test_headers_are_sent(make: Callable[..., Environment], town: Town):

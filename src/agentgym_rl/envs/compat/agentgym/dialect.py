@@ -170,7 +170,7 @@ class _Dialect:
         return await self._played(self._reset)(_ResetOrFirst(id=numbered.id, data_idx=numbered.id))
 
     async def _close(self, body: _Id) -> Response:
-        return _json(await self._episodes.close(body.id))
+        return _json(self._profile.closed(await self._episodes.close(body.id)))
 
     # What follows runs while no other request uses the same id.
 
@@ -188,7 +188,7 @@ class _Dialect:
         return self._profile.started(numbered)
 
     async def _step(self, numbered: NumberedEpisode, body: _Step) -> JsonValue:
-        await self._do_round(numbered, body.action)
+        await self._do_round(numbered, self._profile.action_of(body.action))
         return self._profile.stepped(numbered)
 
     async def _step_visual(self, numbered: NumberedEpisode, body: _Step) -> JsonValue:

@@ -91,6 +91,14 @@ class Profile:
     def detailed(self, numbered: NumberedEpisode) -> Fields:
         return {**self.stepped(numbered), "deleted": False}
 
+    def closed(self, was_open: bool) -> JsonValue:
+        """Answer a close."""
+        return was_open
+
+    def action_of(self, text: str) -> str:
+        """Return the action in what a client sends."""
+        return text
+
     def refused(self, id_: int, error: RefusedError) -> Fields:
         """Return the answer to a mistake: done, so that a loop that knows no `error` ends."""
         return {
@@ -242,6 +250,71 @@ class SearchQAProfile(Profile):
         return numbered.facts["prompt"]
 
 
+class WebArenaProfile(Profile):
+    """WebArena: the goal is beside the first observation, and GET /observation has the prompt.
+
+    An action is what is between the first triple backticks of a text.
+    """
+
+    starts_on_create = False
+    needs_index = True
+    needs_create_body = False
+    index_rule = IndexRule.WRAPPED
+    field_names = MappingProxyType({"env_idx": "id", "idx": "data_idx"})
+
+    def greeting(self, env: str) -> str:
+        return "ok"
+
+    def get_views(self) -> Mapping[str, View]:
+        return {"/observation_metadata": _picture}
+
+    async def begin(self, service: EpisodeService, numbered: NumberedEpisode) -> None:
+        numbered.facts = await service.details(numbered.episode)
+
+    async def settle(
+        self, service: EpisodeService, numbered: NumberedEpisode, result: StepResult
+    ) -> None:
+        await super().settle(service, numbered, result)
+        numbered.facts = {**numbered.facts, "is_valid": result.valid_action}
+
+    def created(self, numbered: NumberedEpisode) -> JsonValue:
+        return {"env_idx": numbered.id}
+
+    def started(self, numbered: NumberedEpisode) -> JsonValue:
+        return {
+            "observation": numbered.observation,
+            "sites": numbered.facts.get("sites", []),
+            "object": numbered.facts.get("goal", ""),
+        }
+
+    def stepped(self, numbered: NumberedEpisode) -> Fields:
+        return {
+            "observation": numbered.observation,
+            "reward": float(numbered.reward),
+            "terminated": numbered.is_done,
+            "truncated": False,
+            "info": {"fail_error": ""} if numbered.facts.get("is_valid", True) else None,
+        }
+
+    def observed(self, numbered: NumberedEpisode) -> JsonValue:
+        super().observed(numbered)
+        if numbered.observation.startswith("OBSERVATION:"):
+            return numbered.observation
+        goal = numbered.facts.get("goal", "")
+        return f"OBSERVATION:\n{numbered.observation}\nOBJECTIVE: {goal}"
+
+    def closed(self, was_open: bool) -> JsonValue:
+        return {"closed": "closed" if was_open else "There is no such environment."}
+
+    def action_of(self, text: str) -> str:
+        parts = text.split("```")
+        return parts[1].strip() if len(parts) > 2 else text
+
+    def refused(self, id_: int, error: RefusedError) -> Fields:
+        answer = {**super().refused(id_, error), "env_idx": id_, "terminated": True}
+        return {**answer, "truncated": False, "info": None, "sites": [], "object": ""}
+
+
 _SEARCH_PROMPT = """\
 Answer the question below. Whenever you have new information, reason about it first between \
 <think> and </think>. If you find that you lack knowledge, call the search engine by <search> \
@@ -257,6 +330,7 @@ PROFILES: Mapping[str, type[Profile]] = {
     "babyai": BabyAIProfile,
     "sciworld": SciWorldProfile,
     "searchqa": SearchQAProfile,
+    "webarena": WebArenaProfile,
 }
 
 
@@ -281,10 +355,16 @@ async def _available_actions(service: EpisodeService, numbered: NumberedEpisode)
 
 
 async def _render(service: EpisodeService, numbered: NumberedEpisode) -> JsonValue:
-    png = await service.render(numbered.episode)
-    if png is None:
+    picture = await service.render(numbered.episode)
+    if picture is None:
         raise RefusedError("There is nothing to draw.", numbered)
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    kind = "jpeg" if picture.startswith(b"\xff\xd8") else "png"
+    return f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"
+
+
+async def _picture(service: EpisodeService, numbered: NumberedEpisode) -> JsonValue:
+    """Answer WebArena's viewers; the elements of a page stay in the server."""
+    return {"text": {"obs_nodes_info": {}}, "image": await _render(service, numbered)}
 
 
 async def _action_hint(service: EpisodeService, numbered: NumberedEpisode) -> JsonValue:
