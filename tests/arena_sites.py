@@ -113,6 +113,8 @@ class Shop:
                     return to("/customer/account/", Set_Cookie="shop=emma; Path=/; HttpOnly")
                 button = "<button name=send type=submit>Sign In</button>"
                 return page("Login", form("", "id=email name=login", "id=pass name=pw", button))
+            case "/customer/account/logout/":
+                return to("/", Set_Cookie="shop=nobody; Path=/; HttpOnly")
             case "/customer/account/":
                 return page("My Account", "Emma Lopez" if is_known else "nobody")
             case "/":

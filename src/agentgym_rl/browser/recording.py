@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import cast
 
-from playwright.async_api import BrowserContext, Request
+from playwright.async_api import BrowserContext, Request, Response
 from playwright.async_api import Error as PlaywrightError
 
 from agentgym_rl.frozen import JsonValue
 
 MAX_ENTRIES = 5_000
 """Of one episode; later requests are not recorded."""
-_MAX_BODY_CHARS = 1_000_000
+_MAX_BODY_BYTES = 1_000_000
+"""Of what is sent or answered; a larger one is left out."""
+_MAX_TOTAL_BYTES = 30_000_000
+"""Of all of them in an episode; later ones are left out."""
 _KINDS = frozenset(["document", "xhr", "fetch", "other", "ping"])
 _PATIENCE_S = 5.0
 
@@ -32,6 +34,7 @@ class Recorder:
         self._entries: dict[int, Entry] = {}
         self._reading: set[asyncio.Task[None]] = set()
         self._numbers: dict[Request, int] = {}
+        self._num_bytes = 0
         context.on("request", self._on_request)
         context.on("requestfinished", self._on_end)
         context.on("requestfailed", self._on_end)
@@ -57,41 +60,54 @@ class Recorder:
 
     async def _read(self, number: int, request: Request) -> None:
         try:
-            self._entries[number] = await _entry(request)
+            self._entries[number] = await self._entry(request)
         except PlaywrightError:
             return  # the page went away before its answer came
 
+    async def _entry(self, request: Request) -> Entry:
+        response = await request.response()
+        asked: Entry = {
+            "url": request.url,
+            "method": request.method,
+            "headers": _named([(h["name"], h["value"]) for h in await request.headers_array()]),
+        }
+        body = request.post_data_buffer
+        if body is not None:
+            kind = await request.header_value("content-type") or ""
+            asked["postData"] = {"mimeType": kind, "text": self._kept(body)}
+        if response is None:
+            return {"request": asked, "response": {"status": 0, "headers": [], "redirectURL": ""}}
+        return {"request": asked, "response": await self._answer(response)}
 
-async def _entry(request: Request) -> Entry:
-    response = await request.response()
-    asked: Entry = {
-        "url": request.url,
-        "method": request.method,
-        "headers": _pairs(await request.headers_array()),
-    }
-    body = request.post_data_buffer
-    if body is not None:
-        kind = await request.header_value("content-type") or ""
-        asked["postData"] = {"mimeType": kind, "text": body.decode(errors="replace")}
-    if response is None:
-        return {"request": asked, "response": {"status": 0, "headers": [], "redirectURL": ""}}
-    headers = await response.headers_array()
-    kind = next((one["value"] for one in headers if one["name"].lower() == "content-type"), "")
-    answered: Entry = {
-        "status": response.status,
-        "headers": _pairs(headers),
-        "redirectURL": next((h["value"] for h in headers if h["name"].lower() == "location"), ""),
-        "cookies": [_cookie(h["value"]) for h in headers if h["name"].lower() == "set-cookie"],
-    }
-    if "json" in kind and not answered["redirectURL"]:
-        text = (await response.body()).decode(errors="replace")
-        answered["content"] = {"mimeType": kind, "text": text[:_MAX_BODY_CHARS]}
-    return {"request": asked, "response": answered}
+    async def _answer(self, response: Response) -> Entry:
+        headers = [(h["name"], h["value"]) for h in await response.headers_array()]
+        target = _first(headers, "location")
+        cookies = [value for name, value in headers if name.lower() == "set-cookie"]
+        answered: Entry = {
+            "status": response.status,
+            "headers": _named(headers),
+            "redirectURL": target,
+            "cookies": [_cookie(line) for line in cookies],
+        }
+        kind = _first(headers, "content-type")
+        if "json" in kind and not target:
+            answered["content"] = {"mimeType": kind, "text": self._kept(await response.body())}
+        return answered
+
+    def _kept(self, body: bytes) -> str:
+        """Return a body as text; empty where it is too much."""
+        self._num_bytes += len(body)
+        if len(body) > _MAX_BODY_BYTES or self._num_bytes > _MAX_TOTAL_BYTES:
+            return ""
+        return body.decode(errors="replace")
 
 
-def _pairs(headers: Sequence[object]) -> list[JsonValue]:
-    found = cast(Sequence[dict[str, str]], headers)
-    return [{"name": one["name"], "value": one["value"]} for one in found]
+def _first(headers: Sequence[tuple[str, str]], wanted: str) -> str:
+    return next((value for name, value in headers if name.lower() == wanted), "")
+
+
+def _named(headers: Sequence[tuple[str, str]]) -> list[JsonValue]:
+    return [{"name": name, "value": value} for name, value in headers]
 
 
 def _cookie(line: str) -> JsonValue:

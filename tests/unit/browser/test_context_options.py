@@ -41,6 +41,10 @@ def pages(request: Request) -> Answer:
             return page("Done", "<script>fetch('/data.json')</script><img src=/i.png>")
         case "/data.json":
             return Answer('{"total": 3}', kind="application/json")
+        case "/much":
+            return page("Much", "<script>for (const i of [1, 2]) fetch('/much.json?' + i)</script>")
+        case "/much.json":
+            return Answer('{"text": "%s"}' % ("x" * 1_000_000), kind="application/json")
         case "/long":
             return page("Long", "".join(f"<p>line {i}</p>" for i in range(60)))
         case "/huge":
@@ -140,6 +144,15 @@ def test_requests_are_recorded_with_forms_cookies_and_answers(site: StandIn):
     assert found[3]["response"]["content"]["text"] == '{"total": 3}'  # type: ignore[index, call-overload]
     names = {header["name"].lower() for header in found[0]["request"]["headers"]}  # type: ignore[index, call-overload, union-attr]
     assert "accept" in names
+
+
+def test_a_body_that_is_too_large_is_not_kept(site: StandIn):
+    browsing = browse(site, records=True)
+    browsing.open(f"{site.url}/much")
+    found = browsing.run(_recorded, _S)
+    browsing.close()
+    texts = [entry["response"]["content"]["text"] for entry in found[1:]]  # type: ignore[index, call-overload]
+    assert texts == ["", ""]
 
 
 def test_a_page_aside_leaves_the_agents_tabs_as_they_were(site: StandIn):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -328,6 +329,41 @@ def test_a_login_that_fails_says_so(make: Callable[..., Environment], town: Town
     env = make(shopping=town.gitlab.url)
     with pytest.raises(EnvError, match=r"logging in to shopping at .* failed"):
         play(env, 0)
+
+
+def test_episodes_at_once_share_a_login_and_nothing_else(
+    make: Callable[..., Environment], town: Town
+):
+    envs = [make(login="forms", headers="X-Once: yes") for _ in range(6)]
+    num_before = len(town.shopping.requests)
+
+    def play_one(number: int) -> float:
+        env = envs[number]
+        seen = env.reset(Task("webarena", "test", 2))
+        assert "Welcome, Emma Lopez!" in seen
+        env.step(f"click {number_of(seen, f'Tea {number % 2 + 1}')}")
+        return env.step("stop []").reward
+
+    with ThreadPoolExecutor(len(envs)) as pool:
+        assert list(pool.map(play_one, range(len(envs)))) == [0.0, 1.0] * 3
+    asked = [one.path for one in town.shopping.requests[num_before:]]
+    assert asked.count("/customer/account/login/") <= 2  # at most once by the form, and its answer
+
+
+def test_an_agent_that_logs_out_costs_the_next_one_a_login(
+    make: Callable[..., Environment], town: Town
+):
+    def num_logins() -> int:
+        return sum(bool(one.form.get("login")) for one in town.shopping.requests)
+
+    env = make()
+    play(env, 0, "stop []")
+    before = num_logins()
+    seen, _ = play(env, 0, f"goto [{town.shopping.url}/customer/account/logout/]")
+    assert num_logins() == before
+    assert "Sign In" in seen[1]
+    assert "Welcome, Emma Lopez!" in play(env, 0)[0][0]
+    assert num_logins() == before + 1
 
 
 def served(make: Callable[..., Environment]) -> type[Environment]:

@@ -6,6 +6,7 @@ version is scored by its own package (verified.py).
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 from collections.abc import Mapping, Sequence
@@ -26,8 +27,8 @@ from agentgym_rl.envs.scenarios.webarena.addresses import names_of, origins_of, 
 from agentgym_rl.envs.scenarios.webarena.evaluators.helpers import ShopApi
 from agentgym_rl.envs.scenarios.webarena.evaluators.judge import Judge
 from agentgym_rl.envs.scenarios.webarena.evaluators.score import Finished, score_episode
-from agentgym_rl.envs.scenarios.webarena.logins import logins_of
-from agentgym_rl.envs.scenarios.webarena.options import SITES, ArenaOptions
+from agentgym_rl.envs.scenarios.webarena.logins import LoginState, logins_of
+from agentgym_rl.envs.scenarios.webarena.options import FORMS, SITES, ArenaOptions
 from agentgym_rl.envs.scenarios.webarena.package import PACKAGE, data_folder
 from agentgym_rl.envs.scenarios.webarena.package import REMEDY as PACKAGE_REMEDY
 from agentgym_rl.envs.scenarios.webarena.tasks import (
@@ -45,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 _SCORE_S = 300.0
 """For all pages that the evaluators of a task open, and the judge."""
+_COOKIES_S = 10.0
 
 
 class WebArena(Environment):
@@ -87,6 +89,7 @@ class WebArena(Environment):
         self._sites = tuple(chosen.addresses.items())
         self._browsing: Browsing | None = None
         self._task: ArenaTask | None = None
+        self._login = LoginState()
         self._last_action = "None"
 
     @classmethod
@@ -153,6 +156,7 @@ class WebArena(Environment):
 
     def close(self) -> None:
         if self._browsing is not None:
+            self._check_login(self._browsing)
             self._browsing.close()
         self._browsing = self._task = None
 
@@ -166,10 +170,17 @@ class WebArena(Environment):
             headers=options.header_pairs,
             geolocation=task.geolocation,
         )
-        state = logins_of(options.login, self._sites).state(sites, plain)
+        state = self._login = logins_of(options.login, self._sites).state(sites, plain)
         records = options.version == "verified"
         with_login = replace(plain, cookies=state.cookies, storage=state.storage, records=records)
         self._browsing = Browsing(with_login, self._layout)
+
+    def _check_login(self, browsing: Browsing) -> None:
+        if self.options.login != FORMS or not self._login.cookies:
+            return
+        with contextlib.suppress(EnvError):  # the browser is gone: the login is as it was
+            held = browsing.run(_cookies, _COOKIES_S)
+            logins_of(self.options.login, self._sites).forget_if_changed(self._login, held)
 
     def _score(self, browsing: Browsing, answer: str) -> float:
         task = self._require_task()
@@ -233,6 +244,10 @@ def require_all(options: ArenaOptions) -> None:
             "without env.options.judge_url and judge_model"
         )
     raise EnvError(f"webarena needs {', '.join(missing)}; {'; '.join(remedies)}")
+
+
+async def _cookies(session: BrowserSession) -> Sequence[Mapping[str, object]]:
+    return [dict(one) for one in await session.tab.page.context.cookies()]
 
 
 async def _entries(session: BrowserSession) -> Sequence[Entry]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -111,6 +111,21 @@ class Logins:
         states = [self._by_form(site, addresses[site], options) for site in sites]
         return _joined(states)
 
+    def forget_if_changed(self, state: LoginState, held: Sequence[Mapping[str, object]]) -> None:
+        """Make the next episode log in anew where an episode ended with another session.
+
+        Its agent has logged out then, which ends the session for everybody.
+        """
+        kept = {_key(cookie): cookie.get("value") for cookie in held}
+        if all(kept.get(_key(one)) == one["value"] for one in state.cookies if one.get("httpOnly")):
+            return
+        for one in self._kept.values():
+            with one.lock:
+                if one.state is not None and set(map(_key, one.state.cookies)) & set(
+                    map(_key, state.cookies)
+                ):
+                    one.state = None
+
     def _by_form(self, site: str, address: str, options: BrowserOptions) -> LoginState:
         kept = self._kept[site]
         with kept.lock:
@@ -177,6 +192,10 @@ def _state(table: Any) -> LoginState:  # Playwright's, or of a file
         tuple(cast(Sequence[dict[str, object]], table["cookies"])),
         tuple(cast(Sequence[dict[str, object]], table.get("origins", ()))),
     )
+
+
+def _key(cookie: Mapping[str, object]) -> tuple[object, ...]:
+    return cookie.get("name"), cookie.get("domain"), cookie.get("path")
 
 
 def _joined(states: Sequence[LoginState]) -> LoginState:
