@@ -99,6 +99,20 @@ def form(action: str, user: str, password: str, button: str) -> str:
     )
 
 
+PLAIN_PAGES = {
+    "/sales/order/view/order_id/187/": (
+        "Order # 000000187",
+        "<div class='order-details-items'>Tea 1</div>",
+    ),
+    "/place": (
+        "Near you",
+        "<p id=at>?</p><script>navigator.geolocation.getCurrentPosition("
+        "p => { at.innerText = p.coords.latitude })</script>",
+    ),
+}
+"""Path -> title and body, of pages of the shop that are always the same."""
+
+
 class Shop:
     """A storefront with an account, a wish list, a search and the interface for programs."""
 
@@ -135,12 +149,11 @@ class Shop:
             case "/wishlist/":
                 rows = "".join(f"<li>{html.escape(one)} &amp; more</li>" for one in self.wishes)
                 return page("My Wish List", f"<div class='products-grid wishlist'>{rows}</div>")
-            case "/sales/order/view/order_id/187/":
-                return page("Order # 000000187", "<div class='order-details-items'>Tea 1</div>")
             case path if path.startswith("/rest/"):
                 return self._for_programs(request)
-            case _:
-                return Answer("<h1>Not found</h1>", 404)
+            case path:
+                found = PLAIN_PAGES.get(path)
+                return page(*found) if found else Answer("<h1>Not found</h1>", 404)
 
     def _for_programs(self, request: Request) -> Answer:
         match request.path:

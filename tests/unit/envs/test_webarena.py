@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ from agentgym_clients import serving
 from agentgym_rl.browser.executable import find_browser
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
+from agentgym_rl.envs.checking.checker import check
 from agentgym_rl.envs.compat.agentgym.source import AgentGymEnvSource
 from agentgym_rl.envs.scenarios.webarena.logins import LoginState, _read_states
 from agentgym_rl.errors import EnvError
@@ -112,6 +114,10 @@ ROWS = [
         reference_answers={"exact_match": "yes"},
         reference_url="__SHOPPING__/search?q=tea",
     ),
+    {
+        **row(12, "shopping", "__SHOPPING__/place", **said(exact_match="40.44")),
+        "geolocation": {"latitude": 40.44, "longitude": -79.94},
+    },
 ]
 CHANGES = {4}
 
@@ -210,6 +216,11 @@ def test_an_episode_begins_logged_in_with_its_objective(make: Callable[..., Envi
     assert env.details()["changes_site"] is False
 
 
+def test_a_task_may_be_somewhere(make: Callable[..., Environment]):
+    seen, result = play(make(), 12, "stop [40.44]")
+    assert "40.44" in seen[0] and result.success
+
+
 @pytest.mark.parametrize(
     ("index", "answer", "reward"),
     [
@@ -279,11 +290,11 @@ def test_tasks_without_a_judge_or_an_address_are_left_out_and_counted(
     make: Callable[..., Environment], python: str, town: Town
 ):
     env = type(make())
-    assert [task.index for task in env.tasks("test")] == [0, 1, 2, 3, 4, 5, 6, 7, 8, 11]
+    assert [task.index for task in env.tasks("test")] == [*range(9), 11, 12]
     assert "2 tasks are left out: 2 need a judge" in env.spec.success
     shop_only = {"shopping": town.shopping.url, "python": python, "tasks": "all"}
     cls = registry.configured(registry.env_class("webarena"), shop_only)
-    assert {task.index for task in cls.tasks("test")} == {0, 1, 2, 3, 4, 5, 6, 9, 10, 11}
+    assert {task.index for task in cls.tasks("test")} == {*range(7), 9, 10, 11, 12}
     assert "2 on sites without an address" in cls.spec.success
 
 
@@ -408,7 +419,7 @@ def test_agentgyms_routes_have_its_fields(make: Callable[..., Environment]):
         found = requests.get(f"{url}/observation_metadata", {"env_idx": number}, timeout=30)
         assert found.json()["image"].startswith("data:image/jpeg;base64,")
         assert post("reset", env_idx=number, idx=9)["error"] == (
-            "There is no task 9: they are numbered 0 to 11."
+            "There is no task 9: they are numbered 0 to 12."
         )
         assert post("close", env_idx=number) == {"closed": "closed"}
 
@@ -416,6 +427,39 @@ def test_agentgyms_routes_have_its_fields(make: Callable[..., Environment]):
 def test_headers_are_sent(make: Callable[..., Environment], town: Town):
     play(make(headers="X-M2-Admin-Auto-Login: admin:admin1234"), 0)
     assert town.shopping.requests[-1].headers["x-m2-admin-auto-login"] == "admin:admin1234"
+
+
+CHECKED = """
+from agentgym_rl.envs import registry
+
+class Checked(registry.configured(registry.env_class("webarena"), OPTIONS)):
+    def __new__(cls):
+        return object.__new__(cls)
+
+    def __init__(self):
+        super().__init__(**OPTIONS)
+
+    @classmethod
+    def with_options(cls, options):
+        return cls
+"""
+
+
+@pytest.mark.long
+def test_the_contract_holds(
+    town: Town, python: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    class Forgetful(list[str]):
+        def append(self, wish: str) -> None:
+            pass  # the contract asks for episodes that repeat
+
+    monkeypatch.setattr(town.shop, "wishes", Forgetful())
+    options = {"version": "original", "tasks": "all", "python": python, **town.addresses}
+    (tmp_path / "arena_under_check.py").write_text(f"OPTIONS = {options!r}\n{CHECKED}")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}")
+    report = check("arena_under_check:Checked", tasks_per_split=4)
+    assert report.problems == () and report.num_episodes >= 20
 
 
 def test_what_is_missing_is_named_with_its_remedy():
