@@ -70,6 +70,7 @@ PROJECTS: Mapping[str, Project] = {
     for one in [
         Project("shop", ("Django", "django-oscar")),
         Project("town", ("Django",), ("seed.py", "seeds/*", "*/models.py", "code/git_objects.py")),
+        Project("spirit", ("Django", "django-spirit")),
     ]
 }
 SITES: Mapping[str, Site] = {
@@ -80,6 +81,7 @@ SITES: Mapping[str, Site] = {
         Site("code", "town", 3),
         Site("map", "town", 4),
         Site("wiki", "town", 5),
+        Site("talk", "spirit", 8),
     ]
 }
 

@@ -48,6 +48,8 @@ _TASK_FILES = (
     "office_reading",
     "office_changing",
     "office_products",
+    "talk_reading",
+    "talk_changing",
 )
 """Modules of tasks/; each has TEMPLATES."""
 
@@ -119,7 +121,8 @@ class Template(ABC):
     """1: on the start page. 2: one click or search away. 3: several pages, filters or sorting.
     4: one form that changes something. 5: several changes, or two sites."""
     split: ClassVar[str] = "both"
-    """"train" or "test"; at levels 1 and 2 "both", which share no values."""
+    """"train" or "test"; at levels 1 and 2 "both", which share no values; "heldout" for sites that
+    nothing is trained on."""
 
     @abstractmethod
     def cases(self, seeded: Seeded) -> Iterable[Case]:

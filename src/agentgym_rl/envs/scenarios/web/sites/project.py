@@ -20,7 +20,7 @@ def set_up(project: str, media: Path, *, is_building: bool) -> None:
     settings.MEDIA_ROOT = str(media)
     settings.IS_BUILDING = is_building
     django.setup()
-    make_steady_where_asked()
+    make_steady_where_asked(getattr(settings, "ASK_FOR_TIME", ()))
 
 
 def seed_module(project: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import importlib
 import types
+from collections.abc import Iterable
 
 from django.utils import crypto, timezone
 
@@ -46,9 +47,12 @@ def make_steady() -> None:
     crypto.get_random_string = draw
 
 
-def make_steady_where_asked() -> None:
-    """Take over `datetime` in the modules that ask it; called after `django.setup()`."""
-    for name in _ASKING:
+def make_steady_where_asked(others: Iterable[str] = ()) -> None:
+    """Take over `datetime` in the modules that ask it; called after `django.setup()`.
+
+    `others` are those of a project's applications, which its settings list as ASK_FOR_TIME.
+    """
+    for name in (*_ASKING, *others):
         module = importlib.import_module(name)
         found = vars(module)["datetime"]
         vars(module)["datetime"] = _steady_module() if found is datetime else _SteadyDatetime
