@@ -104,9 +104,11 @@ def sweep(env: WebEnvironment, entries: Sequence[Entry], *, has_wrong: bool) -> 
 
 
 def another_case(entry: Entry) -> Case:
-    """Return the next case of the same template."""
+    """Return the next case of the same template, with another answer where there is one."""
     cases = cases_of(entry.template.name)
-    return cases[(cases.index(entry.case) + 1) % len(cases)]
+    place = cases.index(entry.case)
+    later = [*cases[place + 1 :], *cases[:place]]
+    return next((case for case in later if case.answer != entry.case.answer), later[0])
 
 
 def entries_by_template(only: str) -> dict[str, list[Entry]]:

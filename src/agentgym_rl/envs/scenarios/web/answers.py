@@ -6,6 +6,9 @@ import re
 import unicodedata
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+_MAX_WORDS = 2
+"""Beside a number: its unit or its currency."""
+_UNSURE = frozenset(["not", "no", "or", "than", "about", "over", "under", "nearly", "almost"])
 _FILLING = re.compile(r"^(the answer is|answer|it is|the|a|an)\b[:\s]*", re.IGNORECASE)
 
 
@@ -28,8 +31,8 @@ def says(answer: str, expected: str) -> bool:
 def _only_number(text: str) -> float | None:
     """Return the one number in a short text that is about nothing else."""
     found = _NUMBER.findall(text)
-    rest = _NUMBER.sub("", text)
-    if len(found) != 1 or len(rest.split()) > 3:
+    rest = _NUMBER.sub("", text).lower().split()
+    if len(found) != 1 or len(rest) > _MAX_WORDS or not _UNSURE.isdisjoint(rest):
         return None
     return float(found[0].replace(",", ""))
 

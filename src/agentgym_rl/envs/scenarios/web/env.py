@@ -166,8 +166,12 @@ class WebEnvironment(Environment):
         """Return the next action of the expert; None after an action that was not its own."""
         if self._advice is None and self._expert is not None:
             with contextlib.suppress(LostError):
+                self._page.thought = ""
                 self._advice = next(self._expert, None)
         return self._advice
+
+    def expert_thought(self) -> str | None:
+        return self._page.thought if self._advice is not None and self._page.thought else None
 
     def follow(self, case: Case) -> None:
         """Let the expert of another case of this template act from now on: for near misses."""

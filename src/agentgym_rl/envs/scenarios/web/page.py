@@ -35,6 +35,8 @@ class Page:
     def __init__(self) -> None:
         self.text = ""
         self.url = ""
+        self.thought = ""
+        """Why the next action is taken, in a sentence."""
         self._elements: Mapping[int, Node] = {}
 
     def show(self, text: str, url: str, elements: Mapping[int, Node]) -> None:
@@ -73,16 +75,20 @@ class Page:
                     return
                 if f"scroll [{direction}])" not in self.text:
                     break
+                self.thought = f"The {_called(role, name)} is not on the screen, so I scroll."
                 yield f"scroll [{direction}]"
         raise LostError(f"no {role} {name!r} near {near!r} on {self.url}")
 
     def click(self, role: str, name: str | None, near: str = "", nth: int = 0) -> Script:
         yield from self.reach(role, name, near, nth)
+        self.thought = f"The next step is the {_called(role, name)}."
         yield f"click [{self.find(role, name, near, nth)}]"
 
     def click_after(self, text: str, role: str, name: str | None) -> Script:
         """Click the first such element that comes after a text on the page."""
-        yield f"click [{(yield from self.reach_after(text, role, name))}]"
+        number = yield from self.reach_after(text, role, name)
+        self.thought = f"The next step is the {_called(role, name)} of {text}."
+        yield f"click [{number}]"
 
     def reach_after(self, text: str, role: str, name: str | None) -> Generator[str, None, int]:
         """Scroll to the first such element after a text, and return its number."""
@@ -95,6 +101,7 @@ class Page:
                 return found[0]
             if "scroll [down])" not in self.text:
                 break
+            self.thought = f"The {_called(role, name)} is further down, so I scroll."
             yield "scroll [down]"
         raise LostError(f"no {role} {name!r} after {text!r} on {self.url}")
 
@@ -108,11 +115,13 @@ class Page:
         """Replace what a field holds, and press Enter unless told otherwise."""
         yield from self.reach(role, name, near)
         end = "" if enter else " [0]"
+        self.thought = f"{text} belongs into the {_called(role, name)}."
         yield f"type [{self.find(role, name, near)}] [{text}]{end}"
 
     def select(self, name: str | None, option: str, near: str = "", nth: int = 0) -> Script:
         """Choose an option of a list."""
         yield from self.reach("combobox", name, near, nth)
+        self.thought = f"{option} is the option that I need."
         yield f"select_option [{self.find('combobox', name, near, nth)}] [{option}]"
 
     def check(self, name: str | None, near: str = "", *, on: bool = True) -> Script:
@@ -132,16 +141,19 @@ class Page:
                     return
                 if f"scroll [{direction}])" not in self.text:
                     break
+                self.thought = "What I look for is not on the screen, so I scroll."
                 yield f"scroll [{direction}]"
         raise LostError(f"{text!r} cannot be read on {self.url}")
 
     def answer(self, answer: str, shown: str = "") -> Script:
         """Read what the answer is taken from, itself unless told otherwise, and give it."""
         yield from self.read(shown or answer)
+        self.thought = f"The page shows it: the answer is {answer}."
         yield f"stop [{answer}]"
 
     def done(self) -> Script:
         """End a task that asks for no answer."""
+        self.thought = "Everything is done."
         yield "stop [done]"
 
     def _matching(self, role: str, name: str | None) -> list[int]:
@@ -165,6 +177,10 @@ class Page:
             return True
         line = next((line for line in self.text.splitlines() if f"[{number}] " in line), "")
         return near.lower() in line.lower()
+
+
+def _called(role: str, name: str | None) -> str:
+    return f"{role} {name.strip(' *:')}" if name else role
 
 
 def _clean(name: str) -> str:

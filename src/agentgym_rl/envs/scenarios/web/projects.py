@@ -140,8 +140,11 @@ def child_environment() -> dict[str, str]:
 
 
 def _folder(project: str) -> Path:
+    """Return the folder below AGENTGYM_CACHE, or below the user's cache folder."""
+    root = os.environ.get("AGENTGYM_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "agentgym-rl" / "web" / f"{project}-{_version(project)}"
+    folder = Path(root) if root else Path(base) / "agentgym-rl"
+    return folder / "web" / f"{project}-{_version(project)}"
 
 
 @cache

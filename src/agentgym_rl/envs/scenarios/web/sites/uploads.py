@@ -5,6 +5,7 @@ What the template brings, such as pictures of products, is read by all and chang
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from django.conf import settings
@@ -20,6 +21,15 @@ class EpisodeStorage(FileSystemStorage):
     Outside of an episode, and while a template is built, it is the template's folder.
     """
 
+    @property
+    def base_location(self) -> str:
+        own = self._own("")
+        return settings.MEDIA_ROOT if own is None else own
+
+    @property
+    def location(self) -> str:
+        return os.path.abspath(self.base_location)
+
     def path(self, name: str) -> str:
         own = self._own(name)
         shared = safe_join(settings.MEDIA_ROOT, name)
@@ -30,12 +40,6 @@ class EpisodeStorage(FileSystemStorage):
         episode = current.get()
         is_template = episode is None or settings.IS_BUILDING
         return None if is_template else safe_join(str(episode.folder), name)
-
-    def _save(self, name, content):
-        own = self._own(name)
-        if own is not None:
-            Path(own).parent.mkdir(parents=True, exist_ok=True)
-        return super()._save(name, content)
 
     def delete(self, name: str) -> None:
         own = self._own(name)

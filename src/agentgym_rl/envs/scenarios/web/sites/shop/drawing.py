@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import colorsys
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFilter
@@ -27,11 +28,17 @@ def draw(shape: str, colour: Colour, path: Path) -> None:
     picture = Image.new("RGB", (_BIG, _BIG), _rgb(ground))
     pen = ImageDraw.Draw(picture)
     pen.rectangle((0, 440, _BIG, _BIG), fill=_shade(_rgb(ground), 0.94))
-    shadow = Image.new("L", (_BIG, _BIG), 0)
-    ImageDraw.Draw(shadow).ellipse((120, 430, 500, 500), fill=90)
-    picture.paste((60, 55, 50), mask=shadow.filter(ImageFilter.GaussianBlur(14)))
+    picture.paste((60, 55, 50), (90, 400), mask=_shadow())
     _SHAPES[shape](ImageDraw.Draw(picture), colour)
     picture.resize((SIZE, SIZE), Image.Resampling.BOX).save(path, quality=80)
+
+
+@cache
+def _shadow() -> Image.Image:
+    """Return the shadow below every product: the lower part of a picture."""
+    shadow = Image.new("L", (440, 130), 0)
+    ImageDraw.Draw(shadow).ellipse((30, 30, 410, 100), fill=90)
+    return shadow.filter(ImageFilter.GaussianBlur(14))
 
 
 def _rgb(parts: tuple[float, float, float]) -> Colour:
