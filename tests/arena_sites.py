@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -124,6 +125,7 @@ class Shop:
         match request.path:
             case "/customer/account/login/":
                 if request.form.get("login") == "emma.lopez@gmail.com":
+                    time.sleep(1.0)  # as the real one does
                     return to("/customer/account/", Set_Cookie="shop=emma; Path=/; HttpOnly")
                 button = "<button name=send type=submit>Sign In</button>"
                 return page("Login", form("", "id=email name=login", "id=pass name=pw", button))

@@ -17,6 +17,8 @@ from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.checking.checker import check
 from agentgym_rl.envs.compat.agentgym.source import AgentGymEnvSource
+from agentgym_rl.envs.scenarios.webarena import logins
+from agentgym_rl.envs.scenarios.webarena.evaluators import judge as judge_module
 from agentgym_rl.envs.scenarios.webarena.logins import LoginState, _read_states
 from agentgym_rl.errors import EnvError
 from agentgym_rl.types import StepResult, Task
@@ -298,7 +300,10 @@ def test_tasks_without_a_judge_or_an_address_are_left_out_and_counted(
     assert "2 on sites without an address" in cls.spec.success
 
 
-def test_a_failing_judge_fails_the_episode_and_scores_nothing(make: Callable[..., Environment]):
+def test_a_failing_judge_fails_the_episode_and_scores_nothing(
+    make: Callable[..., Environment], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(judge_module, "_NUM_TRIES", 1)
     env = make(judge_url="http://127.0.0.1:1/v1", judge_model="a-judge")
     with pytest.raises(EnvError, match=r"the judge 'a-judge' at .* failed"):
         play(env, 9, "stop [two teas]")
@@ -336,7 +341,10 @@ def test_states_of_a_folder_are_used(make: Callable[..., Environment], tmp_path:
     assert _read_states(tmp_path, ["reddit", "gitlab"]) == expected
 
 
-def test_a_login_that_fails_says_so(make: Callable[..., Environment], town: Town):
+def test_a_login_that_fails_says_so(
+    make: Callable[..., Environment], town: Town, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(logins, "_FIELD_MS", 200)
     env = make(shopping=town.gitlab.url)
     with pytest.raises(EnvError, match=r"logging in to shopping at .* failed"):
         play(env, 0)

@@ -27,6 +27,8 @@ from agentgym_rl.errors import EnvError
 _MAX_AGE_S = 1200.0
 _LOGIN_S = 90.0
 _FIELD_MS = 3_000
+_ENTER_MS = 20_000
+"""Until the form is gone; a busy site takes seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,11 +167,11 @@ async def _fill(form: Form, session: BrowserSession) -> LoginState | None:
         await page.locator(form.user_field).first.fill(form.user, timeout=_FIELD_MS)
         await page.locator(form.password_field).first.fill(form.password, timeout=_FIELD_MS)
         await page.locator(form.button).first.click(timeout=_FIELD_MS)
+        gone = page.locator(form.password_field).first
+        await gone.wait_for(state="detached", timeout=_ENTER_MS)
     except PlaywrightError:
         return None
     await session.tab.settle()
-    if await page.locator(form.password_field).count():
-        return None
     return _state(await page.context.storage_state())
 
 
