@@ -69,7 +69,11 @@ PROJECTS: Mapping[str, Project] = {
     one.name: one
     for one in [
         Project("shop", ("Django", "django-oscar")),
-        Project("town", ("Django",), ("seed.py", "seeds/*", "*/models.py", "code/git_objects.py")),
+        Project(
+            "town",
+            ("Django",),
+            ("seed.py", "seeds/*", "*/models.py", "code/git_objects.py", "map/*.py"),
+        ),
         Project("spirit", ("Django", "django-spirit")),
     ]
 }

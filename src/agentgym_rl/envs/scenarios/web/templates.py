@@ -48,6 +48,13 @@ _TASK_FILES = (
     "office_reading",
     "office_changing",
     "office_products",
+    "forum_reading",
+    "forum_changing",
+    "code_reading",
+    "code_changing",
+    "map_tasks",
+    "wiki_tasks",
+    "two_sites",
     "talk_reading",
     "talk_changing",
 )

@@ -22,6 +22,7 @@ from agentgym_rl.envs.scenarios.web.sites.town.seeds.code_rows import seed_code
 from agentgym_rl.envs.scenarios.web.sites.town.seeds.corpus import read_cities, read_passages
 from agentgym_rl.envs.scenarios.web.sites.town.seeds.forum_rows import seed_forum
 from agentgym_rl.envs.scenarios.web.sites.town.seeds.people import PASSWORD, Person, make_people
+from agentgym_rl.envs.scenarios.web.sites.town.seeds.ways import write_ways
 
 _SEED = 0
 
@@ -40,7 +41,9 @@ def seed() -> None:
         [("Favourites",), ("Want to go",), ("Work trips",)],
     )
     database.commit()
-    _write_reference(Path(settings.MEDIA_ROOT).parent / REFERENCE, people, now)
+    path = Path(settings.MEDIA_ROOT).parent / REFERENCE
+    _write_reference(path, people, now)
+    write_ways(database)
 
 
 def _write_people(database: sqlite3.Connection, people: list[Person], now: datetime) -> None:

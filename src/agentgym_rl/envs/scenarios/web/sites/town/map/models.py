@@ -17,6 +17,20 @@ class PlaceList(models.Model):
         unique_together = (("user", "name"),)
 
 
+class KnownWay(models.Model):
+    """What the map says about some ways, written when the template is built: tasks ask for it."""
+
+    start = models.CharField(max_length=120)
+    end = models.CharField(max_length=120)
+    mode = models.CharField(max_length=4)
+    distance = models.CharField(max_length=20)
+    time = models.CharField(max_length=20)
+    num_steps = models.IntegerField()
+
+    class Meta:
+        app_label = "map"
+
+
 class SavedPlace(models.Model):
     """A place on a list; `place` is its number in the reference."""
 
