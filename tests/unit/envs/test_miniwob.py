@@ -101,7 +101,7 @@ def test_stopping_ends_the_episode(env: MiniWoB):
 def test_the_window_can_be_looked_at(env: MiniWoB):
     env.start("click-button", 0)
     picture = env.render()
-    assert picture is not None and picture.startswith(b"\x89PNG")
+    assert picture is not None and picture.startswith(b"\xff\xd8\xff")  # JPEG
     assert env.details()["page"] == "click-button"
 
 

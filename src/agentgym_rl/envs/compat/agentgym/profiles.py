@@ -16,6 +16,7 @@ from agentgym_rl.envs.compat.agentgym.numbered_episodes import NumberedEpisode, 
 from agentgym_rl.envs.compat.agentgym.scenarios import NUM_SCIWORLD_TASKS
 from agentgym_rl.envs.compat.agentgym.task_index import IndexRule
 from agentgym_rl.envs.service.server.episode_service import EpisodeService
+from agentgym_rl.runs.pictures import picture_kind
 from agentgym_rl.types import StepResult
 
 Fields = dict[str, JsonValue]
@@ -358,7 +359,7 @@ async def _render(service: EpisodeService, numbered: NumberedEpisode) -> JsonVal
     picture = await service.render(numbered.episode)
     if picture is None:
         raise RefusedError("There is nothing to draw.", numbered)
-    kind = "jpeg" if picture.startswith(b"\xff\xd8") else "png"
+    kind = "png" if picture_kind(picture) == "png" else "jpeg"
     return f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"
 
 
