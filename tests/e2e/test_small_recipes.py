@@ -40,6 +40,7 @@ def run(path: Path, recipe: str, *overrides: str) -> None:
         ("small/searchqa-grpo", ()),
         pytest.param("small/sciworld-grpo", ("algorithm.group_size=2",), marks=pytest.mark.long),
         pytest.param("small/miniwob", (), marks=pytest.mark.long),
+        pytest.param("small/web", ("algorithm.group_size=2",), marks=pytest.mark.long),
     ],
 )
 def test_online_recipes_run(tmp_path: Path, recipe: str, overrides: tuple[str, ...]):

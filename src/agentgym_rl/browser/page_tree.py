@@ -85,13 +85,13 @@ EMPTY_PAGE = PageTree(Node(0, 0, "RootWebArea", "", "", {}, None, False), False,
 async def read_page(cdp: CDPSession) -> PageTree:
     """Read the page of a protocol session, with all its frames."""
     frames = await _frame_ids(cdp)
-    boxes = _Boxes(await cdp.send("DOMSnapshot.captureSnapshot", {"computedStyles": []}))
+    boxes = _Boxes(await _send(cdp, "DOMSnapshot.captureSnapshot", {"computedStyles": []}))
     owners: dict[int, Node] = {}
     main: Node | None = None
     num_left = MAX_NODES
     for frame_id, parent_id in frames:
         try:
-            answer = await cdp.send("Accessibility.getFullAXTree", {"frameId": frame_id})
+            answer = await _send(cdp, "Accessibility.getFullAXTree", {"frameId": frame_id})
             tree, num_used = _tree(_objects(answer["nodes"]), boxes, num_left)
             owner = await _owner(cdp, frame_id) if parent_id else 0
         except PlaywrightError:
@@ -108,6 +108,19 @@ async def read_page(cdp: CDPSession) -> PageTree:
             break
     assert main is not None, "a page has a main frame"
     return PageTree(main, num_left <= 0, boxes.height, boxes.scrolled)
+
+
+async def _send(cdp: CDPSession, method: str, parameters: dict[str, object]) -> Json:
+    """Ask for something large, without Playwright's search for its own objects in the answer.
+
+    The search visits every value and takes longer than everything else here together. What it
+    is behind has another signature in other versions of Playwright; then the search is taken.
+    """
+    try:
+        answer = await cdp._impl_obj.send(method, parameters, None)
+    except (AttributeError, TypeError):
+        answer = await cdp.send(method, parameters)
+    return cast(Json, answer)
 
 
 async def _frame_ids(cdp: CDPSession) -> list[tuple[str, str]]:

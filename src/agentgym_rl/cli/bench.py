@@ -27,6 +27,7 @@ _PROGRAMS = {
     "ui": "ui_bench",
     "search": "search_bench",
     "web": "web_bench",
+    "web-load": "web_load",
 }
 
 
