@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-_NUMBER = re.compile(r"(?<![^\W\d_])-?\d[\d,]*(?:\.\d+)?")
+_NUMBER = re.compile(r"(?<![\w.])-?\d[\d,]*(?:\.\d+)?")
 """Not the digits of a name such as "otter193"."""
 _MAX_WORDS = 2
 """Beside a number: its unit or its currency."""

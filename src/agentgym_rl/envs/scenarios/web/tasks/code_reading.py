@@ -48,7 +48,10 @@ class NumCommits(Counting):
         for project, path, _ in seeded.some(self, seeded.rows("code", PROJECTS)):
             count = len(_log(seeded, project))
             yield Case(
-                "How many commits does this project have?", str(count), f"/{path}", users("code")
+                f"How many commits does the project {path} have?",
+                str(count),
+                f"/{path}",
+                users("code"),
             )
 
     def expert(self, case: Case, page: Page) -> Script:
@@ -73,7 +76,7 @@ class IssueMilestone(Reading):
         )
         for path, iid, milestone in seeded.some(self, rows):
             yield Case(
-                "Which milestone does this issue belong to?",
+                f"Which milestone does issue #{iid} of {path} belong to?",
                 str(milestone),
                 f"/{path}/-/issues/{iid}",
                 users("code"),
@@ -99,7 +102,7 @@ class TopContributor(Reading):
                 found.append(
                     Case(
                         "What is the full name of the person who made the most commits to the main"
-                        " branch of this project?",
+                        f" branch of {path}?",
                         str(counts[0][0]),
                         f"/{path}",
                         users("code"),

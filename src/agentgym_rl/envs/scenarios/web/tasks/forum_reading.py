@@ -32,7 +32,7 @@ class Subscribers(Counting):
     def cases(self, seeded: Seeded) -> Iterable[Case]:
         for _, name, count in seeded.some(self, seeded.rows("forum", _FORUMS)):
             yield Case(
-                "How many subscribers does this forum have?",
+                f"How many subscribers does the forum {name} have?",
                 str(count),
                 f"/f/{name}",
                 users("forum"),
@@ -53,13 +53,13 @@ class NumComments(Counting):
     def cases(self, seeded: Seeded) -> Iterable[Case]:
         rows = seeded.rows(
             "forum",
-            """SELECT s.id, s.num_comments, f.name FROM forum_submission s
+            """SELECT s.id, s.num_comments, f.name, s.title FROM forum_submission s
             JOIN forum_forum f ON f.id = s.forum_id WHERE s.num_comments BETWEEN 2 AND 12
             ORDER BY s.id""",
         )
-        for number, count, name in seeded.some(self, rows):
+        for number, count, name, title in seeded.some(self, rows):
             yield Case(
-                "How many comments does this submission have?",
+                f"How many comments does the submission “{title}” have?",
                 str(count),
                 f"/f/{name}/{number}",
                 users("forum"),
@@ -104,8 +104,7 @@ class BestScore(Counting):
         for forum, name, _ in seeded.some(self, seeded.rows("forum", _FORUMS)):
             _, title, score, _ = seeded.rows("forum", _BEST, forum)[0]
             yield Case(
-                "What score does the submission with the highest score of all time in this forum"
-                " have?",
+                f"Which is the highest score of all time of a submission in the forum {name}?",
                 str(score),
                 f"/f/{name}",
                 users("forum"),

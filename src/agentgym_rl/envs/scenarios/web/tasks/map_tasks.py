@@ -76,11 +76,11 @@ class Phone(Reading):
 
     def cases(self, seeded: Seeded) -> Iterable[Case]:
         rows = seeded.rows(
-            "map", "SELECT id, phone FROM reference.place WHERE phone <> '' ORDER BY id"
+            "map", "SELECT id, phone, name, city FROM reference.place WHERE phone <> '' ORDER BY id"
         )
-        for number, phone in seeded.some(self, rows):
+        for number, phone, name, city in seeded.some(self, rows):
             yield Case(
-                "What is the phone number of this place?",
+                f"What is the phone number of {name} in {city}?",
                 str(phone),
                 f"/place/{number}",
                 users("map"),

@@ -60,7 +60,7 @@ class RunningTime(Counting):
         rows = [row for row in rows if row[0].isascii() and "?" not in row[0] and "%" not in row[0]]
         for title, facts in seeded.some(self, rows):
             yield Case(
-                "How many minutes does this film run?",
+                f"How many minutes does {title} run?",
                 facts["Running time"].partition(" ")[0],
                 address(title),
                 users("wiki"),
