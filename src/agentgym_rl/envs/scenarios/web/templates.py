@@ -27,6 +27,7 @@ import importlib
 import itertools
 import random
 import sqlite3
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ from agentgym_rl.envs.scenarios.web.projects import SITES, database_of
 from agentgym_rl.envs.scenarios.web.site_process import Row, Value
 
 T = TypeVar("T")
+_reading = threading.Lock()
 
 MAX_CASES = 20
 """Tasks of one template."""
@@ -105,7 +107,8 @@ class Seeded:
 
     def rows(self, site: str, sql: str, *parameters: Value) -> list[Row]:
         """Return what a query finds. Order it: two versions of SQLite may differ otherwise."""
-        return _seeded(SITES[site].project).execute(sql, parameters).fetchall()
+        with _reading:  # episodes begin on many threads, and a connection serves one at a time
+            return _seeded(SITES[site].project).execute(sql, parameters).fetchall()
 
     def some(self, template: Template, rows: Sequence[T], number: int = MAX_CASES) -> list[T]:
         """Return some of the rows, drawn the same way every time."""
