@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import http.client
 import sqlite3
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 
 from agentgym_rl.browser.executable import find_browser
 from agentgym_rl.envs.scenarios.web.env import WebEnvironment
 from agentgym_rl.envs.scenarios.web.projects import database_of
+from agentgym_rl.envs.scenarios.web.site_process import shared_process
 from agentgym_rl.envs.scenarios.web.table import HELD_OUT, Entry, find, tasks_of
 from agentgym_rl.envs.scenarios.web.templates import Template, all_templates
 
@@ -30,6 +34,11 @@ ONE_PER_LEVEL = [
     "talk-search-in-category",
     "talk-vote",
     "talk-move-and-close",
+    "tracker-field-here",
+    "tracker-build-server",
+    "tracker-in-milestone",
+    "tracker-write-page",
+    "tracker-page-and-comment",
 ]
 
 
@@ -92,6 +101,69 @@ def test_the_forum_is_full_and_consistent():
         WHERE c.date < t.date OR c.date >= '2024-06-14 10:30'
     """
     assert database.execute(wrong).fetchall() == []
+
+
+def test_the_tracker_is_full_and_consistent():
+    database = sqlite3.connect(f"file:{database_of('trac')}?mode=ro", uri=True)
+    counts = {
+        table: database.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+        for table in ("ticket", "ticket_change", "component", "version", "milestone", "report")
+    }
+    assert counts["ticket"] >= 300 and counts["ticket_change"] >= 1000
+    assert counts["component"] >= 8 and counts["version"] >= 5 and counts["milestone"] >= 5
+    assert counts["report"] == 8
+    wrong = """
+    SELECT id FROM ticket t WHERE (status = 'closed') <> EXISTS (SELECT 1 FROM ticket_change c
+        WHERE c.ticket = t.id AND c.field = 'status' AND c.newvalue = 'closed')
+    UNION SELECT t.id FROM ticket t JOIN milestone m ON m.name = t.milestone
+        WHERE t.status <> 'closed' AND m.completed <> 0
+    UNION SELECT t.id FROM ticket t JOIN milestone m ON m.name = t.milestone
+        WHERE m.completed <> 0 AND t.time > m.completed
+    UNION SELECT id FROM ticket WHERE component NOT IN (SELECT name FROM component)
+    UNION SELECT ticket FROM ticket_change WHERE time >= 1718361000000000
+    """
+    assert database.execute(wrong).fetchall() == []
+
+
+def write_page(address: tuple[str, int], key: str, cookie: str, text: str) -> str:
+    """Write the wiki page "Own" in an episode on the tracker; return the page."""
+    headers = {
+        "Host": "tracker.test",
+        "X-Episode": key,
+        "Cookie": f"trac_auth={cookie}; trac_form_token=t",
+        "Content-Type": "application/x-www-form-urlencoded",
+    }
+    fields = {"__FORM_TOKEN": "t", "action": "edit", "version": "0", "text": text, "save": "1"}
+    for method, body in (("POST", urlencode(fields)), ("GET", None)):
+        connection = http.client.HTTPConnection(*address, timeout=60)
+        connection.request(method, "/wiki/Own", body, headers)
+        answer = connection.getresponse().read().decode()
+        connection.close()
+    return answer
+
+
+def test_episodes_that_write_on_the_tracker_at_once_see_only_their_own_pages():
+    process = shared_process("trac")
+    host, port = process.address.split(":")
+    keys = [f"writer-{number}" for number in range(6)]
+    episodes = [process.create(key, "rosa") for key in keys]
+    try:
+        with ThreadPoolExecutor(len(keys)) as pool:
+            pages = list(
+                pool.map(
+                    lambda one: write_page(
+                        (host, int(port)), one.key, one.cookies["trac_auth"], f"text of {one.key}."
+                    ),
+                    episodes,
+                )
+            )
+        for key, page, episode in zip(keys, pages, episodes, strict=True):
+            assert [other for other in keys if f"text of {other}." in page] == [key]
+            found = process.query(episode, "SELECT text FROM wiki WHERE name = 'Own'")
+            assert found == [(f"text of {key}.",)]
+    finally:
+        for episode in episodes:
+            process.delete(episode)
 
 
 @pytest.mark.parametrize("name", ONE_PER_LEVEL)

@@ -75,6 +75,7 @@ PROJECTS: Mapping[str, Project] = {
             ("seed.py", "seeds/*", "*/models.py", "code/git_objects.py", "map/*.py"),
         ),
         Project("spirit", ("Django", "django-spirit")),
+        Project("trac", ("Trac",)),
     ]
 }
 SITES: Mapping[str, Site] = {
@@ -86,6 +87,7 @@ SITES: Mapping[str, Site] = {
         Site("map", "town", 4),
         Site("wiki", "town", 5),
         Site("talk", "spirit", 8),
+        Site("tracker", "trac", 9),
     ]
 }
 

@@ -59,6 +59,8 @@ _TASK_FILES = (
     "two_sites",
     "talk_reading",
     "talk_changing",
+    "tracker_reading",
+    "tracker_changing",
 )
 """Modules of tasks/; each has TEMPLATES."""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from django.core.management import call_command
 
 from agentgym_rl.envs.scenarios.web.sites.episodes import Episode, current, open_database
-from agentgym_rl.envs.scenarios.web.sites.project import seed_module, set_up
+from agentgym_rl.envs.scenarios.web.sites.project import own_program, seed_module, set_up
 
 DATABASE = "template.sqlite3"
 MEDIA = "media"
@@ -20,6 +20,10 @@ MEDIA = "media"
 
 def build(project: str, folder: Path) -> None:
     """Make the tables, fill them, and write both down."""
+    program = own_program(project)
+    if program is not None:
+        program.build(folder)
+        return
     media = folder / MEDIA
     media.mkdir(parents=True, exist_ok=True)
     set_up(project, media, is_building=True)

@@ -39,11 +39,13 @@ class Control:
         token: str,
         work_for: Callable[[Episode, Callable[[], Json]], Json],
         forget: Callable[[Episode], None],
+        log_in: Callable[[str], Json] | None = None,
     ) -> None:
         self._store = store
         self._token = token.encode()
         self._work_for = work_for
         self._forget = forget
+        self._log_in = log_in or _log_in
 
     def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
         given = environ.get(TOKEN_HEADER, "").encode()
@@ -70,7 +72,7 @@ class Control:
         cookies = {}
         if user is not None:
             with episode.lock:
-                cookies = self._work_for(episode, lambda: _log_in(user))
+                cookies = self._work_for(episode, lambda: self._log_in(user))
         return {"cookies": cookies}
 
     def _query(self, request: Json, start: StartResponse) -> Iterable[bytes]:

@@ -7,7 +7,6 @@ anything else         Django, for the episode whose key the request carries, one
 
 from __future__ import annotations
 
-import mimetypes
 import shutil
 from collections.abc import Callable, Iterable
 from functools import cache
@@ -24,6 +23,7 @@ from django.utils._os import safe_join
 
 from agentgym_rl.envs.scenarios.web.sites.control import CONTROL_PATH, Control
 from agentgym_rl.envs.scenarios.web.sites.episodes import Episode, EpisodeStore, current
+from agentgym_rl.envs.scenarios.web.sites.sending import refuse, send_file
 
 T = TypeVar("T")
 
@@ -46,11 +46,11 @@ class Gate:
             return self._control(environ, start)
         episode = self._store.get(environ.get(KEY_HEADER, ""))
         if path.startswith(settings.STATIC_URL):
-            return _send(_static_file(path.removeprefix(settings.STATIC_URL)), start)
+            return send_file(_static_file(path.removeprefix(settings.STATIC_URL)), start)
         if episode is None:
-            return _refuse(start, "403 Forbidden", b"This request belongs to no episode.")
+            return refuse(start, "403 Forbidden", b"This request belongs to no episode.")
         if path.startswith(settings.MEDIA_URL):
-            return _send(_media_file(path.removeprefix(settings.MEDIA_URL), episode), start)
+            return send_file(_media_file(path.removeprefix(settings.MEDIA_URL), episode), start)
         return self._ask_django(episode, environ, start)
 
     def _ask_django(
@@ -65,7 +65,7 @@ class Gate:
 
         with episode.lock:
             if self._store.get(episode.key) is not episode:
-                return _refuse(start, "403 Forbidden", b"This episode has ended.")
+                return refuse(start, "403 Forbidden", b"This episode has ended.")
             if environ["REQUEST_METHOD"] not in _READING:
                 episode.tick()
             return work_for(episode, ask)
@@ -110,24 +110,3 @@ def _media_file(name: str, episode: Episode) -> Path | None:
         if path.is_file():
             return path
     return None
-
-
-def _send(path: Path | None, start: StartResponse) -> Iterable[bytes]:
-    if path is None:
-        return _refuse(start, "404 Not Found", b"There is no such file.")
-    content = path.read_bytes()
-    kind = mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-    start(
-        "200 OK",
-        [
-            ("Content-Type", kind),
-            ("Content-Length", str(len(content))),
-            ("Cache-Control", "max-age=86400"),
-        ],
-    )
-    return [content]
-
-
-def _refuse(start: StartResponse, status: str, reason: bytes) -> Iterable[bytes]:
-    start(status, [("Content-Type", "text/plain"), ("Content-Length", str(len(reason)))])
-    return [reason]

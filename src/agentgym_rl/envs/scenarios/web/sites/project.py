@@ -1,9 +1,12 @@
-"""Starting Django for a project in this process: `set_up`."""
+"""Starting a project in this process: `set_up` for Django, `own_program` for what is not Django."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import os
 from pathlib import Path
+from types import ModuleType
 
 import django
 from django.conf import settings
@@ -26,3 +29,9 @@ def set_up(project: str, media: Path, *, is_building: bool) -> None:
 def seed_module(project: str) -> str:
     """Return the name of the module that fills a project's tables."""
     return f"{_HERE}.{project}.seed"
+
+
+def own_program(project: str) -> ModuleType | None:
+    """Return the module that builds and serves a project that is not Django's; None where it is."""
+    name = f"{_HERE}.{project}.program"
+    return importlib.import_module(name) if importlib.util.find_spec(name) else None

@@ -21,7 +21,7 @@ from django.core.wsgi import get_wsgi_application
 from agentgym_rl.envs.scenarios.web.sites.build import DATABASE, MEDIA
 from agentgym_rl.envs.scenarios.web.sites.episodes import EpisodeStore
 from agentgym_rl.envs.scenarios.web.sites.gate import Gate
-from agentgym_rl.envs.scenarios.web.sites.project import set_up
+from agentgym_rl.envs.scenarios.web.sites.project import own_program, set_up
 
 _NUM_THREADS = 8
 _MAX_CONNECTIONS = 5000
@@ -33,11 +33,15 @@ def serve(project: str, template: Path, uploads: Path, listening: int) -> None:
     warnings.simplefilter("ignore")  # of applications, about themselves
     token = sys.stdin.readline().strip()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    set_up(project, template / MEDIA, is_building=False)
     store = EpisodeStore((template / DATABASE).read_bytes(), uploads)
-    gate = Gate(store, token, get_wsgi_application())
+    program = own_program(project)
+    if program is not None:
+        application = program.make_application(template, store, token)
+    else:
+        set_up(project, template / MEDIA, is_building=False)
+        application = Gate(store, token, get_wsgi_application())
     server = waitress.create_server(
-        gate,
+        application,
         sockets=[socket.socket(fileno=listening)],
         threads=_NUM_THREADS,
         connection_limit=_MAX_CONNECTIONS,
