@@ -30,7 +30,7 @@ from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
 from agentgym_rl.evaluation.run import evaluate, evaluate_suite
 from agentgym_rl.evaluation.settings import Wanted, load_settings
-from agentgym_rl.evaluation.suite import PAPER_TASKS
+from agentgym_rl.evaluation.suite import ALL_ENVS
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.types import Episode
 
@@ -179,7 +179,7 @@ def _choose_envs(names: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         if name != ALL:
             envs.append(name)
             continue
-        for env in PAPER_TASKS:
+        for env in ALL_ENVS:
             try:
                 registry.make(env, {}).close()
             except (AgentGymError, ValueError) as error:

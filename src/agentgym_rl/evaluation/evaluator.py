@@ -84,6 +84,7 @@ class Evaluator:
         episodes = [episode for group in groups for episode in group.episodes]
         names = dict.fromkeys(task.category for task in self.tasks)
         ordered = [name for name in self._spec.categories if name in names]
+        levels = sorted({task.level for task in self.tasks})
         reasons = Counter(str(episode.stop_reason) for episode in episodes)
         num_tries = self._config.agent.reflection.tries
         own_rewards = [
@@ -112,6 +113,10 @@ class Evaluator:
             reward_parts=reward_part_figures(groups),
             reward_function=self._config.reward.function,
             env_reward_mean=fmean(own_rewards) if own_rewards else None,
+            levels={
+                level: score_groups([group for group in groups if group.task.level == level])
+                for level in (levels if len(levels) > 1 else ())
+            },
         )
 
 

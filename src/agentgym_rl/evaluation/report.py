@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -70,6 +70,8 @@ class EvalReport:
     """The function that the rewards are of; empty where they are the environment's own."""
     env_reward_mean: float | None = None
     """Mean of the environment's own reward, where a function gave another."""
+    levels: dict[str, Score] = field(default_factory=dict)
+    """By level, where the tasks have several."""
 
     def save(self, folder: Path, name: str) -> None:
         # JSON last: a run that is resumed takes it as the sign that the report is whole.
@@ -86,19 +88,9 @@ class EvalReport:
             *([f"Success: {self.success}."] if self.success else []),
             *self._about_rewards(),
             "",
-            "| category | episodes | success | interval | reward | rounds | invalid | reply "
-            "| failed |",
-            "|---|---|---|---|---|---|---|---|---|",
+            *_table("category", {**self.categories, "**all**": self.overall}),
+            *(["", *_table("level", self.levels)] if self.levels else []),
         ]
-        for name, score in [*self.categories.items(), ("**all**", self.overall)]:
-            lines.append(
-                f"| {name} | {score.episodes} | {score.success_rate:.1%} "
-                f"| {score.success_low:.1%} - {score.success_high:.1%} "
-                f"| {score.reward_mean:.3f} | {score.rounds_mean:.1f} | {score.invalid_rate:.1%} "
-                f"| {score.reply_tokens_mean:.0f} | {score.failed} |"
-                if score.episodes
-                else f"| {name} | 0 | - | - | - | - | - | - | {score.failed} |"
-            )
         reasons = ", ".join(f"{reason} {count}" for reason, count in self.stop_reasons.items())
         lines += ["", f"Stop reasons: {reasons}.", ""]
         if self.overall.replies_cut_rate:
@@ -127,6 +119,23 @@ class EvalReport:
         if self.model:
             return f"{self.model} on {self.env}, {self.split}"
         return f"{self.env}, {self.split}: step {self.step}"
+
+
+def _table(kind: str, scores: Mapping[str, Score]) -> list[str]:
+    lines = [
+        f"| {kind} | episodes | success | interval | reward | rounds | invalid | reply | failed |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, score in scores.items():
+        lines.append(
+            f"| {name} | {score.episodes} | {score.success_rate:.1%} "
+            f"| {score.success_low:.1%} - {score.success_high:.1%} "
+            f"| {score.reward_mean:.3f} | {score.rounds_mean:.1f} | {score.invalid_rate:.1%} "
+            f"| {score.reply_tokens_mean:.0f} | {score.failed} |"
+            if score.episodes
+            else f"| {name} | 0 | - | - | - | - | - | - | {score.failed} |"
+        )
+    return lines
 
 
 def load_report(path: Path) -> EvalReport:

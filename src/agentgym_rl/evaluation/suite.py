@@ -40,6 +40,9 @@ search, are in our reports, but not among the 27.
 
 NUM_PAPER_TASKS = sum(map(len, PAPER_TASKS.values()))
 
+ALL_ENVS = (*PAPER_TASKS, "web")
+"""What `--env all` evaluates on. `web` has sites and tasks of its own, which are not WebArena's."""
+
 
 @dataclass(frozen=True, slots=True)
 class SuiteReport:

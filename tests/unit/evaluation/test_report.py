@@ -168,3 +168,15 @@ def test_the_learning_curve_is_a_picture(tmp_path: Path, num_steps: int, num_rep
     draw_learning_curve(path, metrics, reports, title="a run")
     content = path.read_bytes()
     assert content.startswith(PNG) and len(content) > 5_000
+
+
+def test_levels_have_a_table_of_their_own():
+    solved = make_episode(StopReason.SUCCESS, 0.75, num_rounds=2)
+    plain = make_report()
+    assert "| level |" not in plain.to_markdown()
+    by_level = dataclasses.replace(plain, levels={"1": score([solved]), "2": plain.overall})
+    lines = by_level.to_markdown().splitlines()
+    place = lines.index(
+        "| level | episodes | success | interval | reward | rounds | invalid | reply | failed |"
+    )
+    assert lines[place + 2].startswith("| 1 | 1 | 100.0%")
