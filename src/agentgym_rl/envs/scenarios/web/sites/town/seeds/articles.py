@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from agentgym_rl.envs.scenarios.web.sites.town.seeds.corpus import (
+    SEPARATORS,
     City,
     Film,
     names_in,
@@ -247,10 +248,8 @@ def _films_and_people(
 
 def _film(film: Film, names: set[str]) -> Article:
     def link(text: str) -> str:
-        if not names:
-            return text
-        pattern = "|".join(re.escape(one) for one in sorted(names, key=len, reverse=True))
-        return re.sub(rf"(?<!\w)(?:{pattern})(?!\w)", lambda match: f"[[{match[0]}]]", text)
+        pieces = SEPARATORS.split(text)
+        return "".join(f"[[{piece}]]" if piece in names else piece for piece in pieces)
 
     sections = [(1, "", link(film.text))]
     if film.cast_text:

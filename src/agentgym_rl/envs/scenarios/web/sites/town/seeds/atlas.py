@@ -20,6 +20,8 @@ from agentgym_rl.envs.scenarios.web.sites.town.seeds.places import Place, make_p
 
 MIN_POPULATION = 50_000
 _NUM_NEIGHBOURS = 4
+_CELL = 0.7
+"""Degrees of a cell in which neighbours are looked for."""
 _MAX_KM = 320.0
 _MAX_BEND = 40.0
 """Degrees by which a road may bend at a city and still be the same road."""
@@ -134,23 +136,11 @@ def _place_of(city: City, node: int) -> Place:
 
 def _roads(nodes: Sequence[Node], countries: Sequence[str]) -> Iterator[Edge]:
     """Yield roads between neighbouring cities; every country numbers its own."""
-    cells: dict[tuple[int, int], list[Node]] = defaultdict(list)
-    for node in nodes:
-        cells[int(node.lat // 1.5), int(node.lon // 1.5)].append(node)
     pairs: dict[tuple[int, int], float] = {}
-    for node in nodes:
-        row, column = int(node.lat // 1.5), int(node.lon // 1.5)
-        reach = 2 if abs(node.lat) < 45 else 3
-        around = [
-            (distance_km(node.lat, node.lon, other.lat, other.lon), other.id)
-            for r in range(row - 2, row + 3)
-            for c in range(column - reach, column + reach + 1)
-            for other in cells.get((r, c), ())
-            if other.id != node.id
-        ]
-        for km, other_id in sorted(around)[:_NUM_NEIGHBOURS]:
-            if km <= _MAX_KM:
-                pairs[min(node.id, other_id), max(node.id, other_id)] = km * 1.14
+    for node, near in _neighbours(nodes):
+        km = distance_km(node.lat, node.lon, near.lat, near.lon)
+        if km <= _MAX_KM:
+            pairs[min(node.id, near.id), max(node.id, near.id)] = km * 1.14
     by_id = {node.id: node for node in nodes}
     chains = _chains(by_id, pairs)
     numbers = Counter[tuple[str, str]]()
@@ -164,6 +154,33 @@ def _roads(nodes: Sequence[Node], countries: Sequence[str]) -> Iterator[Edge]:
             yield Edge(*pair, pairs[pair], name, kind)
             if kind == "motorway":  # the old road beside it, for bikes and feet
                 yield Edge(*pair, pairs[pair] * 1.08, f"B {number}", "road")
+
+
+def _neighbours(nodes: Sequence[Node]) -> Iterator[tuple[Node, Node]]:
+    """Yield every node with each of its nearest ones."""
+    cells: dict[tuple[int, int], list[Node]] = defaultdict(list)
+    for node in nodes:
+        cells[int(node.lat // _CELL), int(node.lon // _CELL)].append(node)
+    for node in nodes:
+        row, column = int(node.lat // _CELL), int(node.lon // _CELL)
+        shrink = math.cos(math.radians(node.lat)) ** 2
+        near: list[tuple[float, int, Node]] = []
+        for reach in (1, 2, 5):  # wider where there are few
+            near = [
+                (
+                    (other.lat - node.lat) ** 2 + shrink * (other.lon - node.lon) ** 2,
+                    other.id,
+                    other,
+                )
+                for r in range(row - reach, row + reach + 1)
+                for c in range(column - reach, column + reach + 1)
+                for other in cells.get((r, c), ())
+                if other is not node
+            ]
+            if len(near) >= 2 * _NUM_NEIGHBOURS:
+                break
+        for _, _, other in sorted(near)[:_NUM_NEIGHBOURS]:
+            yield node, other
 
 
 def _chains(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from agentgym_rl.envs.scenarios.web.sites.town.seeds.corpus import City
 
@@ -71,13 +71,12 @@ def _land(cities: Sequence[City]) -> list[bytearray]:
     return [bytearray(0 if sea[r][c] else 1 for c in range(_WIDE)) for r in range(_HIGH)]
 
 
-def _reach_km(city: City, crowds: Mapping[tuple[int, int], int]) -> float:
+def _reach_km(city: City, crowds: Counter[tuple[int, int]]) -> float:
     row, column = int(city.lat // 2), int(city.lon // 2)
-    crowd = sum(
-        crowds.get((r, c), 0)
-        for r in range(row - 1, row + 2)
-        for c in range(column - 1, column + 2)
-    )
+    crowd = 0
+    for r in (row - 1, row, row + 1):
+        for c in (column - 1, column, column + 1):
+            crowd += crowds[r, c]
     return next(reach for limit, reach in _REACHES_KM if crowd <= limit)
 
 

@@ -5,12 +5,13 @@ The sentences were written by a generator (tools/embedded_corpus), so their form
 
 from __future__ import annotations
 
-import json
 import lzma
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
+
+import orjson
 
 _CORPUS = resources.files("agentgym_rl") / "envs/scenarios/searchqa/data/corpus.jsonl.xz"
 _CITY = re.compile(
@@ -22,9 +23,11 @@ _FILM = re.compile(
     r"(?:is an? (?:(?P<y1>\d{4}) )?|^)(?P<genres>[a-z][a-z \-]*?) ?film from (?P<countries>.+?)"
     r"(?:, released in (?P<y2>\d{4}))?\. "
 )
-_PEOPLE_SPLIT = re.compile(
-    r", | and |; |\. | from a screenplay by | by |cast includes |stars | are "
+SEPARATORS = re.compile(
+    r"(, | and |; |(?<=\w\w)\.(?: |$)| from a screenplay by | by |cast includes |also includes "
+    r"|stars | are | directed it)"
 )
+"""What stands between the names of people in a film's text."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def read_passages() -> Mapping[str, tuple[str, str]]:
     found = {}
     with _CORPUS.open("rb") as packed, lzma.open(packed) as lines:
         for line in lines:
-            row = json.loads(line)
+            row = orjson.loads(line)
             title, _, text = row["contents"].partition("\n")
             found[row["id"]] = (title.strip('"'), text)
     return found
@@ -117,7 +120,7 @@ def read_films(passages: Mapping[str, tuple[str, str]]) -> list[Film]:
 
 def names_in(film: Film) -> set[str]:
     """Return what may be names of people in a film's text."""
-    return set(_PEOPLE_SPLIT.split(film.text)) | set(_PEOPLE_SPLIT.split(film.cast_text))
+    return set(SEPARATORS.split(film.text)) | set(SEPARATORS.split(film.cast_text))
 
 
 def _listed(text: str) -> tuple[str, ...]:
