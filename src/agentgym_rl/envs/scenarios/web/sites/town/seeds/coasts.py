@@ -18,13 +18,23 @@ _WIDE, _HIGH = int(360 / _CELL), int(150 / _CELL)
 _SOUTH = -65.0
 _REACHES_KM = ((3, 170.0), (8, 95.0), (20, 60.0), (10**9, 38.0))
 """(towns around a town, how far the land reaches from it): few towns are far from each other."""
-_SEAS = (
-    (0, -150), (0, -30), (-30, 80), (35.5, 18), (38, 5), (43, 34), (41.5, 50.8), (56.5, 18.8),
-    (62.5, 20), (20, 38.3), (27, 51), (40, 134), (15, 114), (5, 112), (25, -90), (15, -75),
-    (59, -85), (43, 15.5), (37, 25), (60, 2), (0, 150), (60, -40), (75, 0), (75, 150), (75, -150),
-    (-50, -120), (47.7, -87.5), (15, 88), (15, 65), (34, 123),
+_OCEANS = (
+    (0, -150), (0, -30), (-30, 80), (0, 150), (60, -40), (75, 0), (75, 150), (75, -150),
+    (-50, -120), (25, -90), (15, -75), (15, 88), (15, 65), (15, 114), (35, 180), (35, -50),
+    (50, -170),
 )  # fmt: skip
-"""Points at sea: (latitude, longitude)."""
+"""Points at sea: (latitude, longitude). From here the sea goes wherever it is wide."""
+_SEAS = (
+    (35.5, 18, 6), (38, 5, 7), (33.5, 28, 4), (43, 15.5, 4), (38, 25, 3), (43, 34, 7),
+    (42, 50.5, 4),
+    (56.5, 18.8, 4), (62.5, 20, 3), (56, 3, 6), (50, -2, 3), (45.5, -4, 4), (53.7, -5, 2),
+    (26, 35, 2), (23, 37, 2), (20, 38.5, 2), (17, 40.5, 2), (27, 51, 3), (40, 134, 7),
+    (36, 123, 4), (-5, 111, 5), (10, 102, 3), (59, -85, 7), (27, -111.5, 3), (47.7, -87.5, 3),
+    (43.7, -87, 2), (44.8, -82.4, 2), (5, 112, 5),
+)  # fmt: skip
+"""Smaller ones: (latitude, longitude, how many degrees it reaches)."""
+_PASSAGE = 2
+"""Cells on each side that the sea needs to go on."""
 _MIN_CELLS = 3
 
 Point = tuple[float, float]
@@ -60,15 +70,57 @@ def _land(cities: Sequence[City]) -> list[bytearray]:
                 east = (-180 + (c + 0.5) * _CELL - city.lon) * 111 * shrink
                 if north * north + east * east <= reach * reach:
                     near[r][c % _WIDE] = 1
-    sea = [bytearray(_WIDE) for _ in range(_HIGH)]
-    waiting = deque(_cell(lat, lon) for lat, lon in _SEAS)
+    sea = _ocean(near)
+    for lat, lon, reach in _SEAS:
+        _flood(sea, near, [_cell(lat, lon)], box=int(reach / _CELL))
+    return [bytearray(0 if sea[r][c] else 1 for c in range(_WIDE)) for r in range(_HIGH)]
+
+
+def _ocean(near: list[bytearray]) -> list[bytearray]:
+    """Return the wide sea: what a ship that needs `_PASSAGE` cells on each side can see."""
+    wide = _grown(near)
+    reached = [bytearray(_WIDE) for _ in range(_HIGH)]
+    _flood(reached, wide, [_cell(lat, lon) for lat, lon in _OCEANS])
+    seen = _grown(reached)
+    return [
+        bytearray(1 if seen[r][c] and not near[r][c] else 0 for c in range(_WIDE))
+        for r in range(_HIGH)
+    ]
+
+
+def _grown(cells: list[bytearray]) -> list[bytearray]:
+    """Return what is set, and all around it."""
+    grown = [bytearray(_WIDE) for _ in range(_HIGH)]
+    for r, row in enumerate(cells):
+        for c in range(_WIDE):
+            if row[c]:
+                for y in range(max(0, r - _PASSAGE), min(_HIGH, r + _PASSAGE + 1)):
+                    for x in range(c - _PASSAGE, c + _PASSAGE + 1):
+                        grown[y][x % _WIDE] = 1
+    return grown
+
+
+def _flood(
+    sea: list[bytearray],
+    walls: list[bytearray],
+    starts: Sequence[tuple[int, int]],
+    box: int = _WIDE,
+) -> None:
+    """Let the sea in, from some cells to all within a box that no wall keeps from them."""
+    waiting = deque(starts)
+    row, column = starts[0]
+    visited = set[tuple[int, int]]()
     while waiting:
         r, c = waiting.popleft()
-        if not 0 <= r < _HIGH or sea[r][c % _WIDE] or near[r][c % _WIDE]:
+        here = (r, c % _WIDE)
+        is_inside = 0 <= r < _HIGH and (
+            box == _WIDE or (abs(r - row) <= box and abs(c - column) <= box)
+        )
+        if not is_inside or here in visited or walls[r][c % _WIDE]:
             continue
+        visited.add(here)
         sea[r][c % _WIDE] = 1
         waiting.extend([(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)])
-    return [bytearray(0 if sea[r][c] else 1 for c in range(_WIDE)) for r in range(_HIGH)]
 
 
 def _reach_km(city: City, crowds: Counter[tuple[int, int]]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import cache
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
@@ -23,6 +24,12 @@ _FEATURED = ("Norway", "Casablanca (1942 film)", "Kyoto", "Akira Kurosawa")
 
 def main(request: HttpRequest) -> HttpResponse:
     """Show the main page."""
+    return render(request, "wiki/main.html", _front())
+
+
+@cache
+def _front() -> dict[str, object]:
+    """Return what the main page shows, which never changes."""
     marks = ",".join("?" * len(_FEATURED))
     found = rows(f"SELECT title, lead FROM article WHERE title IN ({marks})", _FEATURED)
     latest = rows(
@@ -31,13 +38,12 @@ def main(request: HttpRequest) -> HttpResponse:
         " LIMIT 8"
     )
     counts = rows("SELECT kind, count(*) AS num FROM article GROUP BY kind ORDER BY kind")
-    context = {
+    return {
         "featured": [dict(one) | {"url": address(one["title"])} for one in found],
         "latest": [dict(one) | {"url": address(one["title"])} for one in latest],
         "counts": {one["kind"]: one["num"] for one in counts},
         "total": sum(one["num"] for one in counts),
     }
-    return render(request, "wiki/main.html", context)
 
 
 def article(request: HttpRequest, title: str) -> HttpResponse:
