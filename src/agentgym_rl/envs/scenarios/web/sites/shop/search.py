@@ -10,12 +10,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 
 from django.db import connection
 from haystack import connections
-from haystack.backends import BaseEngine, BaseSearchBackend, BaseSearchQuery, SearchNode
+from haystack.backends import BaseEngine, BaseSearchQuery
 from haystack.models import SearchResult
+
+from agentgym_rl.envs.scenarios.web.sites.fulltext import (
+    Condition,
+    ReadingBackend,
+    matching,
+    of_node,
+    rows,
+)
 
 _INDEX = """
 CREATE VIRTUAL TABLE shop_search USING fts5(
@@ -66,7 +73,6 @@ _CATEGORY = "EXISTS (SELECT 1 FROM catalogue_productcategory g WHERE g.product_i
 _COMPARED = {"exact": "=", "content": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 _NARROWED = re.compile(r"(\w+):\((.*)\)", re.DOTALL)
 _RANGE = re.compile(r"\[(\S+) TO (\S+)\]")
-_WORD = re.compile(r"(-?)(?:\"([^\"]+)\"|([^\s\"]+))")
 
 
 def create_index() -> None:
@@ -76,31 +82,8 @@ def create_index() -> None:
         cursor.execute("INSERT INTO shop_search(shop_search) VALUES ('rebuild')")
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """A condition of SQL with its values."""
-
-    sql: str = "1"
-    values: tuple[object, ...] = ()
-    words: str = ""
-    """What is searched for, in the words of FTS5; results come in the order of its rank."""
-
-    def __and__(self, other: Condition) -> Condition:
-        both = f"({self.sql}) AND ({other.sql})"
-        return Condition(both, self.values + other.values, self.words or other.words)
-
-
-class Backend(BaseSearchBackend):
-    """Reads the tables; there is nothing to write, because triggers do it."""
-
-    def update(self, index, iterable, commit=True):
-        pass
-
-    def remove(self, obj_or_string, commit=True):
-        pass
-
-    def clear(self, models=None, commit=True):
-        pass
+class Backend(ReadingBackend):
+    """Reads the tables."""
 
     def search(self, query_string, **kwargs):
         """Return what matches, as Haystack wants it: results, hits, facets."""
@@ -127,15 +110,12 @@ class Backend(BaseSearchBackend):
             results.append(result)
         return results
 
-    def more_like_this(self, model_instance, additional_query_string=None, **kwargs):
-        return {"results": [], "hits": 0}
-
 
 class Query(BaseSearchQuery):
     """Makes a condition of Haystack's filters."""
 
     def build_query(self):
-        found = _of_node(self.query_filter, self)
+        found = of_node(self.query_filter, _of_filter)
         for text in self.narrow_queries:
             found = found & _narrowed(text)
         return found
@@ -154,27 +134,10 @@ class Engine(BaseEngine):
     query = Query
 
 
-def _of_node(node, query) -> Condition:
-    parts = []
-    for child in node.children:
-        if isinstance(child, SearchNode):
-            parts.append(_of_node(child, query))
-        else:
-            field, kind = node.split_expression(child[0])
-            parts.append(_of_filter(field, kind, child[1]))
-    if not parts:
-        return Condition()
-    sql = f" {node.connector} ".join(f"({part.sql})" for part in parts)
-    values = tuple(value for part in parts for value in part.values)
-    words = next((part.words for part in parts if part.words), "")
-    return Condition(f"NOT ({sql})" if node.negated else sql, values, words)
-
-
 def _of_filter(field: str, kind: str, value: object) -> Condition:
-    given = getattr(value, "query_string", value)  # Haystack wraps texts in inputs
     if field in ("content", "text"):
-        return _text(str(given))
-    several = tuple(given) if kind == "in" else (given,)
+        return matching(str(value), "shop_search", "p.id")
+    several = tuple(value) if kind == "in" else (value,)  # type: ignore[arg-type] - a list there
     marks = ", ".join(["%s"] * len(several))
     if field == "category":
         return Condition(_CATEGORY.format(f"g.category_id IN ({marks})"), several)
@@ -186,22 +149,6 @@ def _of_filter(field: str, kind: str, value: object) -> Condition:
     return Condition(f"{column} {_COMPARED[kind]} %s", several)
 
 
-def _text(asked: str) -> Condition:
-    """Return the condition that all words of a search are in a product's texts."""
-    wanted, unwanted = [], []
-    for minus, phrase, word in _WORD.findall(asked):
-        text = (phrase or word).replace('"', " ").strip()
-        if re.search(r"\w", text):
-            (unwanted if minus else wanted).append(f'"{text}"')
-    condition = Condition()
-    for words, sign in ((" ".join(wanted), "IN"), (" OR ".join(unwanted), "NOT IN")):
-        if words:
-            inside = "SELECT rowid FROM shop_search WHERE shop_search MATCH %s"
-            rank_by = words if sign == "IN" else ""
-            condition &= Condition(f"p.id {sign} ({inside})", (words,), rank_by)
-    return condition if wanted or unwanted else Condition("0")
-
-
 def _numbers(found: Condition, sorted_by, start: int, length: int) -> list[int]:
     """Return the numbers of some products that match, in order."""
     ranks = "SELECT rowid AS id, 0 AS score FROM shop_search WHERE 0"
@@ -211,12 +158,12 @@ def _numbers(found: Condition, sorted_by, start: int, length: int) -> list[int]:
             FROM shop_search WHERE shop_search MATCH %s"""
         values = (found.words, *values)
     order = ", ".join([*map(_ordered, sorted_by), "m.score", "p.date_created DESC", "p.id DESC"])
-    rows = _rows(
+    found_rows = rows(
         f"""SELECT p.id FROM catalogue_product p LEFT JOIN ({ranks}) m ON m.id = p.id
             WHERE {found.sql} ORDER BY {order} LIMIT {int(length)} OFFSET {int(start)}""",
-        Condition("", values),
+        values,
     )
-    return [number for (number,) in rows]
+    return [number for (number,) in found_rows]
 
 
 def _ordered(field: str) -> str:
@@ -250,7 +197,8 @@ def _between(column: str, low: str, high: str) -> Condition:
 
 
 def _count(found: Condition) -> int:
-    ((number,),) = _rows(f"SELECT count(*) FROM catalogue_product p WHERE {found.sql}", found)
+    sql = f"SELECT count(*) FROM catalogue_product p WHERE {found.sql}"
+    ((number,),) = rows(sql, found.values)
     return number
 
 
@@ -258,9 +206,10 @@ def _facets(found: Condition, fields, queries) -> dict:
     """Return how many results have which value."""
     names = list(dict.fromkeys(field.removesuffix("_exact") for field in (*fields, *dict(queries))))
     columns = ", ".join(_COLUMNS[name] for name in names)
-    rows = _rows(f"SELECT {columns} FROM catalogue_product p WHERE {found.sql}", found)
+    sql = f"SELECT {columns} FROM catalogue_product p WHERE {found.sql}"
+    products = rows(sql, found.values)
     by_name = {
-        name: [row[place] for row in rows if row[place] is not None]
+        name: [row[place] for row in products if row[place] is not None]
         for place, name in enumerate(names)
     }
     counts, asked = {}, {}
@@ -273,9 +222,3 @@ def _facets(found: Condition, fields, queries) -> dict:
             low, high = (float(bound.replace("*", "inf")) for bound in bounds.groups())
             asked[f"{name}:{query}"] = sum(low <= value <= high for value in by_name[name])
     return {"fields": counts, "dates": {}, "queries": asked}
-
-
-def _rows(sql: str, condition: Condition) -> list:
-    with connection.cursor() as cursor:
-        cursor.execute(sql, condition.values)
-        return cursor.fetchall()

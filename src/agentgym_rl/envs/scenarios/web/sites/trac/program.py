@@ -89,6 +89,7 @@ class CompiledPages(BytecodeCache):
 
 def make_application(template: Path, store: EpisodeStore, token: str) -> TracGate:
     """Return what answers the requests to the tracker."""
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # it reports every request
     trac.web.chrome.jinja2env = partial(jinja2env, bytecode_cache=CompiledPages())
     gate = TracGate(template / _ENVIRONMENT, store, token)
     gate.warm_up()
