@@ -77,6 +77,23 @@ function(text) {
     return field.value === text ? "" : "refused";
 }
 """
+_SCROLL = """
+step => {
+    let part = null;
+    const middle = document.elementFromPoint(innerWidth / 2, innerHeight / 2);
+    for (let box = middle; box; box = box.parentElement) {
+        const style = getComputedStyle(box);
+        const scrolls = ["auto", "scroll"].includes(style.overflowY);
+        if (!part && scrolls && box.scrollHeight > box.clientHeight) part = box;
+        if (part && style.position === "fixed") {
+            part.scrollBy({top: step, behavior: "instant"});
+            return;
+        }
+    }
+    window.scrollBy({top: step, behavior: "instant"});
+}
+"""
+"""Moves what lies fixed over the page, such as a dialog longer than the screen, else the page."""
 _REASONS = {
     "gone": "it is no longer on the page",
     "no list": "it is no list of options",
@@ -181,10 +198,7 @@ async def _type(tab: Tab, node: Node, number: int, text: str, *, enter: bool) ->
 async def _scroll(session: BrowserSession, *, is_down: bool) -> None:
     """Move the page by most of a screen, so that some lines are seen twice."""
     step = round(0.9 * session.options.height) * (1 if is_down else -1)
-    await session.tab.call(
-        "Runtime.evaluate",
-        expression=f"window.scrollBy({{top: {step}, behavior: 'instant'}})",
-    )
+    await session.tab.call("Runtime.evaluate", expression=f"({_SCROLL})({step})")
 
 
 async def _run(tab: Tab, node: Node, number: int, function: str, argument: str) -> None:

@@ -137,6 +137,21 @@ def test_scrolling_shows_the_rest(browsing: Browsing):
     assert "line 59" in text and "lines above: scroll [up]" in text
 
 
+def test_a_dialog_longer_than_the_screen_is_scrolled(browsing: Browsing):
+    lines = "".join(f"<p>line {n}</p>" for n in range(60))
+    dialog = "position: fixed; inset: 0; overflow: auto; background: white"
+    seen = show(browsing, f"<p>page</p><div style='{dialog}'>{lines}<button>Search</button></div>")
+    assert "button Search" not in seen
+    for _ in range(6):
+        seen = browsing.do("scroll [down]").text
+    assert "button Search" in seen
+
+
+def test_a_number_is_shown_as_it_was_typed(browsing: Browsing):
+    seen = show(browsing, "<input type=number step=0.01 aria-label=Price value=20.99>")
+    assert seen == "[1] spinbutton Price: 20.99"
+
+
 def test_lines_beyond_the_budget_come_with_scrolling(site: Site):
     browsing = site.browse(Layout(max_chars=60, has_address=False))
     shown = show(browsing, "".join(f"<p style='margin:0'>line {n:02d}</p>" for n in range(20)))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sqlite3
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from agentgym_rl.browser.executable import find_browser
@@ -16,6 +18,7 @@ from agentgym_rl.envs.scenarios.web.env import WebEnvironment
 from agentgym_rl.envs.scenarios.web.projects import database_of
 from agentgym_rl.envs.scenarios.web.table import Entry, find, tasks_of
 from agentgym_rl.envs.scenarios.web.templates import all_templates, cases_of
+from agentgym_rl.errors import EnvError
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from web_bench import TemplateReport, play_expert, sweep
@@ -153,3 +156,24 @@ def test_experts_solve_tasks_and_near_misses_do_not_count(env: WebEnvironment, n
     report = sweep(env, entries(name)[:1], has_wrong=True)
     assert (report.num_solved, report.failures, report.wrongly_rewarded) == (1, [], [])
     assert report.num_wrong >= 3
+
+
+@needs_browser
+@pytest.mark.long
+def test_a_killed_browser_or_site_fails_the_episode_and_no_other():
+    entry = entries("shop-price")[0]
+    env = WebEnvironment()
+    try:
+        for victim in ("headless", "sites.serve"):
+            env.start(entry)
+            for process in psutil.Process().children(recursive=True):
+                with contextlib.suppress(psutil.Error):  # its parent is dead already
+                    if victim in " ".join(process.cmdline()):
+                        process.kill()
+            with pytest.raises(EnvError):
+                env.step("goto [http://shop.test/basket/]")
+            report = TemplateReport("", 2, "")
+            play_expert(env, entry, report)
+            assert report.num_solved == 1
+    finally:
+        env.close()
