@@ -19,8 +19,8 @@ from bench_arguments import whole_from
 from rich.console import Console
 
 from agentgym_rl.envs.scenarios.web.env import WebEnvironment
-from agentgym_rl.envs.scenarios.web.table import Entry, find
-from agentgym_rl.envs.scenarios.web.templates import Case, Wrong, cases_of
+from agentgym_rl.envs.scenarios.web.table import Entry, entries_of
+from agentgym_rl.envs.scenarios.web.templates import Case, Wrong, all_templates, cases_of
 
 _CHARS_PER_TOKEN = 3.0
 """Of compact observations, roughly; `--tokenizer` counts exactly."""
@@ -111,14 +111,9 @@ def another_case(entry: Entry) -> Case:
     return next((case for case in later if case.answer != entry.case.answer), later[0])
 
 
-def entries_by_template(only: str) -> dict[str, list[Entry]]:
-    found: dict[str, list[Entry]] = {}
-    for split in WebEnvironment.spec.splits:
-        for task in WebEnvironment.tasks(split):
-            entry = find(task.index)
-            if entry.template.name.startswith(only):
-                found.setdefault(entry.template.name, []).append(entry)
-    return found
+def entries_by_template(only: str) -> dict[str, tuple[Entry, ...]]:
+    named = (one for one in all_templates() if one.name.startswith(only))
+    return {template.name: entries_of(template) for template in named}
 
 
 def tokens_of(texts: Sequence[str], tokenizer: Path | None) -> list[float]:

@@ -16,7 +16,7 @@ from agentgym_rl.browser.executable import find_browser
 from agentgym_rl.envs.scenarios.web.answers import says
 from agentgym_rl.envs.scenarios.web.env import WebEnvironment
 from agentgym_rl.envs.scenarios.web.projects import database_of
-from agentgym_rl.envs.scenarios.web.table import Entry, find, tasks_of
+from agentgym_rl.envs.scenarios.web.table import Entry, entries_of, find, tasks_of
 from agentgym_rl.envs.scenarios.web.templates import all_templates, cases_of
 from agentgym_rl.errors import EnvError
 
@@ -40,12 +40,10 @@ def seeded() -> sqlite3.Connection:
     return sqlite3.connect(f"file:{database_of('shop')}?mode=ro", uri=True)
 
 
-def entries(name: str) -> list[Entry]:
+def entries(name: str) -> tuple[Entry, ...]:
     """Return the tasks of a template, of all splits."""
-    found = [
-        find(task.index) for split in ("train", "test", "test_values") for task in tasks_of(split)
-    ]
-    return [entry for entry in found if entry.template.name == name]
+    (template,) = (template for template in SHOP if template.name == name)
+    return entries_of(template)
 
 
 def one(seeded: sqlite3.Connection, sql: str) -> object:

@@ -22,7 +22,8 @@ SPLITS = ("train", "test", "test_values", HELD_OUT)
 values; `heldout` has sites of its own, which no other split has."""
 CATEGORIES = ("shop", "backoffice", "forum", "code", "map", "wiki", "held-out")
 _PER_TEMPLATE = 100
-_PER_SITE = 1000 * _PER_TEMPLATE
+_PER_SITE = 1000
+"""Templates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,43 +37,53 @@ class Entry:
 
 def tasks_of(split: str) -> tuple[Task, ...]:
     """Return the tasks of a split: the first case of every template, then the second, ..."""
-    found = _entries(is_held_out=split == HELD_OUT)
-    entries = [entry for entry in found.values() if entry.task.split == split]
-    entries.sort(key=lambda entry: (entry.task.index % _PER_TEMPLATE, entry.task.index))
-    return tuple(entry.task for entry in entries)
+    tasks = [
+        entry.task
+        for template in all_templates()
+        if (template.split == HELD_OUT) == (split == HELD_OUT)
+        for entry in entries_of(template)
+        if entry.task.split == split
+    ]
+    return tuple(sorted(tasks, key=lambda task: (task.index % _PER_TEMPLATE, task.index)))
 
 
 def find(index: int) -> Entry:
     """Return the entry of a task's number. Raises ValueError where there is none."""
-    entry = _entries(is_held_out=index // _PER_SITE in _held_out_sites()).get(index)
-    if entry is None:
+    number, place = divmod(index, _PER_TEMPLATE)
+    template = _numbered().get(number)
+    entries = entries_of(template) if template is not None else ()
+    if place >= len(entries):
         raise ValueError(f"web has no task {index}")
-    return entry
+    return entries[place]
 
 
 @cache
-def _held_out_sites() -> set[int]:
-    """Return the numbers of the sites that only held-out tasks are on."""
-    return {SITES[one.sites[0]].number for one in all_templates() if one.split == HELD_OUT}
-
-
-@cache
-def _entries(*, is_held_out: bool) -> dict[int, Entry]:
-    """Return the tasks of the held-out sites, or of all others: each needs its own templates."""
+def entries_of(template: Template) -> tuple[Entry, ...]:
+    """Return the tasks of one template, for which only its own sites need to be built."""
     assert MAX_CASES <= _PER_TEMPLATE
-    entries: dict[int, Entry] = {}
+    cases = cases_of(template.name)
+    category = template.category or template.sites[0]
+    entries = list[Entry]()
+    for place, case in enumerate(cases):
+        split = _split(template.split, place, len(cases))
+        index = _number(template) * _PER_TEMPLATE + place
+        task = Task(ENV_NAME, split, index, category, str(template.level))
+        entries.append(Entry(task, template, case))
+    return tuple(entries)
+
+
+@cache
+def _numbered() -> dict[int, Template]:
+    """Return all templates by their numbers."""
+    found: dict[int, Template] = {}
     for template in all_templates():
-        if (template.split == HELD_OUT) != is_held_out:
-            continue
-        first = SITES[template.sites[0]].number * _PER_SITE + template.number * _PER_TEMPLATE
-        cases = cases_of(template.name)
-        for place, case in enumerate(cases):
-            split = _split(template.split, place, len(cases))
-            category = template.category or template.sites[0]
-            task = Task(ENV_NAME, split, first + place, category, str(template.level))
-            assert task.index not in entries, f"{template.name} has the number of another template"
-            entries[task.index] = Entry(task, template, case)
-    return entries
+        other = found.setdefault(_number(template), template)
+        assert other is template, f"{template.name} has the number of {other.name}"
+    return found
+
+
+def _number(template: Template) -> int:
+    return SITES[template.sites[0]].number * _PER_SITE + template.number
 
 
 def _split(split: str, place: int, number: int) -> str:
