@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -163,6 +165,30 @@ def test_an_expert_solves_a_task_of_each_level(env: WebEnvironment, site: str, l
     report = TemplateReport(template.name, level, template.split)
     play_expert(env, entries(template.name)[0], report)
     assert (report.num_solved, report.failures) == (1, [])
+
+
+@needs_browser
+def test_a_visitor_logs_in_and_votes_without_a_new_page(env: WebEnvironment):
+    entry = entries("forum-upvote")[0]
+    visitor = replace(entry, case=replace(entry.case, path="/login", users={}))
+    seen = env.start(visitor)
+    for role, text in (("Username", "samcarter"), ("Password", "wrong")):
+        seen = act(env, seen, f"textbox {role}", "type [{}] [" + text + "] [0]")
+    seen = act(env, seen, "button Log in", "click [{}]")
+    assert "do not match" in seen
+    for role, text in (("Username", "samcarter"), ("Password", "open-sesame")):
+        seen = act(env, seen, f"textbox {role}", "type [{}] [" + text + "] [0]")
+    seen = act(env, seen, "button Log in", "click [{}]")
+    assert "Welcome back, samcarter." in seen
+    seen = act(env, seen, "button Upvote", "click [{}]")
+    assert "button Upvote (pressed" in seen
+
+
+def act(env: WebEnvironment, seen: str, thing: str, action: str) -> str:
+    """Do something with the first thing of a description, and return what is seen then."""
+    number = re.search(rf"\[(\d+)\] {thing}", seen)
+    assert number is not None, seen
+    return env.step(action.format(number[1])).observation
 
 
 @needs_browser

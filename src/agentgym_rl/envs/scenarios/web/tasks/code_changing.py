@@ -20,7 +20,8 @@ _OPEN_REQUESTS = """
 SELECT p.full_path, r.iid, r.title, r.source, r.id FROM code_mergerequest r
 JOIN code_project p ON p.id = r.project_id
 JOIN code_member m ON m.project_id = p.id AND m.user_id = 1 AND m.role >= 30
-WHERE r.state = 'open' ORDER BY r.id
+WHERE r.state = 'open' AND (SELECT count(*) FROM code_mergerequest o
+    WHERE o.project_id = r.project_id AND o.title = r.title) = 1 ORDER BY r.id
 """
 _OWN = """
 SELECT id, full_path FROM code_project p WHERE id IN
@@ -158,7 +159,9 @@ class CommentRequest(Changing):
             "code",
             """SELECT p.full_path, r.iid, r.title, r.id FROM code_mergerequest r
             JOIN code_project p ON p.id = r.project_id
-            WHERE r.state = 'open' AND p.visibility = 'public' ORDER BY r.id""",
+            WHERE r.state = 'open' AND p.visibility = 'public'
+            AND (SELECT count(*) FROM code_mergerequest o
+                WHERE o.project_id = r.project_id AND o.title = r.title) = 1 ORDER BY r.id""",
         )
         for place, (path, iid, title, number) in enumerate(seeded.some(self, rows)):
             text = texts[place % len(texts)]

@@ -77,7 +77,7 @@ def draw(
         f'<svg class="canvas" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         f'aria-label="{escape(label)}" preserveAspectRatio="xMidYMid slice">'
         '<rect width="100%" height="100%" fill="#a9d3e6"/>',
-        _ground(round(lat, 3), round(lon, 3), zoom),
+        _ground(round(lat, 5), round(lon, 5), zoom),
     ]
     if route:
         line = " ".join("{},{}".format(*view.at(*point)) for point in route)
