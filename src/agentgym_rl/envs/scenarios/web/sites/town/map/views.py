@@ -108,12 +108,13 @@ def directions(request: HttpRequest) -> HttpResponse:
     if ends["from"] is None or ends["to"] is None:
         return show(request, "map/directions.html", context, (49.5, 9.0), 5)
     way = find_way(ends["from"]["node"], ends["to"]["node"], mode)
-    points = [(one["lat"], one["lon"]) for one in ends.values() if one is not None]
+    ends_at = [(one["lat"], one["lon"]) for one in ends.values() if one is not None]
+    points = list(ends_at)
     if way is not None:
         points += way.points
         context |= {
             "way": way, "distance": told_distance(way.km), "time": told_time(way.hours),
-            "route": way.points,
+            "route": (ends_at[0], *way.points, ends_at[1]),
             "steps": [(step.text, told_distance(step.km) if step.km else "") for step in way.steps],
         }  # fmt: skip
     lat, lon, zoom = zoom_for(points)

@@ -120,7 +120,7 @@ def write_articles(
         )  # fmt: skip
         database.execute(
             "INSERT INTO article_search (rowid, title, text) VALUES (?,?,?)",
-            (number, article.title, plain[:4000]),
+            (number, article.title, plain[:2500]),
         )
         database.executemany(
             "INSERT OR IGNORE INTO article_category VALUES (?,?)",
@@ -145,7 +145,7 @@ def unlinked(text: str) -> str:
 def _revisions(
     article_id: int, size: int, rng: random.Random, people: list[Person], now: datetime
 ) -> Iterator[tuple[int, str, str, str, int]]:
-    count = rng.randrange(2, 7)
+    count = rng.randrange(2, 5)
     moments = sorted(now - timedelta(days=rng.random() * 900, hours=2) for _ in range(count))
     sizes = [*sorted(rng.randrange(max(1, size // 2), size + 1) for _ in moments[1:]), size]
     for place, (moment, length) in enumerate(zip(moments, sizes, strict=True)):

@@ -73,7 +73,7 @@ def _land(cities: Sequence[City]) -> list[bytearray]:
     sea = _ocean(near)
     for lat, lon, reach in _SEAS:
         _flood(sea, near, [_cell(lat, lon)], box=int(reach / _CELL))
-    return [bytearray(0 if sea[r][c] else 1 for c in range(_WIDE)) for r in range(_HIGH)]
+    return [bytearray(not cell for cell in row) for row in sea]
 
 
 def _ocean(near: list[bytearray]) -> list[bytearray]:
@@ -83,20 +83,29 @@ def _ocean(near: list[bytearray]) -> list[bytearray]:
     _flood(reached, wide, [_cell(lat, lon) for lat, lon in _OCEANS])
     seen = _grown(reached)
     return [
-        bytearray(1 if seen[r][c] and not near[r][c] else 0 for c in range(_WIDE))
-        for r in range(_HIGH)
+        bytearray(s and not n for s, n in zip(seen_row, near_row, strict=True))
+        for seen_row, near_row in zip(seen, near, strict=True)
     ]
 
 
 def _grown(cells: list[bytearray]) -> list[bytearray]:
     """Return what is set, and all around it."""
-    grown = [bytearray(_WIDE) for _ in range(_HIGH)]
-    for r, row in enumerate(cells):
-        for c in range(_WIDE):
-            if row[c]:
-                for y in range(max(0, r - _PASSAGE), min(_HIGH, r + _PASSAGE + 1)):
-                    for x in range(c - _PASSAGE, c + _PASSAGE + 1):
-                        grown[y][x % _WIDE] = 1
+    bits = 8 * _WIDE
+    whole = (1 << bits) - 1
+    wide = []
+    for row in cells:  # a row as one number, a byte per cell: shifts move all cells at once
+        number = spread = int.from_bytes(row, "little")
+        for cell in range(1, _PASSAGE + 1):
+            shift = 8 * cell
+            spread |= (number << shift | number >> (bits - shift)) & whole
+            spread |= (number >> shift | number << (bits - shift)) & whole
+        wide.append(spread)
+    grown = []
+    for r in range(_HIGH):
+        number = 0
+        for near in wide[max(0, r - _PASSAGE) : r + _PASSAGE + 1]:
+            number |= near
+        grown.append(bytearray(number.to_bytes(_WIDE, "little")))
     return grown
 
 
@@ -104,22 +113,21 @@ def _flood(
     sea: list[bytearray],
     walls: list[bytearray],
     starts: Sequence[tuple[int, int]],
-    box: int = _WIDE,
+    box: int = 2 * _WIDE,
 ) -> None:
     """Let the sea in, from some cells to all within a box that no wall keeps from them."""
-    waiting = deque(starts)
     row, column = starts[0]
-    visited = set[tuple[int, int]]()
+    low, high = max(0, row - box), min(_HIGH - 1, row + box)
+    visited = [bytearray(_WIDE) for _ in range(_HIGH)]
+    waiting = deque(starts)
     while waiting:
         r, c = waiting.popleft()
-        here = (r, c % _WIDE)
-        is_inside = 0 <= r < _HIGH and (
-            box == _WIDE or (abs(r - row) <= box and abs(c - column) <= box)
-        )
-        if not is_inside or here in visited or walls[r][c % _WIDE]:
+        if not low <= r <= high or abs(c - column) > box:
             continue
-        visited.add(here)
-        sea[r][c % _WIDE] = 1
+        x = c % _WIDE
+        if visited[r][x] or walls[r][x]:
+            continue
+        visited[r][x] = sea[r][x] = 1
         waiting.extend([(r + 1, c), (r - 1, c), (r, c + 1), (r, c - 1)])
 
 
