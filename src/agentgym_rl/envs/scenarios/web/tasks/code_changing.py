@@ -370,14 +370,22 @@ class LabelAnIssue(Changing):
     def cases(self, seeded: Seeded) -> Iterable[Case]:
         labels = ("blocked", "design", "question", "regression", "wontfix")
         rows = seeded.some(self, seeded.rows("code", _OPEN_ISSUES))
-        for place, (path, iid, title, _) in enumerate(rows):
+        for place, (path, iid, title, project) in enumerate(rows):
             label = labels[place % len(labels)]
+            own = seeded.rows(
+                "code",
+                """SELECT x.id FROM code_issue_labels x JOIN code_issue i ON i.id = x.issue_id
+                WHERE i.iid = ? AND i.project_id = ?""",
+                iid,
+                project,
+            )
             yield Case(
                 f'Create the label "{label}" in the project {path} and add it to the issue'
                 f' "{title}" there. Keep the other labels of the issue.',
                 users=users("code"),
-                values={"path": path, "iid": iid, "title": title, "label": label},
-            )
+                values={"path": path, "iid": iid, "title": title, "label": label,
+                        "num": len(own) + 1},
+            )  # fmt: skip
 
     def check(self, case: Case, outcome: Outcome) -> bool:
         values = case.values
@@ -389,9 +397,7 @@ class LabelAnIssue(Changing):
             WHERE l.name = ?""",
             (values["label"],),
         )
-        return len(rows) == 1 and rows[0][:2] == (values["path"], values["iid"]) and (
-            int(str(rows[0][2])) >= 2
-        )  # fmt: skip
+        return rows == [(values["path"], values["iid"], values["num"])]
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from open_project(page, str(case.values["path"]))

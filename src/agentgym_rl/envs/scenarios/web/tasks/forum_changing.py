@@ -129,21 +129,19 @@ class Subscribe(Changing):
             """SELECT id, name FROM forum_forum WHERE id NOT IN
             (SELECT forum_id FROM forum_subscription WHERE user_id = 1) ORDER BY id""",
         )
+        own = seeded.rows("forum", "SELECT id FROM forum_subscription WHERE user_id = 1")
         for number, name in seeded.some(self, rows):
             yield Case(
                 f"Subscribe to the forum {name}.",
                 users=users("forum"),
-                values={"id": number, "name": name},
+                values={"id": number, "name": name, "num": len(own) + 1},
             )
 
     def check(self, case: Case, outcome: Outcome) -> bool:
         rows = outcome.query(
-            "forum",
-            """SELECT forum_id FROM forum_subscription WHERE user_id = ? AND id >
-            (SELECT max(id) FROM forum_subscription WHERE user_id <> 1)""",
-            (AGENT_ID,),
+            "forum", "SELECT forum_id FROM forum_subscription WHERE user_id = ?", (AGENT_ID,)
         )
-        return rows == [(case.values["id"],)]
+        return len(rows) == case.values["num"] and (case.values["id"],) in rows
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from page.click("link", "Forums")
@@ -295,7 +293,8 @@ class LockAndPin(Changing):
             "SELECT is_locked, is_sticky, is_removed FROM forum_submission WHERE id = ?",
             (case.values["id"],),
         )
-        return len(rows) == 2 and state == [(1, 1, 0)]
+        is_only_one = all(str(text).endswith(f"“{case.values['title']}”") for (text,) in rows)
+        return is_only_one and state == [(1, 1, 0)]
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from open_submission(page, str(case.values["title"]))
