@@ -14,10 +14,11 @@ import pytest
 
 from agentgym_rl.browser.executable import find_browser
 from agentgym_rl.envs.scenarios.web.env import WebEnvironment
-from agentgym_rl.envs.scenarios.web.projects import database_of
+from agentgym_rl.envs.scenarios.web.projects import PROJECTS, Project, database_of, is_built
 from agentgym_rl.envs.scenarios.web.site_process import shared_process
 from agentgym_rl.envs.scenarios.web.table import HELD_OUT, Entry, find, tasks_of
 from agentgym_rl.envs.scenarios.web.templates import Template, all_templates
+from agentgym_rl.errors import EnvError
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from web_bench import sweep
@@ -79,6 +80,12 @@ def test_every_template_has_tasks_that_differ(template: Template):
     assert len(cases) >= 10
     told = {(case.objective, case.path, *case.users.items()) for case in cases}
     assert len(told) == len(cases)
+
+
+def test_a_package_that_is_missing_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(PROJECTS, "absent", Project("absent", ("no-such-package",)))
+    with pytest.raises(EnvError, match=r"'absent' needs no-such-package, .*: (pip install|make)"):
+        is_built("absent")
 
 
 def test_the_forum_is_full_and_consistent():

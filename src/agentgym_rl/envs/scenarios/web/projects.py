@@ -24,7 +24,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from agentgym_rl.errors import EnvError
+from agentgym_rl.errors import EnvError, install_command
 
 NOW = datetime(2024, 6, 14, 10, 30, tzinfo=UTC)
 """When every episode begins, for sites and browser."""
@@ -158,7 +158,11 @@ def _version(project: str) -> str:
     """Return a name for everything that a template is made of."""
     digest = hashlib.sha256()
     for package in PROJECTS[project].packages:
-        digest.update(f"{package} {metadata.version(package)}\n".encode())
+        try:
+            digest.update(f"{package} {metadata.version(package)}\n".encode())
+        except metadata.PackageNotFoundError as error:
+            needed = f"the site {project!r} needs {package}, which is not installed"
+            raise EnvError(f"{needed}: {install_command('web')}") from error
     shared = [_SITES / name for name in ("build.py", "episodes.py", "base_settings.py")]
     own = {
         path
