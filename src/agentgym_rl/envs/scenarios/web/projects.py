@@ -17,7 +17,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -97,6 +98,14 @@ def is_built(project: str) -> bool:
     return _folder(project).is_dir()
 
 
+def build_missing(projects: Iterable[str]) -> None:
+    """Build the templates that are not there yet, on all cores."""
+    missing = [project for project in sorted(set(projects)) if not is_built(project)]
+    if missing:
+        with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as pool:
+            list(pool.map(template_of, missing))
+
+
 def template_of(project: str) -> Path:
     """Return the folder of a project's template, built first where it is not there yet.
 
@@ -120,7 +129,7 @@ def database_of(project: str) -> Path:
 
 def _build(project: str, folder: Path) -> None:
     """Build beside the final place and move there, so that nobody sees half of it."""
-    with tempfile.TemporaryDirectory(dir=folder.parent) as made:
+    with tempfile.TemporaryDirectory(dir=folder.parent, ignore_cleanup_errors=True) as made:
         command = [sys.executable, "-m", f"{__package__}.sites.build", project, made]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=_BUILD_S, env=child_environment()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
-from agentgym_rl.envs.scenarios.web.projects import SITES
+from agentgym_rl.envs.scenarios.web.projects import SITES, build_missing
 from agentgym_rl.envs.scenarios.web.templates import (
     MAX_CASES,
     Case,
@@ -37,10 +37,12 @@ class Entry:
 
 def tasks_of(split: str) -> tuple[Task, ...]:
     """Return the tasks of a split: the first case of every template, then the second, ..."""
+    is_held_out = split == HELD_OUT
+    templates = [one for one in all_templates() if (one.split == HELD_OUT) == is_held_out]
+    build_missing(SITES[site].project for template in templates for site in template.sites)
     tasks = [
         entry.task
-        for template in all_templates()
-        if (template.split == HELD_OUT) == (split == HELD_OUT)
+        for template in templates
         for entry in entries_of(template)
         if entry.task.split == split
     ]
