@@ -24,6 +24,8 @@ from agentgym_rl.envs.scenarios.web.sites.town.reference import row, rows
 KINDS = ("Cafe", "Cinema", "Hospital", "Hotel", "Library", "Museum", "Park", "Pharmacy",
          "Restaurant", "Station", "Supermarket", "University")  # fmt: skip
 _RADII = (0.5, 1.0, 2.0, 5.0)
+_MAX_ID = 2**31
+"""SQLite refuses numbers beyond 64 bits."""
 _FIND = """
 SELECT place.* FROM place_search JOIN place ON place.id = place_search.rowid
 WHERE place_search MATCH ? ORDER BY
@@ -165,7 +167,7 @@ def find_places(words: str) -> list[sqlite3.Row]:
 
 def require_place(number: int) -> sqlite3.Row:
     """Return a place, or 404."""
-    found = row("SELECT * FROM place WHERE id = ?", [number])
+    found = row("SELECT * FROM place WHERE id = ?", [min(number, _MAX_ID)])
     if found is None:
         raise Http404
     return found
