@@ -59,6 +59,7 @@ def busy_cores() -> Iterator[None]:
             process.wait()
 
 
+@pytest.mark.long  # test_training_run.py has it always, on one thread
 def test_a_run_killed_and_resumed_is_the_run_that_never_stopped(tmp_path: Path):
     check_resumption(None, contextlib.nullcontext(), tmp_path)
 

@@ -40,11 +40,19 @@ def run(path: Path, recipe: str, *overrides: str) -> None:
         ("small/searchqa-grpo", ()),
         pytest.param("small/sciworld-grpo", ("algorithm.group_size=2",), marks=pytest.mark.long),
         pytest.param("small/miniwob", (), marks=pytest.mark.long),
-        pytest.param("small/web", ("algorithm.group_size=2",), marks=pytest.mark.long),
     ],
 )
 def test_online_recipes_run(tmp_path: Path, recipe: str, overrides: tuple[str, ...]):
     run(tmp_path / "run", recipe, *ONLINE, *overrides)
+
+
+@pytest.mark.long
+def test_errands_on_web_sites_begin_with_what_questions_taught(tmp_path: Path):
+    # Whole errands are longer than the tiny model's context.
+    few = (*ONLINE, "algorithm.group_size=2", "agent.include_instructions=false")
+    run(tmp_path / "first", "small/web", *few)
+    begin = ("warm_start.steps=0", f"model.path={tmp_path / 'first' / 'model'}")
+    run(tmp_path / "second", "small/web-errands", *few, *begin, "env.options.max_chars=600")
 
 
 @pytest.mark.parametrize(

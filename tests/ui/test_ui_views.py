@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from agentgym_rl.envs.scenarios.babyai.env import BabyAI
-from ui_browser import expect_link, go_by_keys, link_of, num_points, show, watched_page
+from ui_browser import expect_link, go_by_keys, link_of, show, wait_for_points, watched_page
 from ui_runs import long_episode, played, write_run
 from ui_servers import make_run, ui_process
 
@@ -60,7 +60,7 @@ def test_metrics_are_searched_enlarged_and_smoothed(page: Page, url: str):
     expect_link(page, "focus=train/entropy")
     page.go_back()
     expect(page.locator(".board-grid.is-focused")).to_have_count(0)
-    assert num_points(page, "train/entropy") == 6
+    assert wait_for_points(page, "train/entropy", 6) == 6
 
 
 def test_curves_asked_for_twice_at_once_have_each_step_once(page: Page, url: str):

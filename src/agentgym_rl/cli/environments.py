@@ -56,13 +56,14 @@ def list_environments() -> None:
     for name in registry.names():
         try:
             cls = registry.env_class(name)
+            counts = "built at first use"
             if cls.is_prepared():
                 registry.make(name, {}).close()
-            sizes = {split: len(cls.tasks(split)) for split in cls.spec.splits}
+                sizes = {split: len(cls.tasks(split)) for split in cls.spec.splits}
+                counts = ", ".join(f"{split} {size}" for split, size in sizes.items())
         except (AgentGymError, ValueError) as error:
             table.add_row(name, "no", "", "", escape(str(error)))
             continue
-        counts = ", ".join(f"{split} {size}" for split, size in sizes.items())
         table.add_row(name, "yes", counts, str(cls.spec.max_rounds), cls.spec.summary)
     print_table(table)
     families = ", ".join(f"{family}/ID" for family in registry.FAMILIES)
