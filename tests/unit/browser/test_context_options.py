@@ -17,6 +17,8 @@ from agentgym_rl.browser.session import BrowserOptions, BrowserSession
 from agentgym_rl.errors import EnvError
 from arena_sites import Answer, Request, StandIn, page, to
 
+pytestmark = pytest.mark.slow
+
 _S = 30.0
 
 

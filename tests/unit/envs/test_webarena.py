@@ -24,6 +24,8 @@ from agentgym_rl.errors import EnvError
 from agentgym_rl.types import StepResult, Task
 from arena_sites import Answer, Request, StandIn, Town, standing
 
+pytestmark = pytest.mark.slow
+
 
 def row(index: int, site: str, start: str, **evaluation: object) -> dict[str, object]:
     """Return a task as test.raw.json has them."""

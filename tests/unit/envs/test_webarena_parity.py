@@ -28,6 +28,8 @@ from agentgym_rl.envs.scenarios.webarena.evaluators.score import Finished, answe
 from arena_sites import Answer, Request, StandIn
 from tools.webarena_parity.make_cases import SITES, address, with_addresses
 
+pytestmark = pytest.mark.slow
+
 FILE = Path(__file__).parents[2] / "data/webarena_parity.json.xz"
 _S = 60.0
 Json = dict[str, Any]

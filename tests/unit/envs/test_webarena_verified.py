@@ -26,6 +26,8 @@ from agentgym_rl.errors import EnvError, EnvTimeoutError
 from agentgym_rl.types import StepResult, Task
 from arena_sites import Town, standing
 
+pytestmark = pytest.mark.slow
+
 Json = dict[str, Any]
 ADDRESSES = {
     "shopping": "http://10.0.0.5:7770",
