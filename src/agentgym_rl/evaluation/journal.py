@@ -38,7 +38,9 @@ class Journal:
         """
         whole = self._folder / f"eval-{_STEP:06d}.parquet"
         files = [*([whole] if whole.exists() else []), *sorted(self._parts.glob("*.parquet"))]
-        episodes = [episode for file in files for episode in read_episodes(file)]
+        episodes = [
+            episode for file in files for episode in read_episodes(file, with_pictures=True)
+        ]
         return {
             (episode.task.id, episode.sample_index): episode
             for episode in episodes

@@ -95,25 +95,31 @@ def write_part(path: Path, table: pa.Table) -> Path:
     return path
 
 
-def read_episodes(part: Path) -> list[Episode]:
+def read_episodes(part: Path, *, with_pictures: bool = False) -> list[Episode]:
     """Return the episodes of one part in the order in which they were written."""
-    return [episode for group in read_groups(part) for episode in group]
+    groups = read_groups(part, with_pictures=with_pictures)
+    return [episode for group in groups for episode in group]
 
 
-def read_groups(part: Path) -> list[list[Episode]]:
-    """Return the episodes of one part by group, in the order in which they were written."""
+def read_groups(part: Path, *, with_pictures: bool = False) -> list[list[Episode]]:
+    """Return the episodes of one part by group, in the order in which they were written.
+
+    Pictures are files of their own and are read only for whoever stores the episodes again.
+    """
     groups: dict[int, list[Episode]] = {}
     try:
         with open_regular(part.resolve()) as file:
             rows = pq.ParquetFile(file).read().to_pylist()
         for row in rows:
-            groups.setdefault(row["group"], []).append(_episode(row, part))
+            groups.setdefault(row["group"], []).append(
+                _episode(row, part if with_pictures else None)
+            )
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{part} holds no episodes: {type(error).__name__}: {error}") from error
     return list(groups.values())
 
 
-def _episode(row: Mapping[str, Any], part: Path) -> Episode:  # Any: pyarrow knows no types
+def _episode(row: Mapping[str, Any], part: Path | None) -> Episode:  # Any: pyarrow knows no types
     # What `get` reads older parts lack; they count the first start of an episode as an attempt.
     usage, restarts = row.get("usage"), row.get("num_restarts")
     return Episode(
@@ -142,7 +148,7 @@ def _episode(row: Mapping[str, Any], part: Path) -> Episode:  # Any: pyarrow kno
     )
 
 
-def _round(item: Mapping[str, Any], part: Path) -> Round:  # Any: as above
+def _round(item: Mapping[str, Any], part: Path | None) -> Round:  # Any: as above
     # A map is a list of pairs, or null where it is empty; older parts lack both.
     fields: dict[str, Any] = dict(item)
     if "attempt" in fields:  # the name in older parts
@@ -150,7 +156,7 @@ def _round(item: Mapping[str, Any], part: Path) -> Round:  # Any: as above
     for name in ("metrics", "reward_parts"):
         fields[name] = FrozenDict(fields.get(name) or ())
     if fields.get("picture"):
-        fields["picture"] = _picture(part, fields["picture"])
+        fields["picture"] = _picture(part, fields["picture"]) if part is not None else None
     if fields.get("acted_on"):
         fields["acted_on"] = tuple(fields["acted_on"])
     return Round(**fields)

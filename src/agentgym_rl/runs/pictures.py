@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -19,6 +20,12 @@ _MAX_BYTES = 8 * MEGABYTE
 def picture_kind(picture: bytes) -> str | None:
     """Return "png" or "jpg"; None for anything else."""
     return next((kind for start, kind in _KINDS.items() if picture.startswith(start)), None)
+
+
+def data_address(picture: bytes) -> str:
+    """Return a picture as the address of an image that a page can show."""
+    kind = "png" if picture_kind(picture) == "png" else "jpeg"
+    return f"data:image/{kind};base64,{base64.b64encode(picture).decode('ascii')}"
 
 
 def picture_name(row: int, round_index: int, picture: bytes | None) -> str | None:

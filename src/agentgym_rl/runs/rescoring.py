@@ -54,7 +54,7 @@ def _rescore_parts(
     pairs: list[tuple[float, float]] = []
     means: dict[int, float] = {}
     for part in parts:
-        groups = read_groups(part)
+        groups = read_groups(part, with_pictures=True)
         scored = [[rescored(episode, reward) for episode in group] for group in groups]
         phase, step = part.stem.rpartition("-")[0], step_of(part.stem)
         write_episodes(out.episodes, scored, phase=phase, step=step)

@@ -8,7 +8,6 @@ narrower rules of replay_rules.py.
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -18,7 +17,7 @@ from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.client import EnvClient
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import AgentGymError
-from agentgym_rl.runs.pictures import picture_kind
+from agentgym_rl.runs.pictures import data_address
 from agentgym_rl.types import Task
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.replay_rules import name_problem, replayable_class
@@ -113,12 +112,6 @@ async def state_of(client: EnvClient) -> dict[str, object]:
         "details": dict(await client.details()),
         "picture": None if picture is None else data_address(picture),
     }
-
-
-def data_address(picture: bytes) -> str:
-    """Return a picture as the address of an image that a page can show."""
-    kind = "png" if picture_kind(picture) == "png" else "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(picture).decode('ascii')}"
 
 
 def _description(name: str) -> dict[str, object]:

@@ -54,9 +54,10 @@ async def test_a_round_keeps_what_was_there_before_its_action(tmp_path: Path):
     assert [item.picture for item in episode.rounds] == [JPEG + b"\x00", JPEG + b"\x01"]
     assert [item.acted_on for item in episode.rounds] == [(1, 2, 30, 1), (1, 2, 30, 3)]
     part = write_episodes(tmp_path, [[episode, episode]], phase="eval", step=3)
-    again = read_episodes(part)[1]
+    again = read_episodes(part, with_pictures=True)[1]
     assert [item.picture for item in again.rounds] == [JPEG + b"\x00", JPEG + b"\x01"]
     assert [item.acted_on for item in again.rounds] == [(1, 2, 30, 1), (1, 2, 30, 3)]
+    assert [item.picture for item in read_episodes(part)[1].rounds] == [None, None]
     files = sorted(file.name for file in (tmp_path / "pictures" / "eval-000003").iterdir())
     assert files == ["0-0.jpg", "0-1.jpg", "1-0.jpg", "1-1.jpg"]
 

@@ -13,9 +13,9 @@ from enum import Enum
 
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.frozen import named_numbers, parts_sum_to
+from agentgym_rl.runs.pictures import picture_kind
 from agentgym_rl.types import StepResult, Task
 
-_PICTURE_SIGNATURES = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff")
 _TAG = re.compile(r"[a-z][a-z0-9_-]*")
 _RESERVED_TAGS = ("think", "action", "act")
 
@@ -145,7 +145,7 @@ def is_broken_details(details: object) -> bool:
 
 
 def is_broken_picture(picture: object) -> bool:
-    is_picture = isinstance(picture, bytes) and picture.startswith(_PICTURE_SIGNATURES)
+    is_picture = isinstance(picture, bytes) and picture_kind(picture) is not None
     return picture is not None and not is_picture
 
 

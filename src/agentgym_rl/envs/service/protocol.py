@@ -9,7 +9,7 @@
     GET    /episodes/{id}/observation                           -> {"observation": "..."}
     GET    /episodes/{id}/actions                               -> {"actions": ["...", ...]}
     GET    /episodes/{id}/details                               -> {"details": {...}}
-    GET    /episodes/{id}/image                                 -> {"image": base64 of a PNG, null}
+    GET    /episodes/{id}/image                                 -> {"image": base64 or null}
     DELETE /episodes/{id}                                       -> 204, known or not
     POST   /batch                  {"calls": [Call, ...]}       -> one Answer per line, when ready
 

@@ -6,7 +6,6 @@ do, so the answer to a mistake carries every key that the scenario's client may 
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar
@@ -16,7 +15,7 @@ from agentgym_rl.envs.compat.agentgym.numbered_episodes import NumberedEpisode, 
 from agentgym_rl.envs.compat.agentgym.scenarios import NUM_SCIWORLD_TASKS
 from agentgym_rl.envs.compat.agentgym.task_index import IndexRule
 from agentgym_rl.envs.service.server.episode_service import EpisodeService
-from agentgym_rl.runs.pictures import picture_kind
+from agentgym_rl.runs.pictures import data_address
 from agentgym_rl.types import StepResult
 
 Fields = dict[str, JsonValue]
@@ -359,8 +358,7 @@ async def _render(service: EpisodeService, numbered: NumberedEpisode) -> JsonVal
     picture = await service.render(numbered.episode)
     if picture is None:
         raise RefusedError("There is nothing to draw.", numbered)
-    kind = "png" if picture_kind(picture) == "png" else "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(picture).decode()}"
+    return data_address(picture)
 
 
 async def _picture(service: EpisodeService, numbered: NumberedEpisode) -> JsonValue:
