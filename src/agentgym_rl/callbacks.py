@@ -43,7 +43,10 @@ class Callback:
         """The last step is done, and the model is saved."""
 
     def stop_run(self, reason: str = "") -> None:
-        """End the run after the present step, with a checkpoint and its model saved."""
+        """End the run after the present step, with a checkpoint and its model saved.
+
+        `reason` is logged; without one, the name of the callback's class is.
+        """
         self._stop_reason = reason or type(self).__name__
 
 
@@ -60,8 +63,10 @@ class Callbacks:
                     f"callbacks: {callback!r} is not a Callback; subclass agentgym_rl.Callback"
                 )
 
-    def should_stop(self) -> bool:
-        return any(callback._stop_reason is not None for callback in self._callbacks)
+    def stop_reason(self) -> str | None:
+        """Return why the run shall end after the present step; None while it shall not."""
+        reasons = (callback._stop_reason for callback in self._callbacks)
+        return next((reason for reason in reasons if reason is not None), None)
 
     def on_run_start(self, run: Run) -> None:
         for callback in self._callbacks:

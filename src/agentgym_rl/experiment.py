@@ -127,7 +127,7 @@ class _Audience:
     callbacks: Callbacks
 
     def listeners(self) -> Listeners:
-        return Listeners(self._on_episode, self._on_step, self.callbacks.should_stop)
+        return Listeners(self._on_episode, self._on_step, self.callbacks.stop_reason)
 
     def warm_start_listeners(self) -> Listeners:
         return Listeners(self.progress.on_episode, self.progress.on_step)

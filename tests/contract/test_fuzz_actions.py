@@ -128,7 +128,6 @@ def _fuzz_once(
     @seed(run_seed)
     @settings(
         max_examples=-(-num_actions // ACTIONS_PER_EXAMPLE),
-        deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
     )

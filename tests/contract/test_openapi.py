@@ -95,7 +95,6 @@ def test_answers_are_as_described(url: str, path: str, method: str):
         @seed(0)
         @settings(
             max_examples=CASES_PER_ROUTE // (2 if takes_input else 1),
-            deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),
         )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
-from pydantic import BaseModel, ConfigDict, ValidatorFunctionWrapHandler
+from pydantic import BaseModel, ConfigDict, ValidatorFunctionWrapHandler, model_validator
 
 
 class BaseConfig(BaseModel):
@@ -17,6 +18,23 @@ class BaseConfig(BaseModel):
         allow_inf_nan=False,
         protected_namespaces=(),
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_bool_as_number(cls, table: object) -> object:
+        """Let `training.steps=true`, which pydantic would read as 1, fail as any text does."""
+        if not isinstance(table, dict):
+            return table
+        numbers = {
+            name
+            for name, field in cls.model_fields.items()
+            if {int, float} & (types := {field.annotation, *get_args(field.annotation)})
+            and bool not in types
+        }
+        return {
+            key: str(value).lower() if isinstance(value, bool) and key in numbers else value
+            for key, value in table.items()
+        }
 
 
 def or_own(base: type[BaseModel]) -> Callable[[object, ValidatorFunctionWrapHandler], object]:

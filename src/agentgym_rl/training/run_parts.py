@@ -27,8 +27,8 @@ class Listeners:
 
     on_episode: Callable[[Episode], None] | None = None
     on_step: Callable[[Metrics], None] = lambda _: None
-    should_stop: Callable[[], bool] = lambda: False
-    """Asked after every step; where true, the run ends as if the step had been its last."""
+    stop_reason: Callable[[], str | None] = lambda: None
+    """Asked after every step; where not None, the run ends as if the step had been its last."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,8 @@ from agentgym_rl.training.rounds import make_scheduler
 from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.training.stopping import LastStep, unbroken
 from agentgym_rl.types import Group
+
+logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -65,7 +68,9 @@ class Trainer(ABC):
         try:
             for step in range(after + 1, self._config.training.steps + 1):
                 await self._step(step)
-                if self._listeners.should_stop():
+                reason = self._listeners.stop_reason()
+                if reason is not None:
+                    logger.warning("the run ends after step %d: %s", step, reason)
                     self._last_step.save()
                     break
         except asyncio.CancelledError:

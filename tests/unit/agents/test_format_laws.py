@@ -43,7 +43,7 @@ elements = st.tuples(st.sampled_from(("search", "answer")), texts.filter(str.str
 
 
 @pytest.mark.parametrize("action_format", FORMATS, ids=IDS)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(reply=replies)
 def test_any_reply_parses_and_its_action_can_be_said_again(action_format, reply: str):
     parsed = action_format.parse(reply)
@@ -54,7 +54,7 @@ def test_any_reply_parses_and_its_action_can_be_said_again(action_format, reply:
 
 
 @pytest.mark.parametrize("action_format", FORMATS, ids=IDS)
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60)
 @given(action=st.one_of(actions, elements))
 def test_what_is_written_comes_back(action_format, action: str):
     if action_format.name == "react":

@@ -121,6 +121,8 @@ def test_the_legal_keys_are_those_of_the_chosen_type():
     ("override", "key", "allowed"),
     [
         ("training.steps=many", "training.steps", "a whole number, got 'many'"),
+        ("training.steps=true", "training.steps", "a whole number, got 'true'"),
+        ("training.lr=false", "training.lr", "a number, got 'false'"),
         ("seed=1.5", "seed", "a whole number, got 1.5"),
         ("seed=-1", "seed", "at least 0, got -1"),
         ("training.lr=0", "training.lr", "above 0, got 0"),

@@ -199,7 +199,7 @@ def test_success_on_the_last_step_is_a_success():
 
 
 @given(index=INDICES, choices=CHOICES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_every_listed_action_is_valid_and_names_a_listed_thing(index: int, choices: list[int]):
     env, task = BabyAI(), Task("babyai", "train", index)
     observation = walk(env, task, choices)
@@ -215,7 +215,7 @@ def test_every_listed_action_is_valid_and_names_a_listed_thing(index: int, choic
 
 
 @given(index=INDICES, choices=CHOICES)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_episodes_repeat_exactly_whatever_is_asked_in_between(index: int, choices: list[int]):
     task, asked, silent = Task("babyai", "train", index), BabyAI(), BabyAI()
     assert asked.reset(task) == silent.reset(task)
@@ -241,7 +241,7 @@ def test_episodes_repeat_exactly_whatever_is_asked_in_between(index: int, choice
         ).map(" ".join),
     )
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_no_text_breaks_a_step(text: str):
     env = start("GoToLocalS8N7")
     result = env.step(text)

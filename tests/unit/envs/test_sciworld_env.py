@@ -217,7 +217,7 @@ def test_bad_input_is_an_observation():
 _FUZZED: list[SciWorld] = []
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
     st.text() | st.lists(st.sampled_from(["open", "door", "to", "in", "0", "the"])).map(" ".join)
 )

@@ -358,7 +358,7 @@ _ACTIONS = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(_ACTIONS, max_size=12))
 def test_any_actions_keep_the_contract(actions: list[str]):
     env = start("chest")

@@ -191,7 +191,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, suppress_health_check=list(HealthCheck))
 @given(steps=steps)
 def test_episodes_that_write_in_turns_never_see_each_other(
     site: SiteProcess, steps: list[tuple[int, str, str]]
@@ -201,7 +201,7 @@ def test_episodes_that_write_in_turns_never_see_each_other(
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(steps=steps)
 def test_many_interleavings_never_mix(site: SiteProcess, steps: list[tuple[int, str, str]]):
     check_isolation(site, steps)

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from agentgym_rl.errors import ConfigError
@@ -95,7 +95,6 @@ def test_pass_at_k_by_hand(samples: int, successes: int, k: int, expected: float
     assert pass_at_k(samples, successes, k) == pytest.approx(expected)
 
 
-@settings(deadline=None, derandomize=True)
 @given(outcomes=st.lists(st.booleans(), min_size=1, max_size=8), data=st.data())
 def test_pass_at_k_is_the_share_of_draws_with_a_success(outcomes: list[bool], data: st.DataObject):
     k = data.draw(st.integers(1, len(outcomes)))
@@ -110,7 +109,6 @@ def test_pass_at_k_needs_k_samples(samples: int, k: int):
         pass_at_k(samples, 0, k)
 
 
-@settings(deadline=None, derandomize=True)
 @given(values=st.lists(st.floats(0, 1), min_size=2, max_size=40))
 def test_bootstrap_interval_laws(values: list[float]):
     low, high = bootstrap_interval(values)

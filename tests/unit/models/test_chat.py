@@ -40,7 +40,7 @@ TURN_AFTER_CLOSED_REPLY = {
 
 AFTER_LAST_REPLY = {"qwen": "\n", "llama3": "", "gemma": "\n", "smollm2": "\n"}
 
-quick = settings(derandomize=True, deadline=None, max_examples=40)
+quick = settings(max_examples=40)
 families = pytest.mark.parametrize("name", FAMILIES)
 
 

@@ -57,7 +57,7 @@ WORDS = (
     "nonsense",
     "",
 )
-quick = settings(derandomize=True, deadline=None, max_examples=3)
+quick = settings(max_examples=3)
 
 
 class CuttingEngine(KeyedEngine):

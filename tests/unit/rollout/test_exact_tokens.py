@@ -13,7 +13,7 @@ from agentgym_rl.rollout.handler import RolloutHandler
 from agentgym_rl.types import Completion, Sample, SegmentKind
 from chat_families import FAMILIES, Family, family
 
-quick = settings(derandomize=True, deadline=None, max_examples=25)
+quick = settings(max_examples=25)
 families = pytest.mark.parametrize("name", FAMILIES)
 
 

@@ -68,7 +68,7 @@ def read(tmp_path: Path, *lines: str) -> list[Conversation]:
 def test_a_file_reads_back_as_it_was_written(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("conversations")
 
-    @settings(derandomize=True, deadline=None, max_examples=60)
+    @settings(max_examples=60)
     @given(st.lists(conversations(), max_size=3))
     def check(written: list[Conversation]) -> None:
         assert read(folder, *map(to_json_line, written)) == written

@@ -42,7 +42,7 @@ from agentgym_rl.training.algorithms.online import OnlineAlgorithm, SharedSettin
 from agentgym_rl.training.algorithms.policy_loss import PolicyLoss
 from agentgym_rl.types import Episode, Sample, StopReason, Task
 
-quick = settings(derandomize=True, deadline=None, max_examples=100)
+quick = settings(max_examples=100)
 groups_of_rewards = st.lists(st.floats(-10, 10), min_size=2, max_size=16)
 
 TASK = Task("counting", "train", 0)

@@ -23,7 +23,7 @@ from agentgym_rl.training.algorithms.returns import (
 from agentgym_rl.training.learner.batching import mean_loss
 from agentgym_rl.types import Sample, Segment, SegmentKind
 
-quick = settings(derandomize=True, deadline=None, max_examples=60)
+quick = settings(max_examples=60)
 
 # Three rounds of 2, 1 and 2 tokens, with rewards 1, 0 and 4 at their ends.
 ROUNDS_A = torch.tensor([0, 0, 1, 2, 2])
