@@ -43,7 +43,7 @@ from agentgym_rl.results import Run
 from agentgym_rl.rollout.episode import Participants, TokenPolicy
 from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.rewards import EpisodeRewards
-from agentgym_rl.rollout.tasks import EpochSampler, evaluation_tasks, select_tasks
+from agentgym_rl.rollout.tasks import evaluation_tasks, select_tasks, spread_tasks
 from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.data.conversation_files import read_conversations
 from agentgym_rl.training.data.conversations import Conversation, from_demonstration, texts_of
@@ -114,7 +114,7 @@ def supervised_config(config: RunConfig) -> RunConfig:
             "checkpoint": config.checkpoint.model_copy(
                 update={"every": warm_start.steps, "keep": 1}
             ),
-            "lora": LoraConfig(),
+            "lora": LoraConfig() if config.model.path == TINY else config.lora,
         }
     )
 
@@ -167,9 +167,10 @@ class _Experiment:
     async def train(self) -> None:
         """Train from the newest checkpoint to the last step."""
         config, tasks = self._config, await self._tasks(self._config.env.split)
-        eval_tasks = await self._tasks(config.env.eval_split) if config.eval.tasks else []
-        eval_tasks = evaluation_tasks(eval_tasks, config.eval.tasks, seed=config.seed)
-        policy, demos = await self._policy(tasks)
+        tested = await self._tasks(config.env.eval_split) if config.eval.tasks else []
+        eval_tasks = evaluation_tasks(tested, config.eval.tasks, seed=config.seed)
+        # Demonstrations show what will be tested, in its proportions.
+        policy, demos = await self._policy(spread_tasks(tasks, tested or tasks, seed=config.seed))
         policy.save_tokenizer(self._run.tokenizer)
         engine = create_engine(policy, config.engine, folder=self._run.path / "engine")
         participants = Participants(
@@ -239,13 +240,19 @@ class _Experiment:
         return evaluate
 
     async def _policy(self, tasks: Sequence[Task]) -> tuple[Policy, Sequence[Conversation]]:
-        """Return the policy to go on with, and the demonstrations that its training needs."""
+        """Return the policy to go on with, and the demonstrations that its training needs.
+
+        The expert is asked for the `tasks` in their order.
+        """
         config, algorithm = self._config, self._config.algorithm
         checkpoint, warm_start = self._run.latest_checkpoint(), RunFolder(self._run.warm_start)
-        # A checkpoint with LoRA is an adapter to the weights that the run began with.
+        # A checkpoint with LoRA is an adapter to the weights that the run began with: the recipe's,
+        # or those of the warm start of a model made here, which had nothing to adapt before.
+        is_adapted = config.lora.rank > 0 and config.model.path != TINY
         is_whole = checkpoint is not None and not config.lora.rank
         saved = checkpoint / "model" if checkpoint is not None and is_whole else warm_start.model
-        policy = self._existing_policy(saved)
+        is_warm = saved.exists() or (is_adapted and checkpoint is not None)
+        policy = self._existing_policy(None if is_adapted else saved)
         demos, first_demos = list[Conversation](), list[Conversation]()
         if isinstance(algorithm, SFTConfig) or (
             isinstance(algorithm, AgentEvolConfig) and (algorithm.num_demos or algorithm.data)
@@ -254,7 +261,7 @@ class _Experiment:
                 tasks, algorithm.num_demos, data=algorithm.data
             )
         if (config.warm_start.steps or config.model.path == TINY) and not (
-            saved.exists() or isinstance(algorithm, SFTConfig)
+            is_warm or isinstance(algorithm, SFTConfig)
         ):
             first_demos = self._demonstrations(tasks, config.warm_start.num_demos)
         if policy is None:
@@ -264,19 +271,22 @@ class _Experiment:
             enable_checkpointing(policy.model)
         if config.training.compile:
             enable_compilation(policy.model)
-        if config.warm_start.steps and not saved.exists():
+        latest = checkpoint / "model" if checkpoint is not None else None
+        if is_adapted:
+            self._adapt(policy, latest or (saved if is_warm else None))
+        if config.warm_start.steps and not is_warm:
             await self._warm_up(warm_start, policy, first_demos)
-        if config.lora.rank:
-            self._adapt(policy, checkpoint)
+        if config.lora.rank and not is_adapted:
+            self._adapt(policy, latest)
         return policy, demos
 
-    def _existing_policy(self, saved: Path) -> Policy | None:
+    def _existing_policy(self, saved: Path | None) -> Policy | None:
         """Return the policy of `saved` or of the recipe; None if demonstrations are to make it.
 
         From here on the agent and the prompts are for this model's chat template.
         """
         config = self._config.model
-        if saved.exists():
+        if saved is not None and saved.exists():
             policy = load_pretrained(saved, dtype=config.dtype, device=config.device)
         elif self._objects.model is not None:
             policy = self._objects.model
@@ -288,11 +298,11 @@ class _Experiment:
         self._agent = self._agent.for_model(policy.renderer)
         return policy
 
-    def _adapt(self, policy: Policy, checkpoint: Path | None) -> None:
-        """Put the checkpoint's adapter into the policy, or a fresh one that changes nothing."""
+    def _adapt(self, policy: Policy, saved: Path | None) -> None:
+        """Put a saved model's adapter into the policy, or a fresh one that changes nothing."""
         lora, seed = self._config.lora, self._config.seed
-        if checkpoint is not None:
-            load_adapter(policy.model, checkpoint / "model" / ADAPTER)
+        if saved is not None:
+            load_adapter(policy.model, saved / ADAPTER)
         else:
             add_lora(policy.model, rank=lora.rank, alpha=lora.alpha, seed=seed)
 
@@ -327,7 +337,7 @@ class _Experiment:
         max_rounds = max(config.rounds.longest, config.eval_max_rounds)
         demos = collect_demonstrations(
             self._objects.env or config.env.name,
-            EpochSampler(tasks, seed=config.seed).take(1, len(tasks)),
+            tasks,
             num_demos=num_demos,
             max_rounds=max_rounds,
             options=config.env.options,

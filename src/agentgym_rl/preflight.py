@@ -34,7 +34,8 @@ def check_before_start(config: RunConfig, run: RunFolder) -> None:
     if config.lora.rank:
         require_peft()
     is_saved = run.latest_checkpoint() is not None or RunFolder(run.warm_start).model.exists()
-    if config.model.path != TINY and not is_saved:  # a saved model takes the place of the path
+    # A saved model takes the place of the path, unless it is that model with an adapter.
+    if config.model.path != TINY and (config.lora.rank or not is_saved):
         check_model(config.model.path)
         check_space(config, run)
 

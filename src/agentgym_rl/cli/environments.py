@@ -110,18 +110,19 @@ def write_demonstrations(
     output: Path,
     format_name: str,
     model: str = "",
+    seed: int = 0,
 ) -> None:
     """Write expert demonstrations as conversations in JSON lines; for a model, if one is named.
 
-    They are of the first tasks that `wanted` lets through; `words` are options of the environment,
-    key=value.
+    They are of tasks that `wanted` lets through, in the proportions of those that its `eval_split`
+    has; `words` are options of the environment, key=value.
     """
     # Imported here because conversations are rendered by the training module.
     from agentgym_rl.agents.agent import Agent
     from agentgym_rl.agents.formats import make_format
     from agentgym_rl.config import AgentConfig
     from agentgym_rl.envs.demos import collect_demonstrations
-    from agentgym_rl.rollout.tasks import select_tasks
+    from agentgym_rl.rollout.tasks import select_tasks, spread_tasks
     from agentgym_rl.training.data.conversation_files import to_json_line
     from agentgym_rl.training.data.conversations import from_demonstration
 
@@ -131,6 +132,9 @@ def write_demonstrations(
         make_format(format_name, cls.spec)
         cls.require_split(split)
         tasks = select_tasks(wanted, cls.spec, cls.tasks(split))
+        has_tested = wanted.eval_split in cls.spec.splits
+        tested = cls.tasks(wanted.eval_split) if has_tested else tasks
+        tasks = spread_tasks(tasks, tested, seed=seed)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.open("a").close()  # a file that cannot be written is found out before the work
     agent = Agent(AgentConfig.model_validate({"format": format_name}), cls.spec)

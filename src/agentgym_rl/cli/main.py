@@ -222,7 +222,7 @@ def demos(  # noqa: PLR0913 - an option is an argument
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write (JSON lines).")],
     options: EnvOptions = None,
     split: Annotated[
-        str, typer.Option(help="Split; its first tasks that the expert solves are taken.")
+        str, typer.Option(help="Split; tasks are taken in the proportions of the test split.")
     ] = "train",
     category: Annotated[
         list[str] | None, typer.Option(help="Only tasks of this category; may be repeated.")
@@ -236,8 +236,9 @@ def demos(  # noqa: PLR0913 - an option is an argument
     model: Annotated[
         str, typer.Option(help="Write for this model, whose chat template may show tools itself.")
     ] = "",
+    seed: Annotated[int, typer.Option(help="Decides which tasks are taken.", min=0)] = 0,
 ) -> None:
-    """Write expert demonstrations of a split's first tasks as conversations."""
+    """Write expert demonstrations of a split's tasks as conversations."""
     # Start-up time: no other command needs these.
     from agentgym_rl.cli.environments import write_demonstrations
     from agentgym_rl.config import EnvConfig
@@ -246,7 +247,13 @@ def demos(  # noqa: PLR0913 - an option is an argument
         name=env, split=split, categories=tuple(category or ()), levels=tuple(level or ())
     )
     write_demonstrations(
-        wanted, options or [], number=number, output=output, format_name=format_, model=model
+        wanted,
+        options or [],
+        number=number,
+        output=output,
+        format_name=format_,
+        model=model,
+        seed=seed,
     )
 
 

@@ -97,7 +97,8 @@ class ModelConfig(BaseConfig):
 
 class LoraConfig(BaseConfig):
     """Train small matrices beside frozen weights (arXiv:2106.09685), in all linear layers but the
-    head; a warm start trains all weights."""
+    head. A warm start trains the same matrices, with a learning rate that suits them; only the
+    model that is made on the spot (`model.path=tiny`) is warmed up as a whole."""
 
     rank: int = Field(default=0, ge=0)
     """Width of the small matrices; 0 trains all weights instead."""
@@ -294,7 +295,8 @@ class WarmStartConfig(BaseConfig):
     """Updates of the warm start; 0 for none."""
 
     num_demos: int = Field(default=256, ge=1)
-    """Demonstrations to learn from; the tiny model's tokenizer learns from them too."""
+    """Demonstrations to learn from, of tasks whose categories and levels are in the proportions of
+    those to be tested; the tiny model's tokenizer learns from them too."""
 
     batch_size: int = Field(default=16, ge=1)
     """Demonstrations in one update."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import inf
 from typing import Any, Generic, TypeVar
 
 from agentgym_rl.config import EnvConfig
@@ -138,6 +139,35 @@ def select_tasks(config: EnvConfig, spec: EnvSpec, tasks: Sequence[Task]) -> lis
             f"env.levels={list(config.levels)}; leave one of them empty"
         )
     return selected
+
+
+def spread_tasks(tasks: Sequence[Task], like: Sequence[Task], *, seed: int) -> list[Task]:
+    """Return the tasks in an order whose every beginning has kinds as `like` has them.
+
+    Kinds are categories, and within a category levels. Tasks of one kind come as an EpochSampler
+    takes them; those of a kind that `like` does not have come last.
+    """
+    by_level = _interleaved(EpochSampler(tasks, seed=seed).take(1, len(tasks)), like, _kind)
+    return _interleaved(by_level, like, lambda task: task.category)
+
+
+def _interleaved(
+    tasks: Sequence[Task], like: Sequence[Task], kind_of: Callable[[Task], object]
+) -> list[Task]:
+    """Return tasks so that the share of each kind among the first is as in `like`."""
+    wanted, passed = Counter(map(kind_of, like)), Counter[object]()
+    places = list[float]()
+    for task in tasks:
+        kind = kind_of(task)
+        # The tasks of a kind stand in the middle of as many equal parts as `like` has of it.
+        places.append((passed[kind] + 0.5) / wanted[kind] if wanted[kind] else inf)
+        passed[kind] += 1
+    order = sorted(range(len(tasks)), key=places.__getitem__)
+    return [tasks[number] for number in order]
+
+
+def _kind(task: Task) -> object:
+    return task.category, task.level
 
 
 def evaluation_tasks(tasks: Sequence[Task], num_tasks: int, *, seed: int) -> list[Task]:

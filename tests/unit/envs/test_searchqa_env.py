@@ -286,10 +286,10 @@ def test_the_expert_says_what_it_found_and_what_it_looks_for():
         thoughts.append(env.expert_thought())
         env.step(action)
     assert thoughts == [
-        "First I need to know: director of Stalker.",
-        "I found Andrei Tarkovsky. Next I need to know: where was Andrei Tarkovsky born.",
-        "I found Andrei Tarkovsky and Zavrazhye. Next I need to know: Zavrazhye river.",
-        "I found Zavrazhye and Volga, so the answer is the Volga.",
+        "Plan: 1) director of Stalker; 2) where was [1] born; 3) [2] river. I begin with 1.",
+        "[1] is Andrei Tarkovsky. Next is 2.",
+        "[1] is Andrei Tarkovsky; [2] is Zavrazhye. Next is 3.",
+        "[1] is Andrei Tarkovsky; [2] is Zavrazhye; [3] is Volga. So the answer is the Volga.",
     ]
     assert env.expert_thought() is None
 

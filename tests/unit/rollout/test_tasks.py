@@ -15,6 +15,7 @@ from agentgym_rl.rollout.tasks import (
     RestingSampler,
     evaluation_tasks,
     select_tasks,
+    spread_tasks,
     tasks_per_category,
 )
 from agentgym_rl.types import Task
@@ -220,3 +221,40 @@ def test_a_resting_sampler_goes_on_from_its_state():
     for _ in range(6):
         assert other.take(5) == sampler.take(5)
         assert other.num_resting == sampler.num_resting
+
+
+def tasks_of(kinds: str, split: str = "train") -> list[Task]:
+    """Return tasks from words such as "a1": a category and a level."""
+    return [
+        Task("counting", split, index, category=kind[0], level=kind[1:])
+        for index, kind in enumerate(kinds.split())
+    ]
+
+
+def test_spread_tasks_have_kinds_as_the_tasks_to_come():
+    tasks = tasks_of("a1 " * 60 + "a2 " * 20 + "b1 " * 60)
+    tested = tasks_of("a1 a2 b1 b1", "test")
+    first = [task.category + task.level for task in spread_tasks(tasks, tested, seed=0)[:40]]
+    assert Counter(first) == {"a1": 10, "a2": 10, "b1": 20}
+    # Every fourth place begins a new part with each kind in its share.
+    assert all(Counter(first[i : i + 4]) == {"a1": 1, "a2": 1, "b1": 2} for i in range(0, 40, 4))
+
+
+def test_tasks_of_one_kind_are_spread_as_they_are_sampled():
+    tasks = tasks_of("a1 " * 30)
+    sampled = EpochSampler(tasks, seed=3).take(1, 30)
+    assert spread_tasks(tasks, tasks, seed=3) == sampled
+    assert spread_tasks(tasks, tasks_of("b2", "test"), seed=3) == sampled
+
+
+def test_kinds_that_are_not_tested_are_spread_last():
+    tasks = tasks_of("a1 c1 a9 b1 a1 b1")
+    order = spread_tasks(tasks, tasks_of("a1 b1", "test"), seed=0)
+    kinds = [task.category + task.level for task in order]
+    assert sorted(kinds[:4]) == ["a1", "a1", "b1", "b1"] and kinds[4:] == ["a9", "c1"]
+
+
+def test_levels_that_only_one_split_has_leave_categories_in_proportion():
+    tasks = tasks_of(" ".join(f"a{n}" for n in range(9)) + " " + " ".join("bcb"))
+    order = spread_tasks(tasks, tasks_of("a90 b91 b92", "test"), seed=0)
+    assert [task.category for task in order[:3]].count("b") == 2 and order[-1].category == "c"

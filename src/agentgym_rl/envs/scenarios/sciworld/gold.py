@@ -2,6 +2,7 @@
 
 A search takes 0.2 to 20 seconds, so each path is found once per machine. A path is played before it
 is kept: it ends where the task is completed, and one that does not complete it is kept as empty.
+In the simulator as it is (without simplifications) detours are taken out of it first (tidy.py).
 Files are written beside and renamed into place; processes that search for the same path at
 the same time write the same thing.
 """
@@ -13,6 +14,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -20,13 +22,22 @@ from pathlib import Path
 from agentgym_rl.envs.scenarios.sciworld.simulator import Simulation, find_gold_path
 from agentgym_rl.envs.scenarios.sciworld.tasks import Variation
 from agentgym_rl.envs.scenarios.sciworld.texts import clean_action, is_understood
+from agentgym_rl.envs.scenarios.sciworld.tidy import (
+    LOOK,
+    Played,
+    room_of,
+    tidy,
+    with_shorter_names,
+)
 
 logger = logging.getLogger(__name__)
 
-_FORMAT = 2
+_FORMAT = 3
 """Part of the folder's name: raise it when other paths would be kept."""
 
 _MAX_WAITS = 3
+_MAX_LOOKS = 2
+"""A tidied path may be longer by this many looks at rooms that the solver does not look at."""
 _MEASUREMENTS = ("examine ", "use thermometer ")
 
 
@@ -54,11 +65,21 @@ def _search(variation: Variation, simplifications: str) -> tuple[str, ...]:
     """
     found = [clean_action(action) for action in find_gold_path(variation, simplifications)]
     for actions in _variants(found):
-        path = _play(actions, variation, simplifications)
-        if path:
-            return path
+        played = _play(actions, variation, simplifications)
+        if played is not None:
+            return played.actions if simplifications else _tidied(played, variation)
     logger.info("the solver does not solve %s %d", variation.topic.name, variation.number)
     return ()
+
+
+def _tidied(played: _PlayedPath, variation: Variation) -> tuple[str, ...]:
+    """Return the shortest and plainest form of a path that solves the task as well."""
+    straight = tidy(played.path, played.start)
+    for actions in (with_shorter_names(straight), straight):
+        again = _play(actions, variation, "")
+        if again is not None and len(again.path) <= len(played.path) + _MAX_LOOKS:
+            return again.actions
+    return played.actions
 
 
 def _variants(path: list[str]) -> Iterator[list[str]]:
@@ -78,21 +99,33 @@ def _variants(path: list[str]) -> Iterator[list[str]]:
         yield path[:start] + path[taken:]
 
 
-def _play(actions: list[str], variation: Variation, simplifications: str) -> tuple[str, ...]:
-    """Return what of the actions it takes to complete the task; empty when they do not."""
+@dataclass(frozen=True, slots=True)
+class _PlayedPath:
+    """Actions that complete the task, with the replies, and the room where they begin."""
+
+    start: str
+    path: tuple[Played, ...]
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        return tuple(played.action for played in self.path)
+
+
+def _play(actions: list[str], variation: Variation, simplifications: str) -> _PlayedPath | None:
+    """Return what of the actions it takes to complete the task; None when they do not."""
     simulation = Simulation(variation, simplifications)
     try:
         # As an episode begins: the first look takes no time, but goes through the same steps.
-        simulation.step("look around")
-        done: list[str] = []
+        start = room_of(simulation.step(LOOK).text)
+        done: list[Played] = []
         for action in actions:
             reply = simulation.step(action)
             # The solver also says things that the simulator does not understand and ignores.
             if is_understood(reply.text):
-                done.append(action)
+                done.append(Played(action, reply.text))
             if reply.is_completed or reply.score < 0:
-                return tuple(done) if reply.score == 100 else ()
-        return ()
+                return _PlayedPath(start, tuple(done)) if reply.score == 100 else None
+        return None
     finally:
         simulation.close()
 

@@ -13,6 +13,7 @@ from agentgym_rl.envs.scenarios.searchqa.actions import Action
 from agentgym_rl.envs.scenarios.searchqa.questions import Question
 from agentgym_rl.envs.scenarios.searchqa.reading import plain_title
 from agentgym_rl.envs.scenarios.searchqa.scoring import normalize
+from agentgym_rl.envs.scenarios.searchqa.thoughts import thought
 from agentgym_rl.envs.scenarios.searchqa.trace import Trace
 
 _FUNCTION_WORDS = frozenset(
@@ -49,19 +50,9 @@ class SearchExpert:
         return Action("answer", self._question.answers[0])
 
     def explain(self, trace: Trace) -> str | None:
-        """Return the reason of the advice: what was found, and what is still to be found."""
-        advice, path = self.advise(trace), self._question.path
-        if advice is None:
-            return None
-        known = [hop.finding for hop in path if trace.has_read(hop)]
-        if advice.tag == "answer":
-            return f"I found {_listed(known)}, so the answer is {advice.text}."
-        found = f"I found {_listed(known)}. " if known else ""
-        if advice.tag == "open":
-            return f"{found}This passage is about what I need but was cut, so I read all of it."
-        if trace.last_search_failed:
-            return f"{found}The last search did not show it, so I search in other words."
-        return f"{found}{'Next' if known else 'First'} I need to know: {advice.text}."
+        """Return the reason of the advice (thoughts.py)."""
+        advice = self.advise(trace)
+        return None if advice is None else thought(self._question, trace, advice)
 
     def _towards(self, number: int, trace: Trace) -> Action | None:
         """Return what brings the finding of a hop nearer."""
@@ -99,7 +90,3 @@ class SearchExpert:
         if name and f" {normalize(name)} " in f" {known} ":
             yield Action("open", name)
         yield Action("search", f"{hop.query} {self._question.text}")
-
-
-def _listed(findings: list[str]) -> str:
-    return " and ".join(findings[-2:])
