@@ -30,10 +30,10 @@ train: $(FOR_TRAINING)
 ui: $(FOR_UI)
 	$(BIN)/agentgym ui
 
-# Three processes of one thread each: tests wait for servers and runs as often as they compute.
+# Four processes of one thread each: tests wait for servers and runs as often as they compute.
 # Bytecode is kept even where the environment says otherwise, as in many containers: tests start
 # many interpreters.
-PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 # For daily work: unit tests that cost at most half a processor second each.
 quick: setup

@@ -161,6 +161,7 @@ def test_doctor_names_what_is_here_and_how_to_get_the_rest():
         assert word in done.stdout
 
 
+@pytest.mark.long
 def test_bench_measures_an_environment_beside_its_baselines(tmp_path: Path):
     file = tmp_path / "found.json"
     words = ("--env", "textcraft", "--episodes", "8", "--seconds", "1", "--json", file)

@@ -30,12 +30,13 @@ OPTIONS = [
 LORA = ["lora.rank=4", "training.lr=1e-2"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "more",
     [
-        pytest.param([], marks=pytest.mark.long),
-        pytest.param(["algorithm.num_demos=8", *LORA], marks=pytest.mark.long),
-        pytest.param(["algorithm.restart=base"], marks=pytest.mark.long),
+        [],
+        ["algorithm.num_demos=8", *LORA],
+        ["algorithm.restart=base"],
         ["algorithm.restart=base", *LORA],
     ],
     ids=["plain", "demonstrations and LoRA", "from the base", "from the base with LoRA"],

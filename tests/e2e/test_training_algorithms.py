@@ -70,13 +70,8 @@ RUNS = {
 }
 
 
-# One of them always; the others differ in what they compute, not in how they resume.
-OFTEN = "ppo with its own critic"
-
-
-@pytest.mark.parametrize(
-    "name", [OFTEN, *(pytest.param(name, marks=pytest.mark.long) for name in RUNS if name != OFTEN)]
-)
+@pytest.mark.long  # test_training_run.py kills a run of GRPO always
+@pytest.mark.parametrize("name", RUNS)
 def test_a_killed_run_is_the_run_that_never_stopped(name: str, tmp_path: Path):
     recipe = tmp_path / "small.toml"
     recipe.write_text(RECIPE)
@@ -93,6 +88,7 @@ def test_a_killed_run_is_the_run_that_never_stopped(name: str, tmp_path: Path):
     assert all(line["train/logprob_diff"] < 1e-4 for line in lines)
 
 
+@pytest.mark.long
 def test_refills_and_the_adaptive_horizon_happen(tmp_path: Path):
     recipe, path = tmp_path / "small.toml", tmp_path / "run"
     recipe.write_text(RECIPE)

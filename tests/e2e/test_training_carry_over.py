@@ -72,7 +72,8 @@ def test_a_run_learns_from_the_same_tasks_as_one_that_waits(
     assert not any(key.startswith("rollout/staleness") for key in metrics_of(waiting_run)[0])
 
 
-@pytest.mark.parametrize("how", ["killed", pytest.param("interrupted", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["killed", "interrupted"])
 def test_a_run_that_is_stopped_goes_on_and_loses_no_task(
     recipe: Path, waiting_run: Path, tmp_path: Path, how: str
 ):

@@ -29,7 +29,8 @@ def explored(recipe: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("options", [["lora.rank=4"], pytest.param([], marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("options", [["lora.rank=4"], []])
 def test_a_killed_preference_run_is_the_run_that_never_stopped(
     options: list[str], recipe: Path, explored: Path, tmp_path: Path
 ):

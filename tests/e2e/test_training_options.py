@@ -27,13 +27,8 @@ RUNS = {
 }
 
 
-OFTEN = "lora in bfloat16"
-
-
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "name", [OFTEN, *(pytest.param(name, marks=pytest.mark.long) for name in RUNS if name != OFTEN)]
-)
+@pytest.mark.parametrize("name", RUNS)
 def test_a_killed_run_is_the_run_that_never_stopped(name: str, tmp_path: Path):
     recipe = tmp_path / "small.toml"
     recipe.write_text(RECIPE)

@@ -153,12 +153,13 @@ KILLS = (
 )
 
 
-def test_a_run_killed_at_every_delicate_point_is_the_run_that_never_stopped(
-    recipe: Path, whole_run: Path, tmp_path: Path
+@pytest.mark.parametrize("kills", [KILLS[3::2], pytest.param(KILLS, marks=pytest.mark.long)])
+def test_a_run_killed_at_delicate_points_is_the_run_that_never_stopped(
+    kills: tuple[Kill, ...], recipe: Path, whole_run: Path, tmp_path: Path
 ):
     path = tmp_path / "killed"
     start = (recipe, "--run-dir", path)
-    for number, kill in enumerate(KILLS):
+    for number, kill in enumerate(kills):
         outcome = train(*start, kill=kill) if number == 0 else go_on(path, kill=kill)
         assert outcome.status == -signal.SIGKILL, f"{kill} never happened:\n{outcome.output}"
     assert succeeded(go_on(path))
@@ -370,6 +371,7 @@ def test_a_resumed_run_may_be_computed_in_another_way(whole_run: Path, tmp_path:
     assert len(metrics_of(path)) == 10
 
 
+@pytest.mark.long
 def test_a_finished_run_goes_on_when_its_steps_are_raised(
     recipe: Path, whole_run: Path, tmp_path: Path
 ):

@@ -63,6 +63,7 @@ def test_episodes_under_way_are_given_up_and_the_step_before_is_saved(recipe: Pa
         "env.name=training_runs:StoppingBabyAI",
         "rollout.rest_solved=2",
         "eval.tasks=0",
+        "training.steps=4",
     )
     assert succeeded(train(*words, "--run-dir", whole))
     marker.write_text("44")  # 24 demonstrations, then 8 episodes a step: in the third

@@ -114,7 +114,7 @@ EXPLORE = "policy_loss.entropy_coef=0.02"
         pytest.param("rloo", [EXPLORE], marks=pytest.mark.long),
         pytest.param("reinforce_pp", [EXPLORE], marks=pytest.mark.long),
         pytest.param("gigpo", [EXPLORE], marks=pytest.mark.long),
-        ("ppo", [EXPLORE, "algorithm.critic_lr=1e-2"]),
+        pytest.param("ppo", [EXPLORE, "algorithm.critic_lr=1e-2"], marks=pytest.mark.long),
         ("agentevol", ["training.steps=12"]),
     ],
 )

@@ -7,6 +7,7 @@ one seconds. A process that hangs or dies fails the episode that waited for it, 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import tempfile
@@ -53,7 +54,8 @@ class VerifiedScorer:
             process.wait()
             for stream in (process.stdin, process.stdout):
                 if stream is not None:
-                    stream.close()
+                    with contextlib.suppress(OSError):  # what it never read is not written either
+                        stream.close()
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is not None and self._process.poll() is None:
