@@ -23,6 +23,7 @@ from agentgym_rl.envs.scenarios.sciworld.tasks import (
     tasks_of,
     variation_of,
 )
+from agentgym_rl.envs.scenarios.sciworld.thoughts import Moment, thought
 from agentgym_rl.errors import did_you_mean
 from agentgym_rl.types import StepResult, Task
 
@@ -148,6 +149,8 @@ class SciWorld(Environment):
         self._is_over = True
         self._is_asked = False
         self._done: list[str] = []
+        self._read: list[str] = []
+        """What the agent has been shown, the task first."""
 
     @classmethod
     def tasks(cls, split: str) -> Sequence[Task]:
@@ -172,7 +175,8 @@ class SciWorld(Environment):
         self._done.clear()
         self._is_over = self._is_asked = False
         seen = self._simulation.step("look around").text
-        return f"{self._simulation.description}\n{texts.show(seen)}"
+        self._read[:] = [f"{self._simulation.description}\n{texts.show(seen)}"]
+        return self._read[0]
 
     def step(self, action: str) -> StepResult:
         simulation = self._running()
@@ -187,7 +191,9 @@ class SciWorld(Environment):
         is_cancelled = self._is_asked and not reply.text
         self._is_asked = texts.is_menu(reply.text)
         shown = texts.show(reply.text, is_cancelled=is_cancelled)
-        if not is_understood:
+        if is_understood:
+            self._read.append(shown)
+        else:
             shown += texts.advise(line, simulation.action_templates(), simulation.visible_objects)
         return self._result(reply, shown, is_valid=is_understood and not is_cancelled)
 
@@ -201,12 +207,25 @@ class SciWorld(Environment):
         Input that the simulator did not understand does not count as leaving it. The first call
         for a task on this machine may take 20 seconds.
         """
-        if self._is_over or self._variation is None:
+        coming = self._coming_actions()
+        return coming[0] if coming else None
+
+    def expert_thought(self) -> str | None:
+        """Return what the expert looks for and why it acts so; None where it does not act."""
+        coming = self._coming_actions()
+        if not coming:
             return None
+        return thought(
+            Moment(self.simulation.description, coming[0], coming[1:], self._done, self._read)
+        )
+
+    def _coming_actions(self) -> Sequence[str]:
+        """Return the rest of the solver's path; empty when the episode has left it."""
+        if self._is_over or self._variation is None:
+            return ()
         path = gold.gold_path(self._variation, self._simplifications, self._gold_folder)
         num_done = len(self._done)
-        is_followed = list(path[:num_done]) == self._done
-        return path[num_done] if is_followed and num_done < len(path) else None
+        return path[num_done:] if list(path[:num_done]) == self._done else ()
 
     def details(self) -> Mapping[str, JsonValue]:
         """Return the score and what a viewer shows (about 10 ms); {} without an episode.

@@ -19,6 +19,7 @@ _ROOM = re.compile(r"called the ([a-z ]+?)\.")
 _SHORTER = (
     (re.compile(r" in inventory\b"), ""),
     (re.compile(r"\begg ([a-z ]+ egg)\b"), r"\1"),
+    (re.compile(r"^focus on egg ([a-z ]+)$"), r"focus on \1 egg"),
     (re.compile(r"\bbaby baby\b"), "baby"),
     (re.compile(r"(flower pot \d+) containing [a-z, ]+?(?= to |$)"), r"\1"),
 )
@@ -41,7 +42,12 @@ def room_of(look: str) -> str:
 
 def tidy(path: Sequence[Played], start: str) -> list[str]:
     """Return the actions of a path that begins in the room `start`, with less that is in vain."""
-    useful = [played.action for played in path if not _is_in_vain(played)]
+    following = [played.action for played in path[1:]] + [""]
+    useful = [
+        played.action
+        for played, after in zip(path, following, strict=True)
+        if not _is_in_vain(played, after)
+    ]
     rooms = _Rooms(start)
     for action in useful:
         rooms.do(action)
@@ -53,9 +59,11 @@ def with_shorter_names(actions: Iterable[str]) -> list[str]:
     return [_shorter(action) for action in actions]
 
 
-def _is_in_vain(played: Played) -> bool:
+def _is_in_vain(played: Played, after: str) -> bool:
     is_refused = any(words in played.reply for words in _IN_VAIN)
-    return is_refused or played.action.startswith("examine ")
+    # What is heated is examined between measurements, to see it melt.
+    is_idle = played.action.startswith("examine ") and not after.startswith("use thermometer")
+    return is_refused or is_idle
 
 
 def _shorter(action: str) -> str:
