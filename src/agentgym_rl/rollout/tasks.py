@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from math import inf
 from typing import Any, Generic, TypeVar
 
@@ -145,10 +146,17 @@ def spread_tasks(tasks: Sequence[Task], like: Sequence[Task], *, seed: int) -> l
     """Return the tasks in an order whose every beginning has kinds as `like` has them.
 
     Kinds are categories, and within a category levels. Tasks of one kind come as an EpochSampler
-    takes them; those of a kind that `like` does not have come last.
+    takes them; those of a kind that `like` does not have come last. Where the tasks have kinds as
+    `like` has them, their order is all random.
     """
-    by_level = _interleaved(EpochSampler(tasks, seed=seed).take(1, len(tasks)), like, _kind)
-    return _interleaved(by_level, like, lambda task: task.category)
+    taken = EpochSampler(tasks, seed=seed).take(1, len(tasks))
+    if _shares(tasks) == _shares(like):
+        return taken
+    return _interleaved(_interleaved(taken, like, _kind), like, lambda task: task.category)
+
+
+def _shares(tasks: Sequence[Task]) -> dict[object, Fraction]:
+    return {kind: Fraction(n, len(tasks)) for kind, n in Counter(map(_kind, tasks)).items()}
 
 
 def _interleaved(

@@ -247,6 +247,12 @@ def test_tasks_of_one_kind_are_spread_as_they_are_sampled():
     assert spread_tasks(tasks, tasks_of("b2", "test"), seed=3) == sampled
 
 
+def test_tasks_that_have_kinds_as_those_to_come_are_in_random_order():
+    tasks = tasks_of("a1 b1 b1 " * 10)
+    sampled = EpochSampler(tasks, seed=3).take(1, 30)
+    assert spread_tasks(tasks, tasks_of("b1 a1 b1", "test"), seed=3) == sampled
+
+
 def test_kinds_that_are_not_tested_are_spread_last():
     tasks = tasks_of("a1 c1 a9 b1 a1 b1")
     order = spread_tasks(tasks, tasks_of("a1 b1", "test"), seed=0)
