@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
+from typing import NamedTuple, cast
 
 from playwright.async_api import CDPSession
 from playwright.async_api import Error as PlaywrightError
@@ -21,8 +21,7 @@ MAX_NODES = 20_000
 Json = Mapping[str, JsonValue]
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(NamedTuple):
     """A rectangle on the screen; (0, 0) is the corner of the viewport."""
 
     x: float
@@ -149,7 +148,7 @@ class _Boxes:
 
     def __init__(self, snapshot: Mapping[str, object]) -> None:
         documents = cast(Sequence[dict[str, dict[str, list[list[float]]]]], snapshot["documents"])
-        self._by_id: dict[int, Box] = {}
+        self.by_id: dict[int, Box] = {}
         self.clickable: set[int] = set()
         self.height = float(cast(float, documents[0].get("contentHeight", 0)))
         self.scrolled = float(cast(float, documents[0].get("scrollOffsetY", 0)))
@@ -166,7 +165,7 @@ class _Boxes:
             node_indices = cast(Sequence[int], layout["nodeIndex"])
             for index, (x, y, width, height) in zip(node_indices, layout["bounds"], strict=True):
                 places.setdefault(index, Box(x + left, y + top, width, height))
-            self._by_id |= {ids[index]: box for index, box in places.items()}
+            self.by_id |= {ids[index]: box for index, box in places.items()}
             clicks = cast(dict[str, list[int]], document["nodes"].get("isClickable", {"index": []}))
             self.clickable |= {ids[index] for index in clicks["index"]}
             contents = cast(dict[str, list[int]], document["nodes"].get("contentDocumentIndex", {}))
@@ -174,53 +173,53 @@ class _Boxes:
                 if index in places:
                     corners[child] = (places[index].x, places[index].y)
 
-    def of(self, backend_id: int) -> Box | None:
-        return self._by_id.get(backend_id)
-
 
 def _tree(nodes: Sequence[Json], boxes: _Boxes, limit: int) -> tuple[Node, int]:
-    """Return the tree of one frame without what assistive programs ignore, and its size."""
-    by_id = {str(node["nodeId"]): node for node in nodes}
+    """Return the tree of one frame without what assistive programs ignore, and its size.
+
+    Children of ignored nodes are in their place.
+    """
+    by_id = {node["nodeId"]: node for node in nodes}
     root = _node(nodes[0], boxes)
     num_nodes = 1
-    waiting = [(root, child) for child in _children(nodes[0], by_id)][::-1]
+    waiting = [(root.children, child) for child in _child_ids(nodes[0])]
     while waiting and num_nodes < limit:  # in the order of the page, so that its end is cut off
-        parent, raw = waiting.pop()
-        num_nodes += 1
+        siblings, number = waiting.pop()
+        raw = by_id.get(number)
+        if raw is None:
+            continue
+        if raw.get("ignored"):
+            waiting += [(siblings, child) for child in _child_ids(raw)]
+            continue
         node = _node(raw, boxes)
-        parent.children.append(node)
-        waiting += [(node, child) for child in _children(raw, by_id)][::-1]
+        if node.role == "InlineTextBox":
+            continue
+        num_nodes += 1
+        siblings.append(node)
+        waiting += [(node.children, child) for child in _child_ids(raw)]
     return root, num_nodes
 
 
-def _children(raw: Json, by_id: Mapping[str, Json]) -> Iterator[Json]:
-    """Yield the nodes below, with the children of ignored ones in their place."""
-    waiting = list(reversed(cast(Sequence[str], raw.get("childIds", ()))))
-    while waiting:
-        child = by_id.get(waiting.pop())
-        if child is None:
-            continue
-        if child.get("ignored"):
-            waiting.extend(reversed(cast(Sequence[str], child.get("childIds", ()))))
-        elif _value(child.get("role")) != "InlineTextBox":
-            yield child
+def _child_ids(raw: Json) -> Iterator[JsonValue]:
+    """Yield the numbers of the nodes below, the last one first."""
+    return reversed(cast(Sequence[str], raw.get("childIds", ())))
 
 
 def _node(raw: Json, boxes: _Boxes) -> Node:
     backend_id = cast(int, raw.get("backendDOMNodeId", 0))
-    properties = {
-        str(item["name"]): cast(Json, item["value"]).get("value")
-        for item in _objects(raw.get("properties", ()))
-    }
     number = str(raw["nodeId"])
+    value = _value(raw.get("value"))
     return Node(
         number=int(number) if number.lstrip("-").isdecimal() else 0,
         backend_id=backend_id,
         role=str(_value(raw.get("role")) or ""),
         name=str(_value(raw.get("name")) or ""),
-        value=str(_value(raw.get("value")) if _value(raw.get("value")) is not None else ""),
-        properties=properties,
-        box=boxes.of(backend_id),
+        value=str(value) if value is not None else "",
+        properties={
+            cast(str, item["name"]): cast(Json, item["value"]).get("value")
+            for item in _objects(raw.get("properties", ()))
+        },
+        box=boxes.by_id.get(backend_id),
         is_clickable=backend_id in boxes.clickable,
     )
 

@@ -26,17 +26,30 @@ const look = new MutationObserver(() => { globalThis.changed = performance.now()
 look.observe(document, {subtree: true, childList: true, attributes: true, characterData: true});
 """
 """Runs in a world of its own, which scripts of the page can neither see nor change."""
-_STATE = """
-new Promise(done => setTimeout(() => done(
-    [document.readyState === "complete", performance.now() - globalThis.changed]), 0))
+_STILL = """
+(quiet, patience) => new Promise(done => {
+    const began = performance.now();
+    const look = () => {
+        const now = performance.now(), still = now - globalThis.changed;
+        const is_complete = document.readyState === "complete";
+        if (is_complete && (still >= quiet || now - began >= patience)) done(true);
+        else if (now - began >= 1000) done(false);
+        else setTimeout(look, is_complete ? Math.max(1, quiet - still) : 20);
+    };
+    setTimeout(look, 0);
+})
 """
+"""Waits in the page: asking again and again costs more than the page itself."""
 _QUIET_MS = 40.0
 """Without a change of the page for this long it is quiet."""
-_PAUSE_S = 0.015
+_PAUSE_S = 0.1
+"""For news of a document or a request; they end it."""
 _PATIENCE_S = 1.5
 """A page that changes all the time, as by an animation, is read after this long."""
 _MAX_WAIT_S = 8.0
 """For documents and requests of scripts."""
+_WAITED_FOR = ("XHR", "Fetch", "Script", "Stylesheet", "Document")
+"""Kinds of requests whose answers change the page: a script often loads another one."""
 _CALL_S = 5.0
 _MAX_ELEMENTS = 30_000
 _MAX_CHARS = 5_000_000
@@ -63,9 +76,13 @@ class Tab:
         """What happened that the agent should be told, e.g. a dialog."""
         self._origins = origins
         self._main_frame = ""
-        self._is_loading = False
+        self._loading: set[str] = set()
+        """Frames whose documents are on their way."""
         self._requests: set[str] = set()
         self._world: int | None = None
+        self._has_news = asyncio.Event()
+        """Set when a document or a request begins or ends."""
+        self._last_news = 0.0
         self._has_crashed = False
         self.num_popups = 0
         """Windows that it opened, or tried to, since somebody looked."""
@@ -79,6 +96,7 @@ class Tab:
             "Page.frameStartedLoading": tab._on_loading,
             "Page.windowOpen": tab._on_popup,
             "Page.frameStoppedLoading": tab._on_loaded,
+            "Page.frameDetached": tab._on_loaded,
             "Network.requestWillBeSent": tab._on_request,
             "Network.loadingFinished": tab._on_answer,
             "Network.loadingFailed": tab._on_answer,
@@ -143,34 +161,48 @@ class Tab:
         """Wait until the page is loaded and still, or for as long as patience lasts."""
         began = time.monotonic()
         while (waited := time.monotonic() - began) < _MAX_WAIT_S:
-            state = await self._state()
+            self._has_news.clear()
+            is_still = await self._is_still(_PATIENCE_S - waited)
             if self._has_crashed:
                 raise EnvError("a page of the browser crashed")
-            is_idle = state is not None and state[0] and not self._is_loading
-            if is_idle and not self._requests:
-                assert state is not None
-                if state[1] >= _QUIET_MS or waited > _PATIENCE_S:
+            if is_still and not self._loading and not self._requests:
+                missing_s = _QUIET_MS / 1000 - (time.monotonic() - self._last_news)
+                if missing_s <= 0:
                     return
-            await asyncio.sleep(_PAUSE_S)
-        self._requests.clear()  # one that never ends is not waited for again
+                await asyncio.sleep(missing_s)  # a script that has come may not have run yet
+            elif is_still is not False:
+                await self._news()
+        self._requests.clear()  # what never ends is not waited for again
+        self._loading.clear()
         self.notes.append("The page is still loading.")
 
-    async def _state(self) -> tuple[bool, float] | None:
-        """Return whether the document is complete, and the milliseconds since its last change."""
+    async def _is_still(self, patience_s: float) -> bool | None:
+        """Wait for at most a second until the document is complete and does not change any more.
+
+        Return whether it is; None where there is no document yet.
+        """
         if self._world is None:
             return None
         try:
             answer = await self.call(
                 "Runtime.evaluate",
-                expression=_STATE,
+                expression=f"({_STILL})({_QUIET_MS}, {1000 * patience_s})",
                 contextId=self._world,
                 awaitPromise=True,
                 returnByValue=True,
             )
         except PlaywrightError:
             return None  # a new document is on its way
-        value = cast(Mapping[str, object], answer["result"]).get("value")
-        return (bool(value[0]), float(value[1])) if isinstance(value, list) else None
+        return cast(Mapping[str, object], answer["result"]).get("value") is True
+
+    def _tell(self) -> None:
+        self._last_news = time.monotonic()
+        self._has_news.set()
+
+    async def _news(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PAUSE_S):
+                await self._has_news.wait()
 
     async def read(self) -> PageTree | str:
         """Return what is on the page now, or why it cannot be shown."""
@@ -187,26 +219,34 @@ class Tab:
         self.num_popups += 1
 
     def _on_loading(self, event: Mapping[str, object]) -> None:
-        if event["frameId"] == self._main_frame:
-            self._is_loading = True
+        frame = str(event["frameId"])
+        if frame == self._main_frame:
+            self._loading.clear()
             self._requests.clear()
+        self._loading.add(frame)
+        self._tell()
 
     def _on_loaded(self, event: Mapping[str, object]) -> None:
-        if event["frameId"] == self._main_frame:
-            self._is_loading = False
+        self._loading.discard(str(event["frameId"]))
+        self._tell()
 
     def _on_request(self, event: Mapping[str, object]) -> None:
-        if event.get("type") in ("XHR", "Fetch"):
+        is_main = event.get("type") == "Document" and event.get("frameId") == self._main_frame
+        if event.get("type") in _WAITED_FOR and not is_main:
             self._requests.add(str(event["requestId"]))
 
     def _on_answer(self, event: Mapping[str, object]) -> None:
-        self._requests.discard(str(event["requestId"]))
+        request = str(event["requestId"])
+        if request in self._requests:
+            self._requests.discard(request)
+            self._tell()
 
     def _on_world(self, event: Mapping[str, object]) -> None:
         context = cast(Mapping[str, object], event["context"])
         data = cast(Mapping[str, object], context.get("auxData", {}))
         if context.get("name") == _WORLD and data.get("frameId") == self._main_frame:
             self._world = cast(int, context["id"])
+            self._tell()
 
     def _on_document(self, event: Mapping[str, object]) -> None:
         url = str(cast(Mapping[str, object], event["request"])["url"])
