@@ -7,8 +7,8 @@ over again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from agentgym_rl.agents.agent import Agent, check_agent_class, make_agent
@@ -30,14 +30,14 @@ AgentLike: TypeAlias = type[Agent] | Agent
 AlgorithmLike: TypeAlias = "type[Algorithm] | Algorithm"
 
 _NAMES: tuple[tuple[str, str, Callable[[RunConfig], str]], ...] = (
-    ("env", "env.name", lambda config: config.env.name),
     ("model", "model.path", lambda config: config.model.path),
     ("agent", "agent.type", lambda config: config.agent.type),
     ("algorithm", "algorithm.type", lambda config: config.algorithm.type),
     ("reward", "reward.function", lambda config: config.reward.function),
 )
-"""Argument of `train`, setting that says what was given, and how it is read."""
-_ARGUMENTS = tuple(argument for argument, _, _ in _NAMES)
+"""Argument of `train`, setting that says what was given, and how it is read; environments are
+apart."""
+_ARGUMENTS = ("env", *(argument for argument, _, _ in _NAMES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +49,13 @@ class Objects:
     agent: AgentLike | None = None
     algorithm: AlgorithmLike | None = None
     reward: RewardFunction | None = None
+    envs: Mapping[str, type[Environment] | None] = field(default_factory=dict)
+    """Several environments by label, in the place of those of the recipe; None for one that a name
+    stands for."""
 
     def __post_init__(self) -> None:
-        _check_env(self.env)
+        for env in (self.env, *self.envs.values()):
+            _check_env(env)
         if self.agent is not None and not isinstance(self.agent, Agent):
             check_agent_class(self.agent, given=f"agent={self.agent!r}")
         _check_algorithm(self.algorithm)
@@ -66,6 +70,9 @@ class Objects:
         found: dict[str, object] = {}
         if self.env is not None:
             found["env.name"] = name_of(self.env)
+        for label, env in self.envs.items():
+            if env is not None:
+                found[f"envs.{label}.name"] = name_of(env)
         if self.model is not None:
             found |= {
                 "model.path": _marker(self.model.model),
@@ -97,7 +104,8 @@ class Objects:
         self, config: RunConfig, *, source: str, needed: Container[str] = _ARGUMENTS
     ) -> None:
         """Raise ConfigError where the settings name an object that was not handed over."""
-        missing = [
+        missing = list(self._missing_envs(config)) if "env" in needed else []
+        missing += [
             (argument, f"{key}={read(config)}")
             for argument, key, read in _NAMES
             if argument in needed
@@ -105,12 +113,24 @@ class Objects:
             and getattr(self, argument) is None  # a field of ours
         ]
         if missing:
-            arguments = ", ".join(f"{argument}=..." for argument, _ in missing)
+            arguments = ", ".join(dict.fromkeys(f"{argument}=..." for argument, _ in missing))
             raise ConfigError(
                 f"{source} was made in Python, from objects that no name stands for: "
                 f"{', '.join(setting for _, setting in missing)}; pass them again: "
                 f"agentgym_rl.train(..., {arguments})"
             )
+
+    def _missing_envs(self, config: RunConfig) -> Iterator[tuple[str, str]]:
+        for label, of_env in config.environments.items():
+            name, given = of_env.env.name, self.of_env(label).env
+            if name.startswith(OBJECT_MARKER) and given is None:
+                several = bool(config.envs)
+                key = f"envs.{label}.name" if several else "env.name"
+                yield "envs" if several else "env", f"{key}={name}"
+
+    def of_env(self, label: str) -> Objects:
+        """Return what stands for the names of one environment's settings."""
+        return replace(self, env=self.envs.get(label), envs={}) if self.envs else self
 
     def source(self, config: EnvConfig) -> EnvSource:
         """Return where the environments come from."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
 from agentgym_rl.config import RunConfig, parse_config, read_table
+from agentgym_rl.config.load import named_agents
 from agentgym_rl.errors import RunError, did_you_mean
 from agentgym_rl.evaluation.report import EvalReport, read_reports
 from agentgym_rl.runs.folder import Metrics, RunFolder
@@ -93,11 +94,8 @@ class Run:
             return self._config
         file = self._files.config_file
         table = read_table(file)
-        agent = table.get("agent")
-        named = agent if isinstance(agent, dict) else {}
         # Said again, the names of an agent and its format are read; whoever plays imports them.
-        said = {f"agent.{key}": named[key] for key in ("type", "format") if key in named}
-        return parse_config(table, said, source=str(file), is_data=True)
+        return parse_config(table, named_agents(table), source=str(file), is_data=True)
 
     @property
     def metrics(self) -> MetricsTable:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from agentgym_rl.envs.base import Environment
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 EnvArgument: TypeAlias = str | type[Environment] | None
 """A name as in `env.name`, or a class."""
+EnvsArgument: TypeAlias = Mapping[str, str | type[Environment] | Mapping[str, object]]
+"""Several environments by label: a name, a class, or a table as `[envs.LABEL]`, whose `name` may
+also be a class."""
 ModelArgument: TypeAlias = "str | os.PathLike[str] | PreTrainedModel"
 """A name as in `model.path`, a path, `run.model`, or a loaded model of transformers."""
 TokenizerArgument: TypeAlias = "PreTrainedTokenizerBase | None"
@@ -28,6 +32,7 @@ RewardArgument: TypeAlias = str | RewardFunction | None
 def names_and_objects(
     *,
     env: EnvArgument = None,
+    envs: EnvsArgument | None = None,
     policy: Policy | None = None,
     agent: AgentArgument = None,
     algorithm: AlgorithmArgument = None,
@@ -41,13 +46,41 @@ def names_and_objects(
         "reward.function": reward,
     }
     names: dict[str, object] = {key: name for key, name in given.items() if isinstance(name, str)}
+    classes = dict[str, type[Environment] | None]()
+    if envs is not None:
+        if env is not None:
+            raise ValueError("env=... is for one environment and envs={...} for several: give one")
+        names["envs"], classes = _tables(envs)
     return names, Objects(
         env=None if isinstance(env, str) else env,
         model=policy,
         agent=None if isinstance(agent, str) else agent,
         algorithm=None if isinstance(algorithm, str) else algorithm,
         reward=None if isinstance(reward, str) else reward,
+        envs=classes,
     )
+
+
+def _tables(
+    envs: EnvsArgument,
+) -> tuple[dict[str, object], dict[str, type[Environment] | None]]:
+    """Return the tables of several environments without classes, and the classes."""
+    if not isinstance(envs, Mapping) or not envs:
+        raise ValueError(
+            f'envs={envs!r} is not a table of environments: write {{"babyai": "babyai"}}, a name '
+            "or a class for each label"
+        )
+    tables, classes = dict[str, object](), dict[str, type[Environment] | None]()
+    for label, given in envs.items():
+        table = dict(given) if isinstance(given, Mapping) else {"name": given}
+        name = table.setdefault("name", label)
+        is_class = not isinstance(name, str)
+        # pyrefly: ignore[unsupported-operation] - Objects refuses what is not an environment
+        classes[label] = name if is_class else None
+        tables[label] = {
+            key: value for key, value in table.items() if key != "name" or not is_class
+        }
+    return tables, classes
 
 
 def path_of(model: ModelArgument) -> str | None:

@@ -21,6 +21,7 @@ from agentgym_rl.config import (
     RunConfig,
     dump_config,
     find_recipe,
+    naming_env,
     parse_config,
     read_table,
 )
@@ -156,9 +157,11 @@ def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
 
 def _check_names(config: RunConfig, objects: Objects) -> None:
     """Refuse names that stand for nothing, before a folder is made and torch is imported."""
-    check_env(config, objects.env)
-    if objects.agent is None:
-        agent_class(config.agent)
+    for label, of_env in config.environments.items():
+        with naming_env(label, is_several=bool(config.envs)):
+            check_env(of_env, objects.of_env(label).env)
+            if objects.agent is None:
+                agent_class(of_env.agent)
     if config.reward.function and objects.reward is None:
         load_function(config.reward.function, setting="reward.function")
 
@@ -176,14 +179,15 @@ def _base(recipe: str | Path | RunConfig) -> tuple[TomlTable, str]:
 
 
 def _parsed(table: TomlTable, texts: Iterable[str], objects: Objects, source: str) -> RunConfig:
-    """Return the configuration; another environment does not inherit the recipe's choices."""
+    """Return the configuration; other environments do not inherit the recipe's choices."""
     texts, env = list(texts), table.get("env")
     wanted = objects.settings().get("env.name")
-    if wanted is not None and isinstance(env, dict) and env.get("name") != wanted:
-        left_out = [f"env.{key}" for key in env if key != "name"]
+    is_other = isinstance(env, dict) and env.get("name") != wanted
+    if objects.envs or (wanted is not None and (is_other or "envs" in table)):
+        left_out = [key for key in flatten(table) if key.startswith(("env.", "envs."))]
         if left_out:
-            logger.info("%s of %s are about another environment", ", ".join(left_out), source)
-        table = {key: value for key, value in table.items() if key != "env"}
+            logger.info("%s of %s are about other environments", ", ".join(left_out), source)
+        table = {key: value for key, value in table.items() if key not in ("env", "envs")}
     return parse_config(table, texts, source=source, classes=objects.classes())
 
 
@@ -218,7 +222,7 @@ def _resumed(
     table, source = _base(recipe) if recipe is not None else (read_table(run.config_file), source)
     config = _parsed(table, texts, objects, source)
     differing = changed_keys(saved, config)
-    changed = [key for key in differing if not key.startswith(_MAY_CHANGE)]
+    changed = [key for key in differing if not _may_change(key)]
     if changed:
         may_change = ", ".join(key + "*" * key.endswith(".") for key in _MAY_CHANGE)
         raise ConfigError(
@@ -245,6 +249,14 @@ def _resumed(
     return config, run
 
 
+def _may_change(key: str) -> bool:
+    """Whether a setting may change when a run resumes; so may that of one of its environments."""
+    table, _, rest = key.partition(".")
+    inner = rest.partition(".")[2]
+    names = (f"env.{inner}", inner) if table == "envs" else (key,)
+    return any(name.startswith(_MAY_CHANGE) for name in names)
+
+
 def _check_past(run: RunFolder, config: RunConfig, checkpoint: Path | None) -> None:
     """Warn of metrics that are lost; refuse to resume where later steps depend on them."""
     if checkpoint is None:
@@ -259,7 +271,8 @@ def _check_past(run: RunFolder, config: RunConfig, checkpoint: Path | None) -> N
     if not missing:
         return
     lost = f"{run.metrics_file} lacks {len(missing)} of the steps done, the first is {missing[0]}"
-    if isinstance(config.rounds, AdaptiveRoundsConfig):
+    schedules = [of_env.rounds for of_env in config.environments.values()]
+    if any(isinstance(rounds, AdaptiveRoundsConfig) for rounds in schedules):
         raise RunError(
             f"{lost}, and rounds.type=adaptive decides by them: put the file back, or start anew"
         )

@@ -10,6 +10,7 @@ from agentgym_rl.api.arguments import (
     AgentArgument,
     AlgorithmArgument,
     EnvArgument,
+    EnvsArgument,
     ModelArgument,
     RewardArgument,
     TokenizerArgument,
@@ -30,6 +31,7 @@ def train(  # noqa: PLR0913 - everything that a recipe names can be an object
     overrides: Overrides = (),
     *,
     env: EnvArgument = None,
+    envs: EnvsArgument | None = None,
     model: ModelArgument | None = None,
     tokenizer: TokenizerArgument = None,
     agent: AgentArgument = None,
@@ -45,6 +47,8 @@ def train(  # noqa: PLR0913 - everything that a recipe names can be an object
     overrides   {"training.steps": 20, "training.lr": 1e-4}, or texts ["training.steps=20"]
     env         a name, "module:Class", or a class; what the recipe says of another environment
                 (levels, options, an address) is then left out
+    envs        several environments in the place of the recipe's, by label: {"babyai": "babyai",
+                "mine": MyEnv, "easy": {"name": "babyai", "levels": ["GoTo"], "weight": 2}}
     model       a name or path as in `model.path`, `run.model`, or a loaded model with its
                 `tokenizer`, which is trained in place
     agent, algorithm    a name, "module:Class", a class or an object
@@ -61,7 +65,7 @@ def train(  # noqa: PLR0913 - everything that a recipe names can be an object
         raise ValueError("tokenizer=... goes with a loaded model: pass model=... as well")
     policy = None if model is None else loaded(model, tokenizer)
     names, objects = names_and_objects(
-        env=env, policy=policy, agent=agent, algorithm=algorithm, reward=reward
+        env=env, envs=envs, policy=policy, agent=agent, algorithm=algorithm, reward=reward
     )
     path = None if model is None else path_of(model)
     if path is not None:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentgym_rl.evaluation.progress import Progress
-from agentgym_rl.evaluation.report import EvalReport
+from agentgym_rl.evaluation.report import EvalReport, by_env
 from agentgym_rl.runs.folder import Metrics
 from agentgym_rl.types import Episode
 
@@ -82,7 +82,7 @@ class TrainingDisplay(Progress):
     def on_report(self, report: EvalReport) -> None:
         self._reports.append(report)
         self._print(
-            f"success on {report.split} tasks after step {report.step}: "
+            f"success on {report.split} tasks of {report.env} after step {report.step}: "
             f"{report.overall.success_rate:.1%} "
             f"[{report.overall.success_low:.1%}, {report.overall.success_high:.1%}]"
         )
@@ -121,9 +121,9 @@ class TrainingDisplay(Progress):
                 Text.assemble("success  ", (sparkline(self._success), "cyan")),
                 self._rates(),
             ]
-        if self._reports:
-            shown = "  ->  ".join(f"{report.overall.success_rate:.0%}" for report in self._reports)
-            parts.append(Text.assemble("held out ", (shown, "bold red")))
+        for env, reports in by_env(self._reports).items():
+            shown = "  ->  ".join(f"{report.overall.success_rate:.0%}" for report in reports)
+            parts.append(Text.assemble(f"held out, {env}  ", (shown, "bold red")))
         return Panel(Group(*parts), title=self._title, border_style="dim")
 
     def _rates(self) -> Table:

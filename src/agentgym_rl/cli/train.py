@@ -16,7 +16,7 @@ from agentgym_rl.cli.stopping import Stopped, run_stoppable
 from agentgym_rl.cli.terminal import interruptible_imports
 from agentgym_rl.config import dump_config
 from agentgym_rl.errors import RunError
-from agentgym_rl.evaluation.report import EvalReport, read_reports
+from agentgym_rl.evaluation.report import EvalReport, by_env, read_reports
 from agentgym_rl.runs.folder import Metrics, RunFolder, step_of
 
 _TERMINATED = 128 + signal.SIGTERM
@@ -75,8 +75,9 @@ def _close(console: Console, run: RunFolder, *, seconds: float) -> None:
     from agentgym_rl.cli.progress import closing_table  # as above: torch
 
     reports, metrics = read_reports(run), run.read_metrics()
-    if len(reports) > 1:
-        console.print(closing_table(reports[0], reports[-1]))
+    for of_env in by_env(reports).values():
+        if len(of_env) > 1:
+            console.print(closing_table(of_env[0], of_env[-1]))
     number = "1 step" if len(metrics) == 1 else f"{len(metrics)} steps"
     console.print(f"{number}; this call took {seconds:.0f} s", highlight=False)
     console.print(f"model   {run.model}", highlight=False)

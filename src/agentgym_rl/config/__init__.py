@@ -18,6 +18,7 @@ from agentgym_rl.config.algorithms import (
     RLOOConfig,
     SFTConfig,
 )
+from agentgym_rl.config.envs import EnvTableConfig, naming_env
 from agentgym_rl.config.ignored import Ignored, reset_ignored
 from agentgym_rl.config.load import dump_config, load_config, parse_config, parse_value
 from agentgym_rl.config.recipes import find_recipe, packaged_recipes, read_table

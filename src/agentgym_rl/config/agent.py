@@ -94,8 +94,8 @@ def check_format(name: str) -> str:
     return name
 
 
-class AgentConfig(BaseConfig):
-    """What the model is shown and asked for, and how its replies become actions."""
+class EnvAgentConfig(BaseConfig):
+    """The part of `[agent]` that may differ between the environments of a run."""
 
     type: str = "standard"
     """`standard`, or "module:Class" for an agent of your own (docs/agents.md)."""
@@ -116,6 +116,10 @@ class AgentConfig(BaseConfig):
     planning: PlanningConfig = PlanningConfig()
     reflection: ReflectionConfig = ReflectionConfig()
     memory: MemoryConfig = MemoryConfig()
+
+
+class AgentConfig(EnvAgentConfig):
+    """What the model is shown and asked for, and how its replies become actions."""
 
     train: Annotated[
         dict[TokenKind, Annotated[float, Field(ge=0, le=1000)]], AfterValidator(_without_ones)

@@ -26,6 +26,7 @@ _EPISODES = Ignored(
     (
         *_SPREAD.settings,
         "rollout.rest_solved",
+        "rollout.follow_learnable",
         "rollout.max_staleness",
         "training.updates_per_step",
         "training.epochs_per_step",
@@ -302,6 +303,10 @@ class CreditConfig(BaseConfig):
     """Episodes that the horizon or `rollout.max_tokens` ended: `as_is` counts what they earned,
     because evaluation has limits too; `mask` learns nothing from them, but compares others with
     them; `bootstrap` (PPO) adds the critic's value of where they ended."""
+
+    normalize_per_env: bool = False
+    """Give the advantages of each environment's tokens mean 0 and deviation 1 over the step (task
+    normalisation, arXiv:2510.04206), so that none of several outweighs the others."""
 
 
 class PolicyLossConfig(BaseConfig):

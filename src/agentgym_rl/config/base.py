@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import get_args
+from typing import TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidatorFunctionWrapHandler, model_validator
+
+_Config = TypeVar("_Config", bound="BaseConfig")
 
 
 class BaseConfig(BaseModel):
@@ -47,3 +49,20 @@ def or_own(base: type[BaseModel]) -> Callable[[object, ValidatorFunctionWrapHand
         return value if isinstance(value, base) else handler(value)
 
     return validate
+
+
+def laid_over(base: _Config, changes: BaseConfig) -> _Config:
+    """Return a section with what `changes` sets, key by key, validated anew.
+
+    What `changes` has only by default is not set, and stays as it is in `base`.
+    """
+    changed = _changed(base, changes)
+    return changed.model_validate(changed.model_dump())
+
+
+def _changed(base: _Config, changes: BaseConfig) -> _Config:
+    update = dict[str, object]()
+    for key in changes.model_fields_set:
+        old, new = getattr(base, key), getattr(changes, key)
+        update[key] = _changed(old, new) if isinstance(new, BaseConfig) else new
+    return base.model_copy(update=update)

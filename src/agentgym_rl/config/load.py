@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import tomllib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +19,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from agentgym_rl.config.algorithms import AlgorithmBaseConfig
+from agentgym_rl.config.envs import EnvTableConfig
 from agentgym_rl.config.overrides import Overrides, override_texts
 from agentgym_rl.config.own_sections import OWN_BASES, OwnClasses
 from agentgym_rl.config.recipes import TomlTable, find_recipe, read_table, without_ignored
@@ -96,25 +97,36 @@ def parse_config(
     if is_data:
         new = without_removed(new, source=source, is_data=True)
         _refuse_own_agent(new, given)
+    _refuse_unknown_labels(new, given)
     # Types first: a change of type drops what the recipe set for the old one, never an override.
     for text in sorted(texts, key=lambda text: ".type" not in text.partition("=")[0]):
         new = _apply_override(new, text, own)
     new = without_removed(new, source=source)
     models = dict[str, type[BaseModel]]()
     try:
-        for section, members in _MEMBERS.items():
-            inner = new.get(section)
-            if isinstance(inner, dict):
-                name = inner.setdefault("type", next(iter(members)))
-                if is_own(name):
-                    models[section] = own.settings(section, str(name))
-                    new[section] = models[section].model_validate(inner)
+        for table, section, inner in _typed_sections(new):
+            name = inner.setdefault("type", next(iter(_MEMBERS[section])))
+            if is_own(name):
+                models[section] = own.settings(section, str(name))
+                table[section] = models[section].model_validate(inner)
         return RunConfig.model_validate(new)
     except ValidationError as error:
         sentences = _explain(error, models)
         raise ConfigError(f"{source}: " + "\n".join(sentences)) from None
     except ValueError as error:  # raised by a class of the user
         raise ConfigError(f"{source}: {error}") from error
+
+
+def _typed_sections(new: TomlTable) -> Iterator[tuple[TomlTable, str, TomlTable]]:
+    """Yield sections with a `type`, at the top and schedules of environments: the table that one is
+    in, its name, and itself."""
+    envs = new.get("envs")
+    places = [(new, section) for section in _MEMBERS]
+    places += [(env, "rounds") for env in (envs.values() if isinstance(envs, dict) else ())]
+    for table, section in places:
+        inner = table.get(section) if isinstance(table, dict) else None
+        if isinstance(inner, dict):
+            yield table, section, inner
 
 
 def dump_config(config: RunConfig) -> str:
@@ -137,13 +149,15 @@ def _apply_override(table: TomlTable, override: str, own: OwnClasses) -> TomlTab
         if not isinstance(inner, dict):
             raise ConfigError(f"override {override!r}: {part!r} is a value, not a section")
         target = inner
-    model = _model_of(parts[0], value, own) if parts[1:] == ["type"] else None
+    section = parts[-2] if len(parts) > 1 else ""
+    is_type = parts[-1] == "type" and (len(parts) == 2 or parts[0] == "envs")
+    model = _model_of(section, value, own) if is_type else None
     if model is None or target.get("type") == value:
         target[parts[-1]] = value
         return table
     for key in [key for key in target if key not in model.model_fields]:
         message = "%s.%s of the recipe is not a setting of type %s: left out"
-        logger.warning(message, parts[0], key, value)
+        logger.warning(message, ".".join(parts[:-1]), key, value)
         del target[key]
     target["type"] = value
     if not issubclass(model, AlgorithmBaseConfig):
@@ -166,14 +180,45 @@ def _model_of(section: str, name: object, own: OwnClasses) -> type[BaseModel] | 
 
 def _refuse_own_agent(table: TomlTable, given: Collection[str]) -> None:
     """Refuse a run's own agent or format that the command does not name: results depend on it."""
-    agent = table.get("agent")
-    for key in ("type", "format"):
-        value = agent.get(key) if isinstance(agent, dict) else None
-        if is_own(value) and f"agent.{key}" not in given:
+    for key, value in named_agents(table).items():
+        if is_own(value) and key not in given:
             raise ConfigError(
-                f"agent.{key}={value!r} of the run is not imported, because a run folder is data: "
-                f"add agent.{key}={value} if you trust it"
+                f"{key}={value!r} of the run is not imported, because a run folder is data: "
+                f"add {key}={value} if you trust it"
             )
+
+
+def named_agents(table: Mapping[str, object]) -> dict[str, object]:
+    """Return the agents and formats that a recipe names, by dotted key."""
+    envs = table.get("envs")
+    tables = {"": table, **{f"envs.{k}.": v for k, v in (_table(envs)).items()}}
+    return {
+        f"{prefix}agent.{key}": agent[key]
+        for prefix, inner in tables.items()
+        for agent in [_table(_table(inner).get("agent"))]
+        for key in ("type", "format")
+        if key in agent
+    }
+
+
+def _table(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _refuse_unknown_labels(table: TomlTable, given: Collection[str]) -> None:
+    """Refuse an override of an environment that the recipe does not have: a label is misspelt."""
+    known = _table(table.get("envs"))
+    for key in sorted(given):
+        section, _, rest = key.partition(".")
+        label = rest.partition(".")[0]
+        if section != "envs" or label in known or f"envs.{label}.name" in given or not label:
+            continue
+        there = f"it has {', '.join(known)}" if known else "it has none"
+        raise ConfigError(
+            f"{key}: the recipe has no environment of the label {label!r}"
+            f"{did_you_mean(label, known)}; {there}. A further one begins with its name, "
+            f"envs.{label}.name=..."
+        )
 
 
 def parse_value(text: str) -> object:
@@ -195,8 +240,7 @@ def _explain(error: ValidationError, models: Mapping[str, type[BaseModel]]) -> l
         location = [str(part) for part in item["loc"]]
         if own is not None:
             location = [own, "", *location]  # as errors of a union's member have it
-        union = location and location[0] in OWN_BASES
-        parts = [location[0], *location[2:]] if union and len(location) > 1 else location
+        parts = _without_types(location)
         kind, value = item["type"], item["input"]
         if kind == "union_tag_invalid":
             parts, value = [*parts, "type"], value["type"]
@@ -227,15 +271,23 @@ def flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     return flat
 
 
+def _without_types(location: Sequence[str]) -> list[str]:
+    """Return an error location as the user writes it: pydantic puts the type after its section."""
+    depth = 2 if location and location[0] == "envs" else 0
+    is_typed = len(location) > depth + 1 and location[depth] in OWN_BASES
+    return [*location[: depth + 1], *location[depth + 2 :]] if is_typed else list(location)
+
+
 def _fields_at(location: Sequence[str], models: Mapping[str, type[BaseModel]]) -> list[str]:
     """Return the legal keys of the section at a pydantic error location."""
     model: type[BaseModel] = RunConfig
-    for depth, part in enumerate(location):
-        if depth == 1 and location[0] in OWN_BASES:
-            model = _MEMBERS[location[0]].get(part) or models[location[0]]
-            continue
-        if part in OWN_BASES:
-            continue
+    parts = list(location)
+    if parts[:1] == ["envs"]:
+        model, parts = EnvTableConfig, parts[2:]
+    if parts and parts[0] in OWN_BASES:
+        section, name = parts[0], parts[1] if len(parts) > 1 else ""
+        model, parts = _MEMBERS[section].get(name) or models[section], parts[2:]
+    for part in parts:
         inner = model.model_fields[part].annotation if part in model.model_fields else None
         if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
             return []

@@ -11,7 +11,7 @@ differs:
 
 Its values replace those of the other recipe key by key; a section that names another `type`
 replaces the whole section, because settings of one type mean nothing to another. For the same
-reason a recipe does not inherit settings that its algorithm ignores.
+reason a recipe does not inherit settings that its algorithm ignores, and `[envs]` replaces `[env]`.
 """
 
 from __future__ import annotations
@@ -84,6 +84,9 @@ def read_table(path: Path, *, extending: Sequence[Path] = ()) -> TomlTable:
     if isinstance(algorithm, dict) and "type" in algorithm:
         model = BUILTIN_ALGORITHMS.get(str(algorithm["type"]))  # an own class is not imported here
         extended, _ = without_ignored(extended, model.ignores if model else ())
+    for own, other in (("env", "envs"), ("envs", "env")):
+        if own in table and other not in table:
+            extended.pop(other, None)
     return _merged(extended, table)
 
 

@@ -30,7 +30,6 @@ REMOVED: Mapping[str, Removed] = MappingProxyType(
         "algorithm.objective": Removed(("dpo",), "dpo always has its logistic loss"),
         "algorithm.step_weight": Removed((1,), "both comparisons of gigpo weigh the same"),
         "algorithm.whiten": Removed((True,), "ppo and reinforce_pp always whiten advantages"),
-        "credit.normalize_per_env": Removed((False,), "a run has one environment"),
         "engine.keep_cache": Removed((True,), "keys and values always stay between rounds"),
         "engine.max_retries": Removed((5,), "a request is repeated 5 times"),
         "engine.start_timeout_s": Removed((600,), "a vLLM server has 1800 s to start"),

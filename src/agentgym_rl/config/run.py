@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
 
 from agentgym_rl.config.agent import AgentConfig
 from agentgym_rl.config.algorithms import (
@@ -13,7 +23,8 @@ from agentgym_rl.config.algorithms import (
     OnlineConfig,
     PolicyLossConfig,
 )
-from agentgym_rl.config.base import BaseConfig
+from agentgym_rl.config.base import BaseConfig, laid_over
+from agentgym_rl.config.envs import EnvTableConfig, labelled
 from agentgym_rl.config.ignored import check_ignored
 from agentgym_rl.config.rounds import FixedRoundsConfig, RoundsConfig
 from agentgym_rl.config.sections import (
@@ -38,6 +49,14 @@ class RunConfig(BaseConfig):
     """Decides the order of tasks, the noise of sampling and the weights of a new model."""
 
     env: EnvConfig = EnvConfig()
+    """The environment of a run that has one. Code reads `environments`, which holds for all runs.
+    """
+
+    envs: Annotated[dict[str, EnvTableConfig], BeforeValidator(labelled)] = Field(
+        default_factory=dict
+    )
+    """Several environments, by label, in the place of `[env]`."""
+
     reward: RewardConfig = RewardConfig()
     model: ModelConfig = ModelConfig()
     lora: LoraConfig = LoraConfig()
@@ -56,6 +75,11 @@ class RunConfig(BaseConfig):
 
     @model_validator(mode="after")
     def _check_combinations(self) -> RunConfig:
+        self._check_sections()
+        self._check_envs()
+        return self
+
+    def _check_sections(self) -> None:
         algorithm = self.algorithm
         check_ignored(self, algorithm.ignores, algorithm=algorithm.type)
         if isinstance(algorithm, OnlineConfig):
@@ -67,7 +91,30 @@ class RunConfig(BaseConfig):
                 "or raise the second"
             )
         self._check_schedule()
-        return self
+
+    def _check_envs(self) -> None:
+        if self.rollout.follow_learnable and len(self.envs) < 2:
+            raise ValueError(
+                f"rollout.follow_learnable={self.rollout.follow_learnable:g} chooses between the "
+                "environments of [envs], and the run has one: set rollout.follow_learnable=0"
+            )
+        if not self.envs:
+            return
+        if "env" in self.model_fields_set:
+            raise ValueError(
+                f"[env] (name {self.env.name!r}) and [envs] ({', '.join(self.envs)}) are both set: "
+                "[env] is for one environment, [envs.LABEL] for several; leave one of them out"
+            )
+        if not any(table.weight for table in self.envs.values()):
+            raise ValueError(
+                f"the weight of {', '.join(self.envs)} is 0, so there is nothing to train on: set "
+                f"envs.{next(iter(self.envs))}.weight=1, or leave the weights out"
+            )
+        for label in self.envs:
+            try:
+                self._of_env(label)._check_sections()
+            except ValueError as error:
+                raise ValueError(f"envs.{label}: {_first(error)}") from error
 
     def _check_schedule(self) -> None:
         training = self.training
@@ -97,6 +144,12 @@ class RunConfig(BaseConfig):
                 f"training.updates_per_step={self.training.updates_per_step} needs at least as "
                 f"many groups, but training.tasks_per_step={self.training.tasks_per_step}: raise "
                 "it, or lower updates_per_step"
+            )
+        if self.rollout.follow_learnable and algorithm.group_size < 2:
+            raise ValueError(
+                f"rollout.follow_learnable={self.rollout.follow_learnable:g} goes by the episodes "
+                f"of a group, and algorithm.group_size={algorithm.group_size}: raise it, or set "
+                "rollout.follow_learnable=0"
             )
         if self.credit.truncated == "bootstrap" and not algorithm.has_critic:
             raise ValueError(
@@ -136,6 +189,40 @@ class RunConfig(BaseConfig):
                 "fade; set policy_loss.entropy_coef above 0, or policy_loss.entropy_target=0"
             )
 
+    @model_serializer(mode="wrap")
+    def _env_or_envs(self, handler: SerializerFunctionWrapHandler) -> dict[str, object]:
+        table = handler(self)
+        table.pop("env" if self.envs else "envs", None)
+        return table
+
+    @property
+    def environments(self) -> Mapping[str, RunConfig]:
+        """The settings for each environment of the run, by label; of `[env]` by its name.
+
+        Each has an `env`, and in `agent`, `rollout` and `rounds` what holds for it.
+        """
+        return {label: self._of_env(label) for label in self.envs} or {self.env.name: self}
+
+    def weight(self, label: str) -> float:
+        """Return an environment's share of tasks, relative to the others."""
+        return self.envs[label].weight if self.envs else 1.0
+
+    @property
+    def max_tokens(self) -> int:
+        """The largest limit on a context in any environment."""
+        return max(config.rollout.max_tokens for config in self.environments.values())
+
+    def _of_env(self, label: str) -> RunConfig:
+        table = self.envs[label]
+        sections = {
+            "env": table.env,
+            "envs": dict[str, EnvTableConfig](),
+            "agent": laid_over(self.agent, table.agent),
+            "rollout": laid_over(self.rollout, table.rollout),
+            "rounds": table.rounds or self.rounds,
+        }
+        return self.model_copy(update=sections)
+
     @property
     def num_updates(self) -> int:
         """Updates of the policy in the whole run, if every step learns something."""
@@ -150,3 +237,12 @@ class RunConfig(BaseConfig):
     def eval_max_rounds(self) -> int:
         """The limit on rounds of evaluations."""
         return self.eval.max_rounds or self.rounds.longest
+
+
+def _first(error: ValueError) -> str:
+    """Return what is wrong, in one line; of pydantic's errors the first."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    key = ".".join(map(str, first["loc"]))
+    return f"{key}: {first['msg']}".removeprefix(": ").replace("Value error, ", "")

@@ -196,11 +196,8 @@ EngineConfig = Annotated[
 ]
 
 
-class RolloutConfig(BaseConfig):
-    """How episodes are collected, and their limits."""
-
-    temperature: float = Field(default=1.0, ge=0)
-    """0 takes the most likely token, which gives an algorithm nothing to compare."""
+class EpisodeLimitsConfig(BaseConfig):
+    """The part of `[rollout]` that may differ between the environments of a run."""
 
     max_tokens_per_round: int = Field(default=256, ge=1)
     """Limit on one reply."""
@@ -216,10 +213,22 @@ class RolloutConfig(BaseConfig):
     """End an episode after this many invalid actions in a row; 0 never does."""
 
     max_concurrency: int = Field(default=256, ge=1)
-    """Most episodes under way at once."""
+    """Most episodes under way at once; for one of several environments, most of its own."""
 
     max_restarts: int = Field(default=2, ge=0)
     """How often an episode is restarted after an infrastructure failure, within `max_seconds`."""
+
+
+class RolloutConfig(EpisodeLimitsConfig):
+    """How episodes are collected, and their limits."""
+
+    temperature: float = Field(default=1.0, ge=0)
+    """0 takes the most likely token, which gives an algorithm nothing to compare."""
+
+    follow_learnable: float = Field(default=0.0, ge=0, lt=1)
+    """How far the sampling of tasks follows what is learnable, with several environments. 0 goes by
+    their weights. At 0.8 an environment whose groups all end alike keeps a fifth of its weight, one
+    with half as many mixed groups as the best keeps 0.6 of it."""
 
     rest_solved: int = Field(default=0, ge=0)
     """When all episodes of a group succeed, its task is left out for this many epochs (passes over

@@ -11,10 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from agentgym_rl.evaluation.pictures import draw_rates, new_figure, save_figure
-from agentgym_rl.evaluation.report import EvalReport
+from agentgym_rl.evaluation.report import EvalReport, by_env
 from agentgym_rl.runs.folder import Metrics
 
-_TRAIN, _EVAL, _STAGE = "#4c78a8", "#e45756", "#f0f0f0"
+_TRAIN, _STAGE = "#4c78a8", "#f0f0f0"
+_EVAL = ("#e45756", "#54a24b", "#b279a2", "#f58518", "#9d755d")
+"""Colours of held-out tasks, one per environment."""
 _WINDOW = 5
 
 
@@ -37,10 +39,13 @@ def draw_learning_curve(
         linewidth=2,
         label=f"training tasks (mean of {_WINDOW} steps)",
     )
-    if reports:
-        steps_evaluated = [report.step for report in reports]
-        scores = [report.overall for report in reports]
-        draw_rates(axes, steps_evaluated, scores, f"{reports[0].split} tasks (95% interval)", _EVAL)
+    found = by_env(reports)
+    for number, (env, of_env) in enumerate(found.items()):
+        steps_evaluated = [report.step for report in of_env]
+        scores = [report.overall for report in of_env]
+        tasks = f"{of_env[0].split} tasks" + (f" of {env}" if len(found) > 1 else "")
+        color = _EVAL[number % len(_EVAL)]
+        draw_rates(axes, steps_evaluated, scores, f"{tasks} (95% interval)", color)
     axes.set(xlabel="training step", ylabel="success rate", ylim=(0, 1.08), title=title)
     axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
     axes.legend(loc="lower right")

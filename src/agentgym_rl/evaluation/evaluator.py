@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 
 from agentgym_rl.agents.limits import Limits
@@ -16,7 +15,6 @@ from agentgym_rl.evaluation.report import EvalReport, score_groups
 from agentgym_rl.evaluation.samples import score_reflection, score_task_samples
 from agentgym_rl.rollout.collect import EpisodeName, collect
 from agentgym_rl.rollout.episode import Participants
-from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.types import Episode, Group, Task
 
 
@@ -43,21 +41,6 @@ class Evaluator:
         self._config, self._participants, self._limits = config, participants, limits
         self._spec, self._samples_per_task, self._model = spec, samples_per_task, model
         self.tasks = tasks
-
-    async def run(
-        self,
-        step: int,
-        *,
-        reports: Path,
-        name: str,
-        episodes: Path,
-        on_episode: Callable[[Episode], None] | None = None,
-    ) -> EvalReport:
-        """Return the report; it is saved as `name` in `reports`, the episodes in `episodes`."""
-        report, groups = await self.play(step, on_episode=on_episode)
-        write_episodes(episodes, [group.episodes for group in groups], phase="eval", step=step)
-        report.save(reports, name)
-        return report
 
     async def play(
         self,

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -140,7 +141,10 @@ def _table(kind: str, scores: Mapping[str, Score]) -> list[str]:
 
 def load_report(path: Path) -> EvalReport:
     """Return the report that `save` wrote as JSON."""
-    data = json.loads(path.read_text(encoding="utf-8"))
+    return _report(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _report(data: dict[str, Any]) -> EvalReport:  # Any: pydantic looks at what it is
     for item in (data, data.get("several") or {}):
         if "attempts" in item:  # the name in older reports
             item["samples_per_task"] = item.pop("attempts")
@@ -153,9 +157,19 @@ def _from_json() -> TypeAdapter[EvalReport]:
 
 
 def read_reports(run: RunFolder) -> list[EvalReport]:
-    """Return the evaluations of a run in the order of their steps."""
+    """Return the evaluations of a run in the order of their steps, in each of its environments."""
     files = sorted(run.eval.glob("step-*.json"), key=lambda file: step_of(file.stem))
-    return [load_report(file) for file in files]
+    found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+    # With several environments a file holds the report of each.
+    return [_report(item) for data in found for item in data.get("reports", [data])]
+
+
+def by_env(reports: Sequence[EvalReport]) -> dict[str, list[EvalReport]]:
+    """Return reports by their environments, in order."""
+    found: dict[str, list[EvalReport]] = {}
+    for report in reports:
+        found.setdefault(report.env, []).append(report)
+    return found
 
 
 def score(episodes: Sequence[Episode]) -> Score:

@@ -65,14 +65,14 @@ class SuiteReport:
     def to_markdown(self) -> str:
         return "\n".join(
             [
-                f"# {self._first.model} on {len(self.reports)} environments, {self._first.split}",
+                f"# {self._title}",
                 "",
                 f"Temperature {self._first.temperature:g}, {self._first.samples_per_task} "
                 f"sample{'s' * (self._first.samples_per_task > 1)} per task; intervals are 95%.",
                 "",
                 *self._environments(),
                 "",
-                *self._tasks(),
+                *(self._tasks() if self._first.model else self._categories()),
                 "",
                 "Success is:",
                 "",
@@ -80,6 +80,13 @@ class SuiteReport:
                 "",
             ]
         )
+
+    @property
+    def _title(self) -> str:
+        first, number = self._first, f"{len(self.reports)} environments"
+        if first.model:
+            return f"{first.model} on {number}, {first.split}"
+        return f"{number}: step {first.step}"
 
     @property
     def _first(self) -> EvalReport:
@@ -111,6 +118,14 @@ class SuiteReport:
             rates = [score.success_rate for score in scores if score.episodes]
             name = f"mean of {len(rates)}" + f", horizon {column + 1}" * (self._num_columns > 1)
             yield f"| **{name}** | | | {f'{fmean(rates):.1%}' if rates else '-'} | | | | |"
+
+    def _categories(self) -> Iterator[str]:
+        """Yield a table of the environments' categories, of an evaluation during training."""
+        yield "| environment | category | episodes | success |"
+        yield "|---|---|---|---|"
+        for env, (report,) in self.reports.items():
+            for category, score in report.categories.items():
+                yield f"| {env} | {category} | {score.episodes} | {with_interval(score)} |"
 
     def _tasks(self) -> Iterator[str]:
         """Yield a table of the paper's tasks, and of what our environments have beyond them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import TypeVar
 
 from agentgym_rl.agents.limits import Limits
@@ -43,14 +44,14 @@ async def collect(  # noqa: PLR0913 - all of these decide a collection
             group_size=group_size,
             noise=(*noise, place),
             temperature=temperature,
-            places=places,
+            places=[places],
             on_episode=on_episode,
             kept=kept,
         )
         for place, task in enumerate(tasks)
     )
     with rare_collections():
-        return await _all_of(works)
+        return await all_of(works)
 
 
 async def collect_group(  # noqa: PLR0913 - as above
@@ -61,24 +62,29 @@ async def collect_group(  # noqa: PLR0913 - as above
     group_size: int,
     noise: tuple[str | int, ...],
     temperature: float,
-    places: asyncio.Semaphore,
+    places: Sequence[asyncio.Semaphore],
     on_episode: Callable[[Episode], None] | None = None,
     kept: Mapping[EpisodeName, Episode] | None = None,
 ) -> Group:
-    """Return the group of a task, failed episodes included; every episode takes one of `places`."""
+    """Return the group of a task, failed episodes included.
+
+    An episode waits for a free place in each of `places`, in their order.
+    """
 
     async def run(sample_index: int) -> Episode:
         if kept is not None and (task.id, sample_index) in kept:
             return kept[task.id, sample_index]
         spec = EpisodeSpec(task, sample_index, noise, temperature)
-        async with places:
+        async with AsyncExitStack() as taken:
+            for place in places:
+                await taken.enter_async_context(place)
             episode = await run_episode(spec, participants, limits)
             episode = await participants.rewards.of_episode(episode)
         if on_episode is not None:
             on_episode(episode)
         return episode
 
-    return Group(task, tuple(await _all_of(map(run, range(group_size)))))
+    return Group(task, tuple(await all_of(map(run, range(group_size)))))
 
 
 def keep_groups(groups: Sequence[Group], *, min_size: int) -> list[Group]:
@@ -88,7 +94,7 @@ def keep_groups(groups: Sequence[Group], *, min_size: int) -> list[Group]:
     ]
 
 
-async def _all_of(works: Iterable[Coroutine[object, object, _Result]]) -> list[_Result]:
+async def all_of(works: Iterable[Coroutine[object, object, _Result]]) -> list[_Result]:
     """Return all results in order; the first failure cancels the others, then rises."""
     try:
         async with asyncio.TaskGroup() as group:

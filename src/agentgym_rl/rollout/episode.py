@@ -97,6 +97,13 @@ class Participants:
     agent: Agent
     policy: TokenPolicy | TextPolicy
     rewards: EpisodeRewards = field(default_factory=EpisodeRewards)
+    label: str = ""
+    """What the run's tasks call the environment, where that is not its name."""
+
+    def task_for_env(self, task: Task) -> Task:
+        """Return a task of the run as the environment knows it, by its own name."""
+        is_labelled = self.label and task.env == self.label
+        return replace(task, env=self.agent.spec.name) if is_labelled else task
 
     @property
     def engine(self) -> Engine:
@@ -200,7 +207,7 @@ class _EpisodeStart:
         client = await participants.source.open()
         try:
             self._interaction = interaction = Interaction(
-                self._spec.task,
+                participants.task_for_env(self._spec.task),
                 client,
                 self._transcript,
                 limits=self._limits,

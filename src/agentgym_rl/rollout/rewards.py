@@ -55,7 +55,8 @@ class EpisodeRewards:
         name = config.reward.function
         if function is None and name:
             function = load_function(name, setting="reward.function")
-        return cls(function, weights=config.reward.weights, timeout_s=config.env.timeout_s)
+        timeout_s = max(of_env.env.timeout_s for of_env in config.environments.values())
+        return cls(function, weights=config.reward.weights, timeout_s=timeout_s)
 
     def of_round(self, result: StepResult) -> StepResult:
         """Return the result with its parts weighted, unless a function decides."""

@@ -7,7 +7,7 @@ Names that environments and reward functions choose are always under `rollout/en
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from agentgym_rl.types import Episode, Group, SegmentKind, StopReason
@@ -49,6 +49,43 @@ def rollout_metrics(
         **_metrics_of_kinds(completed),
         **_own_metrics(completed),
     }
+
+
+def metrics_by_env(
+    groups: Sequence[Group], *, max_rounds: Mapping[str, int], discount: float = 1.0
+) -> dict[str, float]:
+    """Return the `rollout/` metrics of a step: over all of its groups, and where the run has
+    several environments, of each as `rollout/LABEL/`.
+
+    `max_rounds` are the limits on rounds, by label. An environment without groups has no metrics.
+    """
+    metrics = rollout_metrics(groups, max_rounds=max(max_rounds.values()), discount=discount)
+    for label in max_rounds if len(max_rounds) > 1 else ():
+        own = [group for group in groups if group.task.env == label]
+        if own:
+            of_env = rollout_metrics(own, max_rounds=max_rounds[label], discount=discount)
+            metrics |= {_of_label(name, label): value for name, value in of_env.items()}
+    return metrics
+
+
+def metrics_of_env(line: Mapping[str, float], label: str) -> dict[str, float] | None:
+    """Return a step's metrics with those of one environment in the place of those of all.
+
+    None where the environment had no episodes in the step.
+    """
+    prefix = _of_label("rollout/", label)
+    if f"{prefix}episodes" not in line:
+        return None
+    own = {
+        f"rollout/{name.removeprefix(prefix)}": value
+        for name, value in line.items()
+        if name.startswith(prefix)
+    }
+    return {**line, **own}
+
+
+def _of_label(name: str, label: str) -> str:
+    return f"rollout/{label}/{name.removeprefix('rollout/')}"
 
 
 def staleness_metrics(groups: Sequence[Group], *, version: int) -> dict[str, float]:

@@ -45,7 +45,7 @@ class RestingSampler:
 
     A solved task rests for `rest` epochs, and if there are several levels, this many of the next
     tasks of its level are skipped. A step that does not find enough tasks within the length of an
-    epoch takes resting ones as they come.
+    epoch takes resting ones as they come. With `rest` 0 nothing is passed over.
     """
 
     def __init__(self, tasks: Sequence[Task], *, seed: int, rest: int) -> None:
@@ -84,9 +84,22 @@ class RestingSampler:
         self._to_pass[level] -= level_rests
         return level_rests or self._wakes.get(task, 0) > self._epoch
 
+    def skip_to(self, place: int) -> None:
+        """Pass all places before this one."""
+        self._place = place
+
+    def at(self, place: int) -> Task:
+        """Return the task at a place of the endless order, resting or not."""
+        return self._tasks[self._order.at(place)]
+
+    def find(self, task_id: str) -> Task | None:
+        """Return the task of an id; None where there is none."""
+        number = self._numbers.get(task_id)
+        return None if number is None else self._tasks[number]
+
     def let_rest(self, tasks: Iterable[Task]) -> None:
         """Leave solved tasks out of the next epochs, and skip other tasks of their levels."""
-        for task in tasks:
+        for task in tasks if self._rest else ():
             number = self._numbers[task.id]
             self._wakes[number] = self._taken_in[number] + 1 + self._rest
             if self._level_sizes[level := _level(task)] < len(self._tasks):

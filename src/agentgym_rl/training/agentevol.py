@@ -59,7 +59,7 @@ class AgentEvolTrainer(OnlineTrainer):
         assert isinstance(parts.config.algorithm, AgentEvolConfig), "exploration and imitation"
         self._evol = parts.config.algorithm
         self._kept: list[Episode] = []
-        limit = parts.config.rollout.max_tokens
+        limit = parts.config.max_tokens
         self._demos = fitting_samples(demos, parts.policy, max_tokens=limit) if demos else []
         self._num_left_out = len(demos) - len(self._demos)
         if demos:

@@ -33,7 +33,7 @@ def make_trainer(parts: RunParts, demos: Sequence[Conversation] = ()) -> Trainer
         case SFTConfig():
             return sft_trainer(parts, demos)
         case DPOConfig() as dpo:
-            limit = parts.config.rollout.max_tokens
+            limit = parts.config.max_tokens
             return dpo_trainer(parts, load_pairs(dpo, parts.policy, max_tokens=limit))
         case AgentEvolConfig():
             return agentevol_trainer(parts, demos)
@@ -52,7 +52,7 @@ def make_algorithm(config: RunConfig, cls: type[Algorithm] | None = None) -> Alg
         raise ValueError(f"algorithm.type={settings.type} is not an online algorithm")
     name = settings.type if is_own(settings.type) else settings.implementation
     shared = SharedSettings(
-        config.credit, config.policy_loss, config.kl, max_tokens=config.rollout.max_tokens
+        config.credit, config.policy_loss, config.kl, max_tokens=config.max_tokens
     )
     found = cls or load_class(name, Algorithm, setting="algorithm.type")
     check_call(found, settings, shared, given=f"algorithm.type={settings.type!r}")

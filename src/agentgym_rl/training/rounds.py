@@ -7,7 +7,7 @@ saved schedule.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from types import MappingProxyType
 from typing import ClassVar
@@ -19,6 +19,7 @@ from agentgym_rl.config import (
     StepRoundsConfig,
 )
 from agentgym_rl.lookup import load_class
+from agentgym_rl.rollout.statistics import metrics_of_env
 from agentgym_rl.runs.folder import Metrics
 
 _MAX_TRUNCATED = 0.8
@@ -126,6 +127,35 @@ _SCHEDULERS: Mapping[str, type[RoundScheduler]] = MappingProxyType(
     }
 )
 """`rounds.type` -> class."""
+
+
+class RunRounds:
+    """The limits on rounds of a run, one schedule for each of its environments.
+
+    A schedule knows the metrics of its environment as if the run had no other; a step without its
+    episodes does not exist for it. The step itself is the run's.
+    """
+
+    def __init__(self, configs: Mapping[str, RoundsBaseConfig]) -> None:
+        """`configs` are by the environments' labels."""
+        self._schedulers = {label: make_scheduler(config) for label, config in configs.items()}
+        self._histories: dict[str, list[Metrics]] = {label: [] for label in configs}
+
+    def follow(self, lines: Iterable[Metrics]) -> None:
+        """Take note of the metrics of the next steps."""
+        is_only = len(self._histories) == 1
+        for line in lines:
+            for label, history in self._histories.items():
+                own = line if is_only else metrics_of_env(line, label)
+                if own is not None:
+                    history.append(own)
+
+    def max_rounds(self, step: int) -> dict[str, int]:
+        """Return the limit on rounds of each environment at training `step`, by label."""
+        return {
+            label: scheduler.max_rounds(step, self._histories[label])
+            for label, scheduler in self._schedulers.items()
+        }
 
 
 def make_scheduler(config: RoundsBaseConfig) -> RoundScheduler:

@@ -32,16 +32,30 @@ class Listeners:
 
 
 @dataclass(frozen=True, slots=True)
+class RunEnv:
+    """One environment of a run."""
+
+    label: str
+    """What its tasks, metrics and reports call it."""
+    config: RunConfig
+    """The run's settings, as they hold for it."""
+    participants: Participants
+    """Who plays its episodes; the policy is that of the run."""
+    tasks: Sequence[Task]
+    """What episodes are about, in the order of the environment, under its label."""
+    weight: float = 1.0
+    """Its share of tasks, relative to the others."""
+
+
+@dataclass(frozen=True, slots=True)
 class RunParts:
     """The parts of one run, the same for every method of training."""
 
     config: RunConfig
     policy: Policy
     folder: RunFolder
-    participants: Participants | None = None
-    """Who plays the episodes; None where no episode is collected (a warm start)."""
-    tasks: Sequence[Task] = ()
-    """What episodes are about, in the order of the environment."""
+    envs: Sequence[RunEnv] = ()
+    """Empty where no episode is collected (a warm start)."""
     evaluate: Evaluate | None = None
     """None: the run is not evaluated."""
     listeners: Listeners = Listeners()
@@ -49,5 +63,5 @@ class RunParts:
     @property
     def engine(self) -> Engine:
         """What samples the replies of a run that collects episodes."""
-        assert self.participants is not None, "an online run has participants"
-        return self.participants.engine
+        assert self.envs, "an online run has environments"
+        return self.envs[0].participants.engine

@@ -29,7 +29,7 @@ class SFTTrainer(OfflineTrainer[TrainingSample]):
     ) -> None:
         config = parts.config
         assert isinstance(config.algorithm, SFTConfig), "supervised"
-        fitting = fitting_samples(conversations, parts.policy, max_tokens=config.rollout.max_tokens)
+        fitting = fitting_samples(conversations, parts.policy, max_tokens=config.max_tokens)
         samples = [sample for _, sample in fitting]
         self._num_left_out = len(conversations) - len(samples)
         hold_to_data(parts.folder, [item.sample for item in samples])
@@ -47,7 +47,7 @@ def fitting_samples(
     limit = min(max_tokens, policy.max_context)
     fitting = []
     for conversation in conversations:
-        sample = to_sample(conversation, policy.renderer)
+        sample = to_sample(conversation, conversation.renderer or policy.renderer)
         if len(sample.token_ids) > limit:
             logger.warning(
                 "%s: demonstration of %s left out: %d tokens are more than %d",

@@ -20,16 +20,16 @@ from functools import partial
 from typing import TypeVar
 
 from agentgym_rl.garbage import collect_garbage, rare_collections
-from agentgym_rl.rollout.statistics import rollout_metrics
+from agentgym_rl.rollout.statistics import metrics_by_env
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import Metrics
 from agentgym_rl.training.algorithms.base import Algorithm, TrainingSample
 from agentgym_rl.training.checkpoint import restore_checkpoint, save_checkpoint
-from agentgym_rl.training.collect.collection import Collected, Collector
+from agentgym_rl.training.collect.collection import Collected, Collector, Horizons
 from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.learner.score_recorder import ScoreRecorder
 from agentgym_rl.training.learner.update_report import NOTHING_LEARNED, mean_report
-from agentgym_rl.training.rounds import make_scheduler
+from agentgym_rl.training.rounds import RunRounds
 from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.training.stopping import LastStep, unbroken
 from agentgym_rl.types import Group
@@ -108,7 +108,7 @@ class OnlineTrainer(Trainer):
         super().__init__(parts, learner=learner)
         self._engine, self._collector = parts.engine, collector
         self._thread: ThreadPoolExecutor | None = None
-        self._rounds = make_scheduler(self._config.rounds)
+        self._rounds = RunRounds({env.label: env.config.rounds for env in parts.envs})
         self._history: list[Metrics] = []
         self._scores = ScoreRecorder()
         """Of the present step: what `learn` computed of tokens, for the episode store."""
@@ -124,6 +124,7 @@ class OnlineTrainer(Trainer):
 
     async def _run_steps(self, after: int) -> None:
         self._history = [line for line in self._run.read_metrics() if line["step"] <= after]
+        self._rounds.follow(self._history)
         with (
             ThreadPoolExecutor(max_workers=1, thread_name_prefix="learner") as self._thread,
             rare_collections(),
@@ -135,19 +136,19 @@ class OnlineTrainer(Trainer):
 
     async def _step(self, step: int) -> None:
         started = time.monotonic()
-        max_rounds = self._rounds.max_rounds(step, self._history)
-        collected = await self._collector.collect(step, max_rounds=max_rounds)
+        max_rounds = self._rounds.max_rounds(step)
+        collected = await self._collector.collect(step, max_rounds)
         work = self._finish(step, collected, max_rounds=max_rounds, started=started)
         await unbroken(work)
 
     async def _finish(
-        self, step: int, collected: Collected, *, max_rounds: int, started: float
+        self, step: int, collected: Collected, *, max_rounds: Horizons, started: float
     ) -> None:
         """Do all of a step that comes after its episodes."""
         self._last_step.leave()
         groups, collected_at = collected.groups, time.monotonic()
         metrics: Metrics = {"step": step}
-        metrics |= rollout_metrics(
+        metrics |= metrics_by_env(
             groups, max_rounds=max_rounds, discount=self._config.credit.discount
         )
         metrics["rollout/groups_dropped"] = float(len(groups) - len(collected.kept))
@@ -175,6 +176,7 @@ class OnlineTrainer(Trainer):
         metrics["time/step_s"] = time.monotonic() - started
         self._run.append_metrics(metrics)
         self._history.append(metrics)
+        self._rounds.follow([metrics])
         self._last_step.complete(step)
         self._collector_state = self._collector.state()
         await self._apart(partial(self._save_when_due, step))

@@ -33,7 +33,7 @@ from agentgym_rl.training.data.conversation_files import read_conversations
 from agentgym_rl.training.data.conversations import from_demonstration, from_episode
 from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.make import agentevol_trainer
-from agentgym_rl.training.run_parts import RunParts
+from agentgym_rl.training.run_parts import RunEnv, RunParts
 from agentgym_rl.training.sft import fitting_samples, negative_logprob
 from agentgym_rl.types import (
     Episode,
@@ -136,7 +136,8 @@ async def run_iterations(config: RunConfig, run: RunFolder, *, num_demos: int) -
     try:
         async with LocalEnvSource("fakes:CountingEnv") as source:
             participants = Participants(source, agent, TokenPolicy(engine, policy.renderer))
-            trainer = agentevol_trainer(RunParts(config, policy, run, participants, TASKS), demos)
+            env = RunEnv("counting", config, participants, TASKS)
+            trainer = agentevol_trainer(RunParts(config, policy, run, [env]), demos)
             await trainer.train(after=trainer.restore())
     finally:
         engine.close()

@@ -29,7 +29,7 @@ from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.training.collect import carry_over
 from agentgym_rl.training.collect.carry_over import CarryOverCollector
 from agentgym_rl.training.collect.collection import Collected, StepCollector
-from agentgym_rl.training.run_parts import RunParts
+from agentgym_rl.training.run_parts import RunEnv, RunParts
 from agentgym_rl.types import Episode, Group, StopReason, Task
 from engine_plays import endless_policy
 from fake_engines import FakeEngine, FakeSession, KeyedEngine, ScriptedEngine, make_participants
@@ -107,7 +107,8 @@ def make_config(
 def make_parts(
     config: RunConfig, policy: Policy, participants: Participants, tasks: Sequence[Task]
 ) -> RunParts:
-    return RunParts(config, policy, RunFolder(Path("unused")), participants, tasks)
+    env = RunEnv("trouble", config, participants, tasks)
+    return RunParts(config, policy, RunFolder(Path("unused")), [env])
 
 
 async def make_collector(
@@ -131,8 +132,8 @@ async def test_a_straggler_holds_up_no_step_and_is_learned_from_in_the_next(
     # Session 0, the first episode of the first group, waits for its environment.
     engine = ScriptedEngine(["bad", "hang", "bad"], [0.1, "bad"])
     collector = await make_collector(policy, engine)
-    planned = collector._tasks.take(1, 2) + collector._tasks.take(2, 2)
-    first = await collector.collect(1, max_rounds=3)
+    planned = EpochSampler(TASKS, seed=0).take(1, 4)
+    first = await collector.collect(1, {"trouble": 3})
     assert [group.task for group in first.groups] == planned[1:3], "of three begun groups"
     assert first.metrics == {
         "rollout/staleness_mean": 0.0,
@@ -142,7 +143,7 @@ async def test_a_straggler_holds_up_no_step_and_is_learned_from_in_the_next(
     assert collector.carried == [(1, 0)]
     engine.publish(1)
     HANG_OVER.set()
-    second = await collector.collect(2, max_rounds=2)
+    second = await collector.collect(2, {"trouble": 2})
     straggler, *others = second.groups
     assert straggler.task == planned[0]
     assert second.metrics["rollout/groups_carried"] == 1
@@ -165,10 +166,10 @@ async def test_a_step_waits_for_what_may_not_get_any_older(policy: Policy, hangi
     engine = ScriptedEngine(["hang", "bad"], ["bad"])
     collector = await make_collector(policy, engine, max_staleness=2)
     for step in (1, 2):
-        await collector.collect(step, max_rounds=1)
+        await collector.collect(step, {"trouble": 1})
         assert (1, 0) in collector.carried
         engine.publish(step)
-    third = asyncio.create_task(collector.collect(3, max_rounds=1))
+    third = asyncio.create_task(collector.collect(3, {"trouble": 1}))
     await asyncio.sleep(0.2)
     assert not third.done()
     HANG_OVER.set()
@@ -188,7 +189,7 @@ async def test_no_token_is_older_than_may_be_and_every_task_has_its_group(
     )
     taken: list[Collected] = []
     for step in range(1, steps + 1):
-        taken.append(await collector.collect(step, max_rounds=1 + seed + step))
+        taken.append(await collector.collect(step, {"trouble": 1 + seed + step}))
         assert engine.num_under_way == 0
         num_replies = sum(session.num_replies for session in engine.sessions)
         await asyncio.sleep(0.01)  # the learner's time: environments may answer, nobody samples
@@ -207,7 +208,7 @@ async def test_no_token_is_older_than_may_be_and_every_task_has_its_group(
         ]
         assert min(ages) >= 0 and max(ages) <= max_staleness
         assert collected.metrics["rollout/staleness_max"] == max(ages)
-    planned = [task for step in range(1, steps + 1) for task in collector._tasks.take(step, 3)]
+    planned = EpochSampler(TASKS, seed=0).take(1, 3 * steps)
     got = [group.task for collected in taken for group in collected.groups]
     assert Counter(got) == Counter(planned)
     assert sum(collected.metrics["rollout/groups_carried"] for collected in taken) > 0
@@ -225,7 +226,7 @@ async def test_groups_whose_rewards_are_equal_can_be_left_out(policy: Policy, ma
         WatchedSource(), KeyedEngine(["add 1", "add 2", "add 3"])
     )
     collector = make(make_parts(config, policy, participants, TASKS[:6]))
-    collected = await collector.collect(1, max_rounds=3)
+    collected = await collector.collect(1, {"trouble": 3})
     assert len(collected.groups) == 4
     with_spread = [group for group in collected.groups if has_spread(group)]
     assert 0 < len(with_spread) < 4
@@ -245,7 +246,7 @@ async def test_solved_tasks_rest_also_after_a_resumption(policy: Policy):
 
     collector, got = await make(), list[list[str]]()
     for step in range(1, 9):
-        collected = await collector.collect(step, max_rounds=1)
+        collected = await collector.collect(step, {"trouble": 1})
         got.append([group.task.id for group in collected.groups])
         if step == 3:
             state = json.loads(json.dumps(collector.state()))
@@ -253,7 +254,7 @@ async def test_solved_tasks_rest_also_after_a_resumption(policy: Policy):
             collector.resume(3, state)
     whole = await make()
     assert got == [
-        [group.task.id for group in (await whole.collect(step, max_rounds=1)).groups]
+        [group.task.id for group in (await whole.collect(step, {"trouble": 1})).groups]
         for step in range(1, 9)
     ]
     counts = Counter(task for ids in got for task in ids)
@@ -268,7 +269,7 @@ async def test_refills_leave_tasks_that_rest_alone(policy: Policy):
     participants = await make_participants(WatchedSource(), KeyedEngine(["add 1"]))
     collector, taken = StepCollector(make_parts(config, policy, participants, tasks)), list[Task]()
     for step in range(1, 7):
-        collected = await collector.collect(step, max_rounds=1)
+        collected = await collector.collect(step, {"trouble": 1})
         assert collected.num_refilled == 2
         taken += [group.task for group in collected.groups]
     order = enumerate(EpochSampler(tasks, seed=config.seed).take(1, 27))
@@ -279,11 +280,11 @@ async def test_refills_leave_tasks_that_rest_alone(policy: Policy):
 async def test_without_delays_episodes_are_those_of_a_run_that_waits(policy: Policy):
     words = ["add 1", "add 2", "bad"]
     collector = await make_collector(policy, KeyedEngine(words), steps=1, tasks_per_step=4)
-    carried = await collector.collect(1, max_rounds=5)
+    carried = await collector.collect(1, {"trouble": 5})
     config = make_config(steps=1, tasks_per_step=4, max_staleness=0)
     participants = await make_participants(WatchedSource(), KeyedEngine(words))
     waiting = StepCollector(make_parts(config, policy, participants, TASKS))
-    waited = await waiting.collect(1, max_rounds=5)
+    waited = await waiting.collect(1, {"trouble": 5})
     assert [group.task for group in carried.groups] == [group.task for group in waited.groups]
     assert [[e.messages for e in group.episodes] for group in carried.groups] == [
         [e.messages for e in group.episodes] for group in waited.groups
@@ -295,17 +296,17 @@ async def test_a_resumed_run_begins_anew_what_had_begun(policy: Policy):
     first = await make_collector(policy, UnevenEngine(0), steps=4, tasks_per_step=3)
     got = list[Task]()
     for step in (1, 2):
-        got += [group.task for group in (await first.collect(step, max_rounds=4)).groups]
+        got += [group.task for group in (await first.collect(step, {"trouble": 4})).groups]
     state = json.loads(json.dumps(first.state()))
     assert len(state["carried"]) == 1
     await first.aclose()
     second = await make_collector(policy, UnevenEngine(1), steps=4, tasks_per_step=3)
     second.resume(2, state)
     for step in (3, 4):
-        got += [group.task for group in (await second.collect(step, max_rounds=4)).groups]
-    planned = [task for step in range(1, 5) for task in second._tasks.take(step, 3)]
+        got += [group.task for group in (await second.collect(step, {"trouble": 4})).groups]
+    planned = EpochSampler(TASKS, seed=0).take(1, 12)
     assert Counter(got) == Counter(planned)
-    assert second.state() == {}
+    assert "carried" not in second.state()
     await second.aclose()
 
 
@@ -313,8 +314,8 @@ async def test_closing_ends_what_is_under_way_and_leaves_nothing(policy: Policy,
     before = asyncio.all_tasks()
     engine, source = ScriptedEngine(["hang"], ["bad"]), WatchedSource()
     collector = await make_collector(policy, engine, source)
-    await collector.collect(1, max_rounds=2)
-    collecting = asyncio.create_task(collector.collect(2, max_rounds=2))
+    await collector.collect(1, {"trouble": 2})
+    collecting = asyncio.create_task(collector.collect(2, {"trouble": 2}))
     await asyncio.sleep(0.1)
     collecting.cancel()
     await asyncio.gather(collecting, return_exceptions=True)
@@ -328,7 +329,7 @@ async def test_closing_ends_what_is_under_way_and_leaves_nothing(policy: Policy,
 async def test_failed_episodes_are_counted_and_groups_without_enough_are_not_kept(policy: Policy):
     engine = ScriptedEngine([EngineError("lost")], ["raise"], ["bad"])
     collector = await make_collector(policy, engine, steps=1)
-    collected = await collector.collect(1, max_rounds=1)
+    collected = await collector.collect(1, {"trouble": 1})
     assert len(collected.groups) == 2 and len(collected.kept) == 1
     assert has_stop(collected.groups[0], StopReason.ENGINE_ERROR)
     assert has_stop(collected.groups[0], StopReason.ENV_ERROR)
@@ -338,12 +339,12 @@ async def test_a_step_of_failures_is_tried_again(policy: Policy, monkeypatch: py
     monkeypatch.setattr(carry_over, "PAUSES_S", (0.0, 0.0))
     engine = ScriptedEngine(*[["raise"]] * 4, ["bad"])
     collector = await make_collector(policy, engine, steps=1)
-    planned = collector._tasks.take(1, 2)
-    collected = await collector.collect(1, max_rounds=1)
+    planned = EpochSampler(TASKS, seed=0).take(1, 2)
+    collected = await collector.collect(1, {"trouble": 1})
     assert [group.task for group in collected.kept] == planned
     collector = await make_collector(policy, ScriptedEngine(["raise"]))
     with pytest.raises(RunError, match=r"every group of step 1 failed.*the world is broken"):
-        await collector.collect(1, max_rounds=1)
+        await collector.collect(1, {"trouble": 1})
     await collector.aclose()
 
 
@@ -352,7 +353,7 @@ async def test_a_mistake_of_the_program_rises_and_can_be_cleaned_up_after(policy
     engine = ScriptedEngine([ZeroDivisionError("a bug")], [0.01, "bad"])
     collector = await make_collector(policy, engine)
     with pytest.raises(ZeroDivisionError):
-        await collector.collect(1, max_rounds=50)
+        await collector.collect(1, {"trouble": 50})
     await collector.aclose()
     assert asyncio.all_tasks() == before
     assert all(session.is_closed for session in engine.sessions)

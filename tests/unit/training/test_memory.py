@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,10 +21,10 @@ from agentgym_rl.config import (
 from agentgym_rl.engines.native.engine import NativeEngine
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.execution.local import LocalEnvSource
-from agentgym_rl.rollout.episode import Participants, TokenPolicy
+from agentgym_rl.rollout.episode import TokenPolicy
 from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.make import rl_trainer
-from agentgym_rl.training.run_parts import Listeners, RunParts
+from agentgym_rl.training.run_parts import Listeners, RunEnv, RunParts
 from engine_plays import endless_policy
 from fake_engines import make_participants
 from fakes import CountingEnv, fake_spec
@@ -71,16 +72,14 @@ async def test_objects_and_memory_stay_flat_over_the_steps(tmp_path: Path, stale
 
     policy = endless_policy()
     engine = NativeEngine(policy, config.engine)
-    participants = await make_participants(LocalEnvSource(CyclicEnv), engine)
+    made = await make_participants(LocalEnvSource(CyclicEnv), engine)
+    participants = replace(made, policy=TokenPolicy(engine, policy.renderer))
     trainer = rl_trainer(
         RunParts(
             config,
             policy,
             RunFolder(tmp_path),
-            Participants(
-                participants.source, participants.agent, TokenPolicy(engine, policy.renderer)
-            ),
-            CyclicEnv.tasks("train"),
+            [RunEnv(CyclicEnv.spec.name, config, participants, CyclicEnv.tasks("train"))],
             listeners=Listeners(on_step=count),
         )
     )

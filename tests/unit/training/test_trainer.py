@@ -14,7 +14,7 @@ from agentgym_rl.training.algorithms.grpo import GRPO
 from agentgym_rl.training.collect.collection import Collected
 from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.make import rl_trainer
-from agentgym_rl.training.run_parts import RunParts
+from agentgym_rl.training.run_parts import RunEnv, RunParts
 from agentgym_rl.types import Group
 from engine_plays import endless_policy
 from fake_engines import ScriptedEngine, make_participants
@@ -28,9 +28,8 @@ async def test_the_learning_rate_falls_with_the_plan_though_groups_are_dropped(
     config = RunConfig(training=training)
     participants = await make_participants(LocalEnvSource(CountingEnv), ScriptedEngine([]))
     tasks = CountingEnv.tasks("train")
-    trainer = rl_trainer(
-        RunParts(config, endless_policy(), RunFolder(tmp_path), participants, tasks)
-    )
+    env = RunEnv("counting", config, participants, tasks)
+    trainer = rl_trainer(RunParts(config, endless_policy(), RunFolder(tmp_path), [env]))
     planned = list[int]()
     monkeypatch.setattr(Learner, "schedule_after", lambda _, num: planned.append(num))
     monkeypatch.setattr(Learner, "score", lambda *_: [])

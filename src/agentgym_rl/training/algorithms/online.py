@@ -72,8 +72,10 @@ class OnlineAlgorithm(Algorithm, Generic[_Config]):
         estimates = [self.estimate(group) for group in tokens]
         flat = [estimate for group in estimates for estimate in group]
         metrics = self.report([item for group in tokens for item in group], flat)
-        if self.whitens:
-            flat = _whitened(flat)
+        if self._credit.normalize_per_env:
+            flat = _whitened(flat, [item.episode.task.env for group in groups for item in group])
+        elif self.whitens:
+            flat = _whitened(flat, [""] * len(flat))
         finished, num_masked = iter(flat), 0
         samples: list[list[TrainingSample]] = []
         for group in groups:
@@ -99,14 +101,19 @@ class OnlineAlgorithm(Algorithm, Generic[_Config]):
         return self._policy_loss(batch)
 
 
-def _whitened(estimates: Sequence[Estimate]) -> list[Estimate]:
-    """Return the estimates with advantages of mean 0 and deviation 1 over all of their tokens."""
-    parts = [estimate.advantages_A for estimate in estimates]
-    whitened = whiten(torch.cat(parts)).split([len(part) for part in parts])
-    return [
-        replace(estimate, advantages_A=advantages_A)
-        for estimate, advantages_A in zip(estimates, whitened, strict=True)
-    ]
+def _whitened(estimates: Sequence[Estimate], parts: Sequence[str]) -> list[Estimate]:
+    """Return the estimates with advantages of mean 0 and deviation 1 over the tokens of each part.
+
+    `parts` says for each estimate which part of the step it belongs to.
+    """
+    whitened: dict[int, Estimate] = {}
+    for part in dict.fromkeys(parts):
+        places = [place for place, other in enumerate(parts) if other == part]
+        advantages = [estimates[place].advantages_A for place in places]
+        split = whiten(torch.cat(advantages)).split([len(item) for item in advantages])
+        for place, advantages_A in zip(places, split, strict=True):
+            whitened[place] = replace(estimates[place], advantages_A=advantages_A)
+    return [whitened[place] for place in range(len(estimates))]
 
 
 def _training_samples(scored: ScoredEpisode, estimate: Estimate) -> list[TrainingSample]:

@@ -13,17 +13,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from agentgym_rl.garbage import rare_collections
-from agentgym_rl.rollout.collect import collect_group
+from agentgym_rl.rollout.episode import Participants
 from agentgym_rl.rollout.gate import GatedEngine, ReplyGate
 from agentgym_rl.rollout.statistics import staleness_metrics
-from agentgym_rl.training.collect.collection import PAUSES_S, Collected, Collector, all_failed
-from agentgym_rl.training.run_parts import RunParts
-from agentgym_rl.types import Group
+from agentgym_rl.training.collect.collection import (
+    PAUSES_S,
+    Collected,
+    Collector,
+    Horizons,
+    all_failed,
+    warn_of_failure,
+)
+from agentgym_rl.training.run_parts import RunEnv, RunParts
+from agentgym_rl.types import Group, Task
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +43,8 @@ class _BegunGroup:
     """A group that no step has taken yet."""
 
     number: int
-    """Its place among all groups of the run, from 0; decides task and noise."""
+    """Its place among all groups of the run, from 0; decides its noise."""
+    task: Task
     step: int
     """In which it began."""
     work: asyncio.Task[Group]
@@ -50,43 +58,53 @@ class CarryOverCollector(Collector):
     def __init__(self, parts: RunParts) -> None:
         super().__init__(parts)
         self._gate = ReplyGate()
-        gated = GatedEngine(parts.engine, self._gate)
-        self._participants = self._participants.with_engine(gated)
+        self._gated = GatedEngine(parts.engine, self._gate)
         # By Little's law the mean group is learned from this fraction of a step late. More groups
         # would hardly shorten the wait for heavy tails, and fewer would lengthen it noticeably.
         self._num_ahead = -(-self._num_groups // 4)
         """Groups that have begun and are left to later steps."""
-        self._places = asyncio.Semaphore(self._config.rollout.max_concurrency)
         self._begun: list[_BegunGroup] = []
-        self._to_repeat: list[int] = []
-        """Numbers of groups that the run had begun when it was stopped."""
+        self._to_repeat: dict[int, Task] = {}
+        """The groups that the run had begun when it was stopped, by number."""
         self._next = 0
         """The first number that has never begun."""
 
-    async def collect(self, step: int, *, max_rounds: int) -> Collected:
+    async def collect(self, step: int, max_rounds: Horizons) -> Collected:
         self._gate.open()
-        self._begin(self._numbers_to_begin(step), step, max_rounds)
-        groups: list[Group] = []
+        self._begin(self._groups_to_begin(step), step, max_rounds)
+        taken: list[_BegunGroup] = []
         for pause_s in (*PAUSES_S, None):
             with rare_collections():
-                taken = await self._take(step)
-            groups = [item.work.result() for item in taken]
-            if complete := self._keep(groups):
-                await self._gate.close()
-                metrics = staleness_metrics(complete, version=step - 1)
-                metrics["rollout/groups_carried"] = float(sum(it.step < step for it in taken))
-                kept = self._to_learn_from(complete)
-                share = self._kept_share(len(complete), len(kept))
-                return Collected(groups, kept, metrics=metrics, kept_share=share)
-            if pause_s is not None:
-                logger.warning("every group of step %d failed; again in %g s", step, pause_s)
-                await asyncio.sleep(pause_s)
-                self._begin([item.number for item in taken], step, max_rounds)
-        raise all_failed(step, groups)
+                taken += await self._take(step, self._num_groups - len(taken))
+            failed = self._failed_envs([item.work.result() for item in taken])
+            if not failed:
+                break
+            again = [item for item in taken if item.task.env in failed]
+            if pause_s is None:
+                raise all_failed(step, [item.work.result() for item in again])
+            warn_of_failure(step, failed, pause_s)
+            await asyncio.sleep(pause_s)
+            taken = [item for item in taken if item not in again]
+            self._begin({item.number: item.task for item in again}, step, max_rounds)
+        await self._gate.close()
+        return self._collected(step, sorted(taken, key=_age))
+
+    def _collected(self, step: int, taken: Sequence[_BegunGroup]) -> Collected:
+        groups = [item.work.result() for item in taken]
+        self._tasks.learn_from(groups, min_size=self._min_group_size)
+        complete = self._keep(groups)
+        kept = self._to_learn_from(complete)
+        metrics = staleness_metrics(complete, version=step - 1)
+        metrics["rollout/groups_carried"] = float(sum(it.step < step for it in taken))
+        metrics |= self._tasks.metrics()
+        share = self._kept_share(len(complete), len(kept))
+        return Collected(groups, kept, metrics=metrics, kept_share=share)
 
     def state(self) -> dict[str, object]:
-        """Return the names of the groups that have begun and belong to no step yet."""
-        return {"carried": self.carried} if self._begun else {}
+        """Return also the names of the groups that have begun and belong to no step yet."""
+        begun = sorted(self._begun, key=lambda item: item.number)
+        carried = [[*self._place_of(item.number), item.task.id] for item in begun]
+        return super().state() | ({"carried": carried} if carried else {})
 
     @property
     def carried(self) -> list[GroupPlace]:
@@ -95,8 +113,11 @@ class CarryOverCollector(Collector):
     def resume(self, step: int, state: Mapping[str, Any]) -> None:
         """Resume after `step`; groups that had begun begin again, so that no task is lost."""
         size, carried = self._num_groups, state.get("carried", [])
-        self._to_repeat = [(int(planned) - 1) * size + int(place) for planned, place in carried]
         self._next = step * size + len(carried)
+        self._tasks.resume(state, num_taken=self._next)
+        for planned, place, *task_id in carried:  # older checkpoints do not name the task
+            number = (int(planned) - 1) * size + int(place)
+            self._to_repeat[number] = self._tasks.find(*task_id, number=number)
 
     async def aclose(self) -> None:
         works = [item.work for item in self._begun]
@@ -106,40 +127,30 @@ class CarryOverCollector(Collector):
         await asyncio.gather(*works, return_exceptions=True)
         self._begun = []
 
-    def _numbers_to_begin(self, step: int) -> list[int]:
-        """Return the groups to begin for a step, and ahead of later ones as far as any is left."""
+    def _groups_to_begin(self, step: int) -> dict[int, Task]:
+        """Return the groups to begin for a step, and ahead of later ones as far as any is left, by
+        number."""
         num_in_all = self._config.training.steps * self._num_groups
         end = min(step * self._num_groups + self._num_ahead, num_in_all)
-        numbers = [*self._to_repeat, *range(self._next, end)]
-        self._to_repeat.clear()
+        numbers = range(self._next, end)
+        groups = self._to_repeat | dict(zip(numbers, self._tasks.take(len(numbers)), strict=True))
+        self._to_repeat = {}
         self._next = max(end, self._next)
-        return numbers
+        return groups
+
+    def _participants_of(self, env: RunEnv) -> Participants:
+        return env.participants.with_engine(self._gated)
 
     def _place_of(self, number: int) -> GroupPlace:
         steps, place = divmod(number, self._num_groups)
         return steps + 1, place
 
-    def _begin(self, numbers: Iterable[int], step: int, max_rounds: int) -> None:
-        config, limits = self._config, self._limits(max_rounds)
-        places = {number: self._place_of(number) for number in numbers}
-        tasks = {
-            planned: self._tasks.take(planned, self._num_groups)
-            for planned in {planned for planned, _ in places.values()}
-        }
-        for number, (planned, place) in places.items():
-            work = collect_group(
-                tasks[planned][place],
-                self._participants,
-                limits,
-                group_size=self._group_size,
-                noise=(config.seed, "train", planned, place),
-                temperature=config.rollout.temperature,
-                places=self._places,
-                on_episode=self._on_episode,
-            )
-            self._begun.append(_BegunGroup(number, step, asyncio.create_task(work)))
+    def _begin(self, tasks: Mapping[int, Task], step: int, max_rounds: Horizons) -> None:
+        for number, task in tasks.items():
+            work = self._group(task, ("train", *self._place_of(number)), max_rounds)
+            self._begun.append(_BegunGroup(number, task, step, asyncio.create_task(work)))
 
-    async def _take(self, step: int) -> list[_BegunGroup]:
+    async def _take(self, step: int, num_groups: int) -> list[_BegunGroup]:
         """Wait for enough groups, and for all that must not wait longer; take the oldest."""
         latest = step - self._config.rollout.max_staleness
         while True:
@@ -147,11 +158,16 @@ class CarryOverCollector(Collector):
             for item in complete:
                 item.work.result()  # a failure outside of episodes ends the run
             waited_for = [item for item in self._begun if not item.work.done()]
-            is_enough = len(complete) >= self._num_groups
+            is_enough = len(complete) >= num_groups
             if is_enough and all(item.step > latest for item in waited_for):
                 break
             works = [item.work for item in waited_for]
             await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
-        taken = sorted(complete, key=lambda item: (item.step, item.number))[: self._num_groups]
+        taken = sorted(complete, key=_age)[:num_groups]
         self._begun = [item for item in self._begun if item not in taken]
         return taken
+
+
+def _age(item: _BegunGroup) -> tuple[int, int]:
+    """Return a key by which the oldest comes first."""
+    return item.step, item.number

@@ -1,7 +1,6 @@
 """The groups that a training step learns from: collected, repeated on failure, kept, refilled.
 
-The tasks and the sampling noise of a step are a pure function of (seed, step); with
-`rollout.rest_solved` also of what earlier steps have solved.
+`task_mix.py` chooses their tasks. The sampling noise of a step is a pure function of (seed, step).
 """
 
 from __future__ import annotations
@@ -9,24 +8,28 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentgym_rl.agents.limits import Limits
 from agentgym_rl.config import OnlineConfig
 from agentgym_rl.errors import RunError
-from agentgym_rl.rollout.collect import collect, keep_groups
+from agentgym_rl.garbage import rare_collections
+from agentgym_rl.rollout.collect import all_of, collect_group, keep_groups
+from agentgym_rl.rollout.episode import Participants
 from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.statistics import has_spread
-from agentgym_rl.rollout.tasks import EpochSampler, RestingSampler
-from agentgym_rl.training.run_parts import RunParts
+from agentgym_rl.training.collect.task_mix import TaskMix
+from agentgym_rl.training.run_parts import RunEnv, RunParts
 from agentgym_rl.types import Group, Task
 
 logger = logging.getLogger(__name__)
 
 PAUSES_S = (3.0, 15.0)
-"""Waits before a step whose episodes all failed is repeated."""
+"""Waits before the groups of an environment that all failed are repeated."""
+
+Horizons = Mapping[str, int]
+"""The limit on rounds in each environment at a step, by label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,42 +58,71 @@ class Collector(ABC):
     def __init__(self, parts: RunParts) -> None:
         config = parts.config
         assert isinstance(config.algorithm, OnlineConfig), "an online algorithm"
-        assert parts.participants is not None, "an online run has participants"
-        self._config, self._policy, self._participants = config, parts.policy, parts.participants
+        self._config, self._policy = config, parts.policy
+        self._envs = {env.label: env for env in parts.envs}
         self._group_size = config.algorithm.group_size
         self._min_group_size = config.algorithm.min_group_size
         self._num_groups = config.training.tasks_per_step
-        self._tasks = EpochSampler(parts.tasks, seed=config.seed)
+        self._tasks = TaskMix(parts.envs, config)
+        self._places = {label: self._places_of(env) for label, env in self._envs.items()}
+        self._shared_places = asyncio.Semaphore(config.rollout.max_concurrency)
         self._on_episode = parts.listeners.on_episode
 
     @abstractmethod
-    async def collect(self, step: int, *, max_rounds: int) -> Collected:
+    async def collect(self, step: int, max_rounds: Horizons) -> Collected:
         """Return the groups of a step; no reply is under way when it returns.
 
-        A step in which everything fails is repeated after a while, because a server may be
-        restarting; then the run stops, since continuing would only hide the failure.
+        Where every group of an environment fails, these are repeated after a while, because a
+        server may be restarting; then the run stops, since continuing would only hide the failure.
         """
 
     def state(self) -> dict[str, object]:
         """Return what a checkpoint keeps of the collector, in JSON types."""
-        return {}
+        return self._tasks.state()
 
-    def resume(self, step: int, state: Mapping[str, Any]) -> None:  # noqa: B027 - most keep nothing
+    def resume(self, step: int, state: Mapping[str, Any]) -> None:
         """Resume after `step`, at whose end `state` was this."""
+        self._tasks.resume(state, num_taken=step * self._num_groups)
 
     async def aclose(self) -> None:  # noqa: B027 - a step that waits for all leaves nothing
         """End what is under way. Safe to repeat."""
 
-    def _limits(self, max_rounds: int) -> Limits:
-        return episode_limits(
-            self._config,
+    def _group(
+        self, task: Task, noise: tuple[str | int, ...], max_rounds: Horizons
+    ) -> Coroutine[object, object, Group]:
+        """Return the work that collects the group of a task."""
+        config, env = self._config, self._envs[task.env]
+        limits = episode_limits(
+            env.config,
             max_context=self._policy.max_context,
-            max_rounds=max_rounds,
-            picture_share=self._config.rollout.picture_share,
+            max_rounds=max_rounds[env.label],
+            picture_share=config.rollout.picture_share,
         )
+        return collect_group(
+            task,
+            self._participants_of(env),
+            limits,
+            group_size=self._group_size,
+            noise=(config.seed, *noise),
+            temperature=config.rollout.temperature,
+            places=[*self._places[env.label], self._shared_places],
+            on_episode=self._on_episode,
+        )
+
+    def _participants_of(self, env: RunEnv) -> Participants:
+        return env.participants
+
+    def _places_of(self, env: RunEnv) -> list[asyncio.Semaphore]:
+        """Return where the episodes of an environment wait, beyond where all wait."""
+        own = env.config.rollout.max_concurrency
+        return [asyncio.Semaphore(own)] if own < self._config.rollout.max_concurrency else []
 
     def _keep(self, groups: Sequence[Group]) -> list[Group]:
         return keep_groups(groups, min_size=self._min_group_size)
+
+    def _failed_envs(self, groups: Sequence[Group]) -> set[str]:
+        """Return the environments all of whose groups failed."""
+        return {group.task.env for group in groups} - {g.task.env for g in self._keep(groups)}
 
     def _to_learn_from(self, kept: Sequence[Group]) -> list[Group]:
         """Return the groups to learn from, out of the groups with enough episodes."""
@@ -110,21 +142,7 @@ class StepCollector(Collector):
     """A step waits for all of its groups, and with `rollout.max_refills` for groups that replace
     the ones without spread."""
 
-    def __init__(self, parts: RunParts) -> None:
-        super().__init__(parts)
-        seed, rest = parts.config.seed, parts.config.rollout.rest_solved
-        # A separate order: what refills take must not shift what later steps work on.
-        self._refill_tasks = EpochSampler(parts.tasks, seed=-1 - seed)
-        self._resting = RestingSampler(parts.tasks, seed=seed, rest=rest) if rest else None
-
-    def state(self) -> dict[str, object]:
-        return {"tasks": self._resting.state()} if self._resting else {}
-
-    def resume(self, step: int, state: Mapping[str, Any]) -> None:
-        if self._resting:
-            self._resting.load_state(state["tasks"])
-
-    async def collect(self, step: int, *, max_rounds: int) -> Collected:
+    async def collect(self, step: int, max_rounds: Horizons) -> Collected:
         rollout, number = self._config.rollout, self._num_groups
         groups = await self._collect_enough(step, max_rounds)
         complete = self._keep(groups)
@@ -133,65 +151,59 @@ class StepCollector(Collector):
             missing = number - len(kept)
             if missing <= 0:
                 break
-            tasks = self._tasks_of_refill(step, refill, missing)
-            more = await self._collect(tasks, ("refill", step, refill), max_rounds)
-            complete = self._keep(more)
+            tasks = self._tasks.take_refill(step, refill, missing)
+            more = await self._collect(dict(enumerate(tasks)), ("refill", step, refill), max_rounds)
+            complete = self._keep(list(more.values()))
             num_complete += len(complete)
-            groups, kept = groups + more, kept + self._to_learn_from(complete)
-        metrics = dict[str, float]()
-        if self._resting:
-            metrics["rollout/tasks_resting"] = float(self._resting.num_resting)
+            groups, kept = groups + list(more.values()), kept + self._to_learn_from(complete)
         return Collected(
             groups,
             kept,
             num_refilled=len(groups) - num_first,
-            metrics=metrics,
+            metrics=self._tasks.metrics(),
             kept_share=self._kept_share(num_complete, len(kept)),
         )
 
-    async def _collect_enough(self, step: int, max_rounds: int) -> list[Group]:
-        """Return the step's groups, at least one of which did not fail."""
-        number = self._num_groups
-        tasks = self._resting.take(number) if self._resting else self._tasks.take(step, number)
-        groups: list[Group] = []
+    async def _collect_enough(self, step: int, max_rounds: Horizons) -> list[Group]:
+        """Return the step's groups, of which in every environment at least one did not fail."""
+        tasks = dict(enumerate(self._tasks.take(self._num_groups)))
+        groups: dict[int, Group] = {}
         for pause_s in (*PAUSES_S, None):
-            groups = await self._collect(tasks, ("train", step), max_rounds)
-            if self._keep(groups):
-                return groups
-            if pause_s is not None:
-                logger.warning("every group of step %d failed; again in %g s", step, pause_s)
-                await asyncio.sleep(pause_s)
-        raise all_failed(step, groups)
-
-    def _tasks_of_refill(self, step: int, refill: int, missing: int) -> list[Task]:
-        if self._resting:
-            return self._resting.take(missing)
-        place = (step - 1) * self._config.rollout.max_refills + refill
-        return self._refill_tasks.take(place, self._num_groups)[:missing]
+            groups |= await self._collect(tasks, ("train", step), max_rounds)
+            failed = self._failed_envs(list(groups.values()))
+            if not failed:
+                break
+            tasks = {place: task for place, task in tasks.items() if task.env in failed}
+            if pause_s is None:
+                raise all_failed(step, [groups[place] for place in tasks])
+            warn_of_failure(step, failed, pause_s)
+            await asyncio.sleep(pause_s)
+        return [groups[place] for place in sorted(groups)]
 
     async def _collect(
-        self, tasks: Sequence[Task], noise: tuple[str | int, ...], max_rounds: int
-    ) -> list[Group]:
-        config = self._config
-        groups = await collect(
-            tasks,
-            self._participants,
-            self._limits(max_rounds),
-            group_size=self._group_size,
-            noise=(config.seed, *noise),
-            temperature=config.rollout.temperature,
-            max_concurrency=config.rollout.max_concurrency,
-            on_episode=self._on_episode,
-        )
-        if self._resting:
-            self._resting.let_rest(group.task for group in groups if group.is_solved)
-        return groups
+        self, tasks: Mapping[int, Task], noise: tuple[str | int, ...], max_rounds: Horizons
+    ) -> dict[int, Group]:
+        """Return the groups of tasks by their places, which are part of the noise."""
+        works = [self._group(task, (*noise, place), max_rounds) for place, task in tasks.items()]
+        with rare_collections():
+            groups = await all_of(works)
+        self._tasks.learn_from(groups, min_size=self._min_group_size)
+        return dict(zip(tasks, groups, strict=True))
+
+
+def warn_of_failure(step: int, envs: Iterable[str], pause_s: float) -> None:
+    logger.warning(
+        "every group of step %d failed (%s); again in %g s",
+        step, ", ".join(sorted(envs)), pause_s,
+    )  # fmt: skip
 
 
 def all_failed(step: int, groups: Sequence[Group]) -> RunError:
-    """Return the error of a step that failed every time."""
+    """Return the error of groups that failed every time."""
     errors = [episode.error for group in groups for episode in group.episodes if episode.error]
+    envs = sorted({group.task.env for group in groups})
     return RunError(
-        f"every group of step {step} failed, {len(PAUSES_S) + 1} times; the first failure: "
-        f"{errors[0] if errors else 'none recorded'}. Fix it and resume with --resume"
+        f"every group of step {step} failed, {len(PAUSES_S) + 1} times ({', '.join(envs)}); the "
+        f"first failure: {errors[0] if errors else 'none recorded'}. Fix it and resume with "
+        "--resume"
     )

@@ -30,6 +30,8 @@ class Conversation:
     """One for each message; false for all but the assistant's."""
     origin: str = field(default="", compare=False)
     """Where it was read, for people: "demos.jsonl, line 3"."""
+    renderer: ChatRenderer | None = field(default=None, compare=False, repr=False)
+    """What writes its prompts, with the tools of its environment; None for the policy's own."""
 
     @property
     def opening(self) -> tuple[Message, ...]:

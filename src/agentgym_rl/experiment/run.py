@@ -1,15 +1,9 @@
-"""One run put together, from a recipe or from objects, and trained.
-
-The command line and `agentgym_rl.train` both call `train`. Nothing here decides anything that
-neither the recipe says nor an object is.
-"""
+"""A run from its settings to its model: policy, warm start, trainer, evaluations."""
 
 from __future__ import annotations
 
-import logging
 import shutil
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,7 +12,6 @@ from agentgym_rl.callbacks import Callbacks
 from agentgym_rl.config import (
     AgentEvolConfig,
     LoraConfig,
-    OnlineConfig,
     RunConfig,
     SFTConfig,
     dump_config,
@@ -26,13 +19,12 @@ from agentgym_rl.config import (
 )
 from agentgym_rl.engines.base import EngineDiedError
 from agentgym_rl.engines.create import check_engine, create_engine
-from agentgym_rl.envs.base import EnvSpec
-from agentgym_rl.envs.client import EnvSource
-from agentgym_rl.envs.demos import collect_demonstrations
-from agentgym_rl.errors import ConfigError, RunError
-from agentgym_rl.evaluation.evaluator import Evaluator
+from agentgym_rl.errors import RunError
 from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
+from agentgym_rl.experiment.demonstrations import demonstrations, read_demonstrations
+from agentgym_rl.experiment.environments import OpenedEnv, opened_envs, with_shared_tools
+from agentgym_rl.experiment.evaluations import EvaluatedEnv, RunEvaluation
 from agentgym_rl.models.compilation import enable_compilation
 from agentgym_rl.models.forward import enable_checkpointing
 from agentgym_rl.models.loading import ADAPTER, TINY, Policy, load_policy, load_pretrained
@@ -40,21 +32,12 @@ from agentgym_rl.models.lora import add_lora, load_adapter
 from agentgym_rl.objects import Objects
 from agentgym_rl.preflight import check_before_start
 from agentgym_rl.results import Run
-from agentgym_rl.rollout.episode import Participants, TokenPolicy
-from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.rewards import EpisodeRewards
-from agentgym_rl.rollout.tasks import evaluation_tasks, select_tasks, spread_tasks
 from agentgym_rl.runs.folder import Metrics, RunFolder
-from agentgym_rl.training.data.conversation_files import read_conversations
-from agentgym_rl.training.data.conversations import Conversation, from_demonstration, texts_of
+from agentgym_rl.training.data.conversations import Conversation, texts_of
 from agentgym_rl.training.make import Trainer, make_algorithm, make_trainer, rl_trainer, sft_trainer
-from agentgym_rl.training.run_parts import Evaluate, Listeners, RunParts
-from agentgym_rl.types import Episode, Task
-
-logger = logging.getLogger(__name__)
-
-_NUM_DEMOS = 256
-"""How many the expert is asked for where a recipe does not say."""
+from agentgym_rl.training.run_parts import Evaluate, Listeners, RunEnv, RunParts
+from agentgym_rl.types import Episode
 
 
 async def train(
@@ -74,17 +57,9 @@ async def train(
     rewards = objects.rewards(config)
     check_before_start(config, run)
     await check_engine(config.engine)
-    async with objects.source(config.env) as source:
-        spec = await source.spec()
-        if config.env.url and ":" not in config.env.name and config.env.name != spec.name:
-            raise ConfigError(
-                f"the server at {config.env.url} serves {spec.name!r}, not {config.env.name!r}: "
-                f"set env.name={spec.name}, or env.url to another server"
-            )
+    async with opened_envs(config, objects) as envs:
         audience = _Audience(progress or Progress(), callbacks or Callbacks())
-        experiment = _Experiment(
-            config, run, objects, source, spec, audience=audience, rewards=rewards
-        )
+        experiment = _Experiment(config, run, objects, envs, audience=audience, rewards=rewards)
         try:
             await experiment.train()
         except EngineDiedError as error:
@@ -153,34 +128,25 @@ class _Experiment:
         config: RunConfig,
         run: RunFolder,
         objects: Objects,
-        source: EnvSource,
-        spec: EnvSpec,
+        envs: Sequence[OpenedEnv],
         *,
         audience: _Audience,
         rewards: EpisodeRewards,
     ) -> None:
         self._config, self._run, self._objects = config, run, objects
-        self._source, self._spec, self._rewards = source, spec, rewards
+        self._envs, self._rewards = envs, rewards
         self._audience, self._progress = audience, audience.progress
-        self._agent = objects.make_agent(config.agent, spec)
 
     async def train(self) -> None:
         """Train from the newest checkpoint to the last step."""
-        config, tasks = self._config, await self._tasks(self._config.env.split)
-        tested = await self._tasks(config.env.eval_split) if config.eval.tasks else []
-        eval_tasks = evaluation_tasks(tested, config.eval.tasks, seed=config.seed)
-        # Demonstrations show what will be tested, in its proportions.
-        policy, demos = await self._policy(spread_tasks(tasks, tested or tasks, seed=config.seed))
+        config = self._config
+        policy, demos = await self._policy()
         policy.save_tokenizer(self._run.tokenizer)
         engine = create_engine(policy, config.engine, folder=self._run.path / "engine")
-        participants = Participants(
-            self._source, self._agent, TokenPolicy(engine, policy.renderer), self._rewards
-        )
+        envs = [env.run_env(policy, engine, self._rewards) for env in self._envs]
         try:
-            evaluate = self._evaluate_with(policy, participants, eval_tasks) if eval_tasks else None
-            parts = RunParts(
-                config, policy, self._run, participants, tasks, evaluate, self._audience.listeners()
-            )
+            evaluate = self._evaluation(policy, envs)
+            parts = RunParts(config, policy, self._run, envs, evaluate, self._audience.listeners())
             trainer = self._trainer(parts, demos)
             done = trainer.restore()
             self._run.forget_after(done)
@@ -200,50 +166,24 @@ class _Experiment:
             algorithm = make_algorithm(parts.config, algorithm)
         return rl_trainer(parts, algorithm) if algorithm else make_trainer(parts, demos)
 
-    def _evaluate_with(
-        self, policy: Policy, participants: Participants, tasks: Sequence[Task]
-    ) -> Evaluate:
-        """Return the function that evaluates the present weights and gives the `eval/` metrics."""
-        limits = episode_limits(
-            self._config,
+    def _evaluation(self, policy: Policy, envs: Sequence[RunEnv]) -> Evaluate | None:
+        """Return what evaluates the present weights; None where the recipe asks for nothing."""
+        if not self._config.eval.tasks:
+            return None
+        evaluated = [
+            EvaluatedEnv(env, opened.spec, opened.eval_tasks)
+            for env, opened in zip(envs, self._envs, strict=True)
+        ]
+        return RunEvaluation(
+            evaluated,
+            self._run,
             max_context=policy.max_context,
-            max_rounds=self._config.eval_max_rounds,
+            progress=self._progress,
+            on_report=self._audience.on_report,
         )
-        evaluator = Evaluator(self._config, participants, limits, tasks, spec=self._spec)
-        # Trainers that learn from their own episodes publish; the others know of no engine.
-        is_published = isinstance(self._config.algorithm, OnlineConfig)
 
-        async def evaluate(step: int) -> Metrics:
-            if not is_published:
-                participants.engine.publish(step)
-            self._progress.begin("evaluation", len(tasks))
-            report = await evaluator.run(
-                step,
-                reports=self._run.eval,
-                name=f"step-{step:06d}",
-                episodes=self._run.episodes,
-                on_episode=self._progress.on_episode,
-            )
-            participants.engine.rest()
-            self._audience.on_report(report)
-            return {
-                f"eval/{report.env}/success_rate": report.overall.success_rate,
-                f"eval/{report.env}/reward_mean": report.overall.reward_mean,
-                f"eval/{report.env}/rounds_mean": report.overall.rounds_mean,
-                **{f"eval/{report.env}/env/{k}": item.mean for k, item in report.metrics.items()},
-                **{
-                    f"eval/{report.env}/reward/{k}": item.mean
-                    for k, item in report.reward_parts.items()
-                },
-            }
-
-        return evaluate
-
-    async def _policy(self, tasks: Sequence[Task]) -> tuple[Policy, Sequence[Conversation]]:
-        """Return the policy to go on with, and the demonstrations that its training needs.
-
-        The expert is asked for the `tasks` in their order.
-        """
+    async def _policy(self) -> tuple[Policy, Sequence[Conversation]]:
+        """Return the policy to go on with, and the demonstrations that its training needs."""
         config, algorithm = self._config, self._config.algorithm
         checkpoint, warm_start = self._run.latest_checkpoint(), RunFolder(self._run.warm_start)
         # A checkpoint with LoRA is an adapter to the weights that the run began with: the recipe's,
@@ -257,13 +197,11 @@ class _Experiment:
         if isinstance(algorithm, SFTConfig) or (
             isinstance(algorithm, AgentEvolConfig) and (algorithm.num_demos or algorithm.data)
         ):
-            demos = first_demos = self._demonstrations(
-                tasks, algorithm.num_demos, data=algorithm.data
-            )
+            demos = first_demos = self._demonstrations(algorithm.num_demos, data=algorithm.data)
         if (config.warm_start.steps or config.model.path == TINY) and not (
             is_warm or isinstance(algorithm, SFTConfig)
         ):
-            first_demos = self._demonstrations(tasks, config.warm_start.num_demos)
+            first_demos = self._demonstrations(config.warm_start.num_demos)
         if policy is None:
             texts = partial(texts_of, first_demos)
             policy = load_policy(config.model, seed=config.seed, texts=texts)
@@ -283,7 +221,7 @@ class _Experiment:
     def _existing_policy(self, saved: Path | None) -> Policy | None:
         """Return the policy of `saved` or of the recipe; None if demonstrations are to make it.
 
-        From here on the agent and the prompts are for this model's chat template.
+        From here on agents and prompts are for this model's chat template.
         """
         config = self._config.model
         if saved is not None and saved.exists():
@@ -294,9 +232,9 @@ class _Experiment:
             policy = load_policy(config, seed=self._config.seed, texts=tuple)
         else:
             return None
-        policy = policy.with_tools(self._agent.tools)
-        self._agent = self._agent.for_model(policy.renderer)
-        return policy
+        shared = with_shared_tools(policy, self._envs)
+        self._envs = [env.for_policy(policy) for env in self._envs]
+        return shared
 
     def _adapt(self, policy: Policy, saved: Path | None) -> None:
         """Put a saved model's adapter into the policy, or a fresh one that changes nothing."""
@@ -319,69 +257,7 @@ class _Experiment:
         )
         await sft_trainer(parts, demos).train()
 
-    def _demonstrations(
-        self, tasks: Sequence[Task], num_demos: int, *, data: str = ""
-    ) -> list[Conversation]:
+    def _demonstrations(self, num_demos: int, *, data: str = "") -> list[Conversation]:
         if data:
-            return _read_demonstrations(Path(data), num_demos)
-        config = self._config
-        num_demos = num_demos or _NUM_DEMOS
-        if config.env.url:
-            raise ConfigError(
-                "demonstrations come from the environment's expert, which a server does not offer, "
-                "and a warm start or a tiny model needs them: set warm_start.steps=0 and "
-                "model.path to a model, leave env.url empty, or learn first from a file of "
-                "`agentgym demos` with algorithm.type=sft algorithm.data=FILE"
-            )
-        # A limit in training alone must not decide what a warm start sees.
-        max_rounds = max(config.rounds.longest, config.eval_max_rounds)
-        demos = collect_demonstrations(
-            self._objects.env or config.env.name,
-            tasks,
-            num_demos=num_demos,
-            max_rounds=max_rounds,
-            options=config.env.options,
-        )
-        self._progress.begin("demonstrations", num_demos)
-        conversations, num_found, num_left_out = list[Conversation](), 0, 0
-        with closing(demos):
-            for demo in demos:
-                try:
-                    conversations += from_demonstration(demo, self._agent)
-                except ValueError as error:
-                    logger.warning("%s: the demonstration is left out: %s", demo.task.id, error)
-                    num_left_out += 1
-                    continue
-                num_found += 1
-                self._progress.on_step({"step": num_found})
-        if num_found < num_demos:
-            logger.warning(
-                "the expert gave %d demonstrations; %d were asked for", num_found, num_demos
-            )
-        if not conversations and num_left_out:
-            raise ConfigError(
-                f"none of the {num_left_out} demonstrations of {self._spec.name} is one for "
-                f"{self._agent.name}: the warnings above say why; set warm_start.steps=0 and "
-                "model.path to a model, or mend the agent"
-            )
-        if not conversations:
-            raise ConfigError(
-                f"{self._spec.name} has no expert that solves a task within "
-                f"{max_rounds} rounds, and a warm start or a tiny model needs one: set "
-                "warm_start.steps=0 and model.path to a model, or with algorithm.type=sft "
-                "algorithm.data to a file of conversations"
-            )
-        return conversations
-
-    async def _tasks(self, split: str) -> list[Task]:
-        return select_tasks(self._config.env, self._spec, await self._source.tasks(split))
-
-
-def _read_demonstrations(path: Path, num_demos: int) -> list[Conversation]:
-    found = list(read_conversations(path))
-    if not found:
-        raise ConfigError(f"{path} has no conversations")
-    if 0 < num_demos < len(found):
-        logger.warning("%s: %d of %d conversations are used", path, num_demos, len(found))
-        return found[:num_demos]
-    return found
+            return read_demonstrations(Path(data), num_demos)
+        return demonstrations(self._envs, num_demos, progress=self._progress)
