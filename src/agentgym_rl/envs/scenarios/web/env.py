@@ -143,6 +143,7 @@ class WebEnvironment(Environment):
         )
         self._browsing = Browsing(options, self._layout)
         self._take(self._browsing.open(sites[0].origin + entry.case.path))
+        self._page.objective = entry.case.objective
         self._expert = entry.template.expert(entry.case, self._page)
         self._advice = None
         return f"Your task: {entry.case.objective}\n{self._seen.text}"

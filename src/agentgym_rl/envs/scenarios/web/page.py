@@ -35,8 +35,11 @@ class Page:
     def __init__(self) -> None:
         self.text = ""
         self.url = ""
+        self.objective = ""
+        """What the agent is told to do."""
         self.thought = ""
-        """Why the next action is taken, in a sentence."""
+        """Why the next action is taken, in a sentence: from the objective, where it names what is
+        acted on, and else from the page."""
         self._elements: Mapping[int, Node] = {}
 
     def show(self, text: str, url: str, elements: Mapping[int, Node]) -> None:
@@ -81,13 +84,13 @@ class Page:
 
     def click(self, role: str, name: str | None, near: str = "", nth: int = 0) -> Script:
         yield from self.reach(role, name, near, nth)
-        self.thought = f"The next step is the {_called(role, name)}."
+        self.thought = self._why(role, name, near)
         yield f"click [{self.find(role, name, near, nth)}]"
 
     def click_after(self, text: str, role: str, name: str | None) -> Script:
         """Click the first such element that comes after a text on the page."""
         number = yield from self.reach_after(text, role, name)
-        self.thought = f"The next step is the {_called(role, name)} of {text}."
+        self.thought = self._why(role, name, text)
         yield f"click [{number}]"
 
     def reach_after(self, text: str, role: str, name: str | None) -> Generator[str, None, int]:
@@ -107,6 +110,7 @@ class Page:
 
     def hover(self, role: str, name: str | None, near: str = "", nth: int = 0) -> Script:
         yield from self.reach(role, name, near, nth)
+        self.thought = f"The {_called(role, name)} shows more when the pointer is on it."
         yield f"hover [{self.find(role, name, near, nth)}]"
 
     def type(
@@ -115,22 +119,26 @@ class Page:
         """Replace what a field holds, and press Enter unless told otherwise."""
         yield from self.reach(role, name, near)
         end = "" if enter else " [0]"
-        self.thought = f"{text} belongs into the {_called(role, name)}."
+        source = "The task says" if self._is_told(text) else "I write"
+        self.thought = f"{source} {text}: it belongs into the {_called(role, name)}."
         yield f"type [{self.find(role, name, near)}] [{text}]{end}"
 
     def select(self, name: str | None, option: str, near: str = "", nth: int = 0) -> Script:
         """Choose an option of a list."""
         yield from self.reach("combobox", name, near, nth)
-        self.thought = f"{option} is the option that I need."
+        source = "The task says" if self._is_told(option) else "I need"
+        self.thought = f"{source} {option}: I choose it in the {_called('list', name)}."
         yield f"select_option [{self.find('combobox', name, near, nth)}] [{option}]"
 
     def check(self, name: str | None, near: str = "", *, on: bool = True) -> Script:
         """Click a box unless it is as wanted."""
         yield from self.reach("checkbox", name, near)
         if self.is_checked("checkbox", name, near) != on:
+            self.thought = f"The {_called('checkbox', name)} has to be {'on' if on else 'off'}."
             yield f"click [{self.find('checkbox', name, near)}]"
 
     def goto(self, url: str) -> Script:
+        self.thought = f"What I need next is at {url}."
         yield f"goto [{url}]"
 
     def read(self, text: str) -> Script:
@@ -155,6 +163,20 @@ class Page:
         """End a task that asks for no answer."""
         self.thought = "Everything is done."
         yield "stop [done]"
+
+    def _why(self, role: str, name: str | None, near: str) -> str:
+        """Return why an element is clicked; `near` is what stands beside it."""
+        called = _called(role, name)
+        if near:
+            subject = "The task is about" if self._is_told(near) else "I am at"
+            return f"{subject} {near}, so I take the {called} beside it."
+        if name and self._is_told(name):
+            return f"The task is about {name.strip(' *:')}, so I take the {called}."
+        title = self.text.partition("\n")[0].rpartition(" (")[0]
+        return f"On the page {title} the {called} leads on." if title else f"The {called} leads on."
+
+    def _is_told(self, words: str) -> bool:
+        return bool(words.strip()) and _clean(words.strip(" *:")) in _clean(self.objective)
 
     def _matching(self, role: str, name: str | None) -> list[int]:
         wanted = _clean(name) if name is not None else None

@@ -1,0 +1,54 @@
+"""What the web's experts think: from the objective and the page. No browser, pages by hand."""
+
+from __future__ import annotations
+
+from agentgym_rl.browser.page_tree import Node
+from agentgym_rl.envs.scenarios.web.page import Page, Script
+
+TEXT = """Mugs (http://shop.test/mugs/)
+[1] link Blue mug
+[2] link Next page
+[3] textbox Search
+[4] button Edit order 1004"""
+
+
+def page_of(objective: str) -> Page:
+    page = Page()
+    page.objective = objective
+    named = [("link", "Blue mug"), ("link", "Next page"), ("textbox", "Search"), ("button", "Edit")]
+    page.show(TEXT, "http://shop.test/mugs/", {
+        number: Node(number, number, role, name, "", {}, None, True)
+        for number, (role, name) in enumerate(named, 1)
+    })  # fmt: skip
+    return page
+
+
+def first_thought(page: Page, script: Script) -> tuple[str, str]:
+    """Return the first action of a script and what the expert thinks before it."""
+    return next(script), page.thought
+
+
+def test_what_the_task_names_is_the_reason():
+    page = page_of("What does the blue mug cost?")
+    assert first_thought(page, page.click("link", "Blue mug")) == (
+        "click [1]",
+        "The task is about Blue mug, so I take the link Blue mug.",
+    )
+    assert first_thought(page, page.type("textbox", "Search", "blue mug"))[1] == (
+        "The task says blue mug: it belongs into the textbox Search."
+    )
+
+
+def test_what_the_task_does_not_name_leads_on():
+    page = page_of("What does the red mug cost?")
+    assert first_thought(page, page.click("link", "Next page"))[1] == (
+        "On the page Mugs the link Next page leads on."
+    )
+
+
+def test_a_line_of_a_table_is_named():
+    page = page_of("Cancel order 1004.")
+    assert first_thought(page, page.click("button", "Edit", near="1004")) == (
+        "click [4]",
+        "The task is about 1004, so I take the button Edit beside it.",
+    )
