@@ -52,3 +52,12 @@ def test_a_line_of_a_table_is_named():
         "click [4]",
         "The task is about 1004, so I take the button Edit beside it.",
     )
+
+
+def test_an_action_of_a_script_without_a_thought_explains_itself():
+    page = page_of("Set the stock to 277.")
+    assert page.reason("type [3] [277] [0]") == (
+        "The task says 277: it belongs into the textbox Search."
+    )
+    assert page.reason("click [2]") == "On the page Mugs the link Next page leads on."
+    assert page.reason("go_back") == ""

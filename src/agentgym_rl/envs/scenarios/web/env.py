@@ -172,7 +172,8 @@ class WebEnvironment(Environment):
         return self._advice
 
     def expert_thought(self) -> str | None:
-        return self._page.thought if self._advice is not None and self._page.thought else None
+        """Return why the expert does so, from the objective and the page."""
+        return (self._page.reason(self._advice) or None) if self._advice is not None else None
 
     def follow(self, case: Case) -> None:
         """Let the expert of another case of this template act from now on: for near misses."""

@@ -23,6 +23,7 @@ _MAX_SCROLLS = 40
 _ROLES = {"searchbox": "textbox", "Date": "date", "DateTime": "date", "InputTime": "time"}
 """As the compact layout calls them."""
 _NUMBER = re.compile(r"\[(\d+)\]")
+_ARGUMENT = re.compile(r"\[([^\[\]]*)\]")
 
 
 class LostError(Exception):
@@ -164,6 +165,20 @@ class Page:
         self.thought = "Everything is done."
         yield "stop [done]"
 
+    def reason(self, action: str) -> str:
+        """Return why an action is taken: the script's thought, or else what the action says."""
+        if self.thought:
+            return self.thought
+        parts = _ARGUMENT.findall(action)
+        node = self._elements.get(int(parts[0])) if parts and parts[0].isdigit() else None
+        if node is None:
+            return ""
+        called = _called(_ROLES.get(node.role, node.role), node.name)
+        if len(parts) == 1:
+            return self._why(_ROLES.get(node.role, node.role), node.name, "")
+        source = "The task says" if self._is_told(parts[1]) else "I write"
+        return f"{source} {parts[1]}: it belongs into the {called}."
+
     def _why(self, role: str, name: str | None, near: str) -> str:
         """Return why an element is clicked; `near` is what stands beside it."""
         called = _called(role, name)
@@ -172,7 +187,7 @@ class Page:
             return f"{subject} {near}, so I take the {called} beside it."
         if name and self._is_told(name):
             return f"The task is about {name.strip(' *:')}, so I take the {called}."
-        title = self.text.partition("\n")[0].rpartition(" (")[0]
+        title = self.text.partition("\n")[0].rpartition(" (")[0].partition(" | ")[0]
         return f"On the page {title} the {called} leads on." if title else f"The {called} leads on."
 
     def _is_told(self, words: str) -> bool:
