@@ -153,6 +153,19 @@ class BrowserSession:
             return
         await self._navigate(self.tab.page.goto(url, wait_until="commit"))
 
+    async def renew(self, url: str) -> None:
+        """Begin again at a URL, in one tab without a past. Cookies and storage stay as they are."""
+        while len(self.tabs) > 1:
+            await self.close_tab()
+        # A pointer left in the middle of the page would hover over what comes there.
+        await self.tab.within(
+            self.tab.page.mouse.move(self.options.width - 1, self.options.height - 1)
+        )
+        self._notes.clear()
+        self.tab.notes.clear()
+        await self.goto(url)
+        await self.tab.call("Page.resetNavigationHistory")
+
     @contextlib.asynccontextmanager
     async def aside(self, url: str) -> AsyncIterator[Tab]:
         """Open a URL in a tab of ours, beyond the agent's limit, and close it afterwards.

@@ -111,6 +111,17 @@ def test_no_other_file_can_be_opened(env: MiniWoB):
     assert "outside the sites of this task" in seen and "root:" not in seen
 
 
+def test_an_episode_in_the_tab_of_another_is_like_one_in_its_own(env: MiniWoB):
+    first = env.start("click-dialog-2", 3)
+    env.step("hover [1]")
+    env.close()
+    env.start("click-test", 1)
+    env.close()
+    assert env.start("click-dialog-2", 3) == first
+    assert "click-test" not in env.step("go_back").observation
+    assert not env.details()["acted_on"]
+
+
 @pytest.mark.parametrize("layout", ["plain", ""])
 def test_an_unknown_layout_is_refused(layout: str):
     with pytest.raises(ValueError, match="compact or webarena"):

@@ -24,6 +24,7 @@ from agentgym_rl.envs.scenarios.miniwob.pages import (
     tasks_of,
 )
 from agentgym_rl.envs.scenarios.miniwob.scene import Scene
+from agentgym_rl.envs.scenarios.miniwob.spares import Spares
 from agentgym_rl.errors import EnvError
 from agentgym_rl.types import StepResult, Task
 
@@ -47,6 +48,7 @@ seed => {
     return said.utterance || said;
 }
 """
+_SPARES = Spares()
 _OUTCOME = "[WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]"
 
 _INSTRUCTIONS = """\
@@ -128,10 +130,9 @@ class MiniWoB(Environment):
         self.close()
         root = pages_folder().as_uri() + "/"
         options = BrowserOptions(Origins((root,)), width=_WIDTH, height=_HEIGHT, now=_NOW)
-        self._browsing = Browsing(options, self._layout)
         self._page = page
         self._done.clear()
-        self._browsing.load(f"{root}miniwob/{page}.html")
+        self._browsing = _SPARES.open(f"{root}miniwob/{page}.html", options, self._layout)
         utterance = self._browsing.evaluate(_START, str(seed))
         self._goal = " ".join(str(utterance).split())
         self._seen = self._browsing.look()
@@ -164,7 +165,7 @@ class MiniWoB(Environment):
 
     def close(self) -> None:
         if self._browsing is not None:
-            self._browsing.close()
+            _SPARES.give_back(self._browsing)
         self._browsing = None
 
     def _running(self) -> Browsing:
