@@ -1,7 +1,7 @@
 """What can be found out in the first seconds of a run, before models load and experts play.
 
 Each check raises ConfigError with the remedy for something that would end the run later, and starts
-nothing. Environment, agent, tasks and engine are asked right after (experiment.py).
+nothing. Environment, agent, tasks and engine are asked right after (experiment/).
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from agentgym_rl.config import RunConfig, parse_config, read_table
+from agentgym_rl.config import EnvConfig, RunConfig, parse_config, read_table
 from agentgym_rl.config.overrides import Overrides, override_texts
-from agentgym_rl.config.recipes import TomlTable
+from agentgym_rl.config.recipes import TomlTable, merged
 from agentgym_rl.envs import registry
 from agentgym_rl.errors import ConfigError, RunError, boundary
 from agentgym_rl.evaluation.run import folder_name
@@ -37,16 +37,17 @@ def eval_config(
 ) -> RunConfig:
     """Return the settings to play a model with: of the run that it comes from, if any.
 
-    `env` is a name; empty for the environment of that run.
+    `env` is a name, or a label of that run; empty for its environment, if it has one.
     """
     objects = objects or Objects()
     table = _table_of_run(model)
-    trained_on = table.get("env")
-    trained_name = trained_on.get("name") if isinstance(trained_on, dict) else None
     if objects.env is not None:
         env = str(objects.settings()["env.name"])
-    elif not env and isinstance(trained_name, str) and ":" not in trained_name:
-        env = trained_name  # code of the user's own is named by the user, not by a run folder
+    elif not env:
+        env = _only_env(model, table)
+    table, env = _of_env(model, table, env)
+    trained_on = table.get("env")
+    trained_name = trained_on.get("name") if isinstance(trained_on, dict) else None
     if not env:
         raise ConfigError(
             f"{model} does not say which environment it plays: give env, a name or a class"
@@ -58,6 +59,13 @@ def eval_config(
     config = parse_config(table, texts, source=model, is_data=True)
     objects.refuse_missing(config, source=f"the run of {model}", needed=("env", "agent", "reward"))
     return config
+
+
+def trained_envs(model: str) -> list[str]:
+    """Return the environments of the run that a model comes from: its labels, or its one name."""
+    envs = _named(_table_of_run(model))
+    # Code of the user's own is named by the user, not by a run folder.
+    return [env for env, name in envs.items() if ":" not in name]
 
 
 def model_directory(model: str) -> str:
@@ -130,8 +138,10 @@ def _table_of_run(model: str) -> TomlTable:
     """Return the settings of a model's run, without what a run may not decide on this machine."""
     run = _run_of(model)
     table = read_table(run.config_file) if run is not None else {}
-    for name, keys in _ONLY_BY_COMMAND.items():
-        section = table.get(name)
+    envs = table.get("envs")
+    sections = [(table.get(name), keys) for name, keys in _ONLY_BY_COMMAND.items()]
+    sections += [(env, _ONLY_BY_COMMAND["env"]) for env in _values(envs)]
+    for section, keys in sections:
         if isinstance(section, dict):
             for key in keys:
                 section.pop(key, None)
@@ -143,6 +153,62 @@ def _table_of_run(model: str) -> TomlTable:
             "rewards are the environment's own; for the run's rewards add reward.function=%s", name
         )
     return table
+
+
+def _values(table: object) -> list[object]:
+    return list(table.values()) if isinstance(table, dict) else []
+
+
+def _named(table: TomlTable) -> dict[str, str]:
+    """Return the environments of a run: label -> name, and of a run with one, name -> name."""
+    envs, env = table.get("envs"), table.get("env")
+    if isinstance(envs, dict):
+        return {
+            label: str(inner.get("name") or label)
+            for label, inner in envs.items()
+            if isinstance(inner, dict)
+        }
+    name = env.get("name") if isinstance(env, dict) else None
+    return {name: name} if isinstance(name, str) else {}
+
+
+def _only_env(model: str, table: TomlTable) -> str:
+    envs = _named(table)
+    if len(envs) > 1:
+        raise ConfigError(
+            f"{model} was trained on {', '.join(envs)}: say which of them it plays, such as "
+            f"env={next(iter(envs))}"
+        )
+    return next((env for env, name in envs.items() if ":" not in name), "")
+
+
+def _of_env(model: str, table: TomlTable, env: str) -> tuple[TomlTable, str]:
+    """Return the settings of a run as if it had only this environment, and the name of that.
+
+    `env` is a label of the run, or the name of an environment, which one label may have.
+    """
+    envs = table.get("envs")
+    if not isinstance(envs, dict):
+        return table, env
+    names = _named(table)
+    rest = {key: value for key, value in table.items() if key != "envs"}
+    rest = merged(rest, {"rollout": {"follow_learnable": 0.0}})  # there is nothing to choose
+    labels = [env] if env in names else [label for label, name in names.items() if name == env]
+    if len(labels) > 1:
+        raise ConfigError(
+            f"{model} was trained on {env!r} as {', '.join(labels)}: name one of these labels"
+        )
+    if not labels:
+        return rest, env
+    (label,), name = labels, names[labels[0]]
+    if ":" in name and env != name:
+        raise ConfigError(
+            f"{label!r} is {name!r} in the run of {model}, which is not imported, because a run "
+            f"folder is data: name {name} itself if you trust it"
+        )
+    own = {key: value for key, value in envs[label].items() if key in EnvConfig.model_fields}
+    changes = {key: envs[label][key] for key in ("agent", "rollout") if key in envs[label]}
+    return merged(rest, {**changes, "env": own | {"name": name}}), name
 
 
 def _run_of(model: str) -> RunFolder | None:

@@ -43,7 +43,7 @@ class EvalOptions:
     """The options of the command."""
 
     envs: Sequence[str]
-    """Names, or "all" for the five scenarios of the paper."""
+    """Names, labels of the model's run, or "all" for the five scenarios of the paper."""
     split: str = "test"
     limit: int = 0
     """Number of tasks; 0 for all."""
@@ -74,7 +74,8 @@ def run_evaluation(model: str, options: EvalOptions, overrides: Sequence[str]) -
     envs, missing = _choose_envs(options.envs)
     configs = {env: eval_config(model, env, [*options.settings(), *overrides]) for env in envs}
     is_suite = len(set(options.envs)) > 1 or ALL in options.envs
-    if is_suite and any(config.env.url for config in configs.values()):
+    urls = [config.env.url for config in configs.values() if config.env.url]
+    if is_suite and len(set(urls)) < len(urls):
         raise ConfigError("env.url is the server of one environment; evaluate it by itself")
     is_endpoint = next(iter(configs.values())).engine.type == _OPENAI
     wanted = Wanted(

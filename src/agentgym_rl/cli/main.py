@@ -98,7 +98,10 @@ def eval_(  # noqa: PLR0913 - an option is an argument
     model: EvaluatedModel = "",
     env: Annotated[
         list[str] | None,
-        typer.Option(help="Environment; several times for several, `all` for the paper's five."),
+        typer.Option(
+            help="Environment, or a label of the model's run; several times for several, `all` for "
+            "the paper's five. Default: those of the model's run."
+        ),
     ] = None,
     split: Annotated[str, typer.Option(help="Split of its tasks.")] = "test",
     limit: Annotated[int, typer.Option(help="Number of tasks; 0 for all.", min=0)] = 0,
@@ -141,12 +144,14 @@ def eval_(  # noqa: PLR0913 - an option is an argument
         return
     if not model:
         raise typer.BadParameter("MODEL is needed, or --compare with two folders")
-    if not env:
-        raise typer.BadParameter(f"--env is needed: what should {model} play?")
     with interruptible_imports():
+        from agentgym_rl.api.eval_plan import trained_envs  # start-up time
         from agentgym_rl.cli.evaluate import EvalOptions, run_evaluation  # start-up time
 
-    options = EvalOptions(env, split, limit, per_category, samples, rounds, engine, out)
+    envs = env or trained_envs(model)
+    if not envs:
+        raise typer.BadParameter(f"--env is needed: what should {model} play?")
+    options = EvalOptions(envs, split, limit, per_category, samples, rounds, engine, out)
     run_evaluation(model, options, overrides or [])
 
 

@@ -87,7 +87,20 @@ def read_table(path: Path, *, extending: Sequence[Path] = ()) -> TomlTable:
     for own, other in (("env", "envs"), ("envs", "env")):
         if own in table and other not in table:
             extended.pop(other, None)
-    return _merged(extended, table)
+    return merged(extended, table)
+
+
+def merged(base: TomlTable, changes: TomlTable) -> TomlTable:
+    """Return a table with changes laid over it, key by key; another `type` replaces its section."""
+    table = dict(base)
+    for key, value in changes.items():
+        old = base.get(key)
+        table[key] = value
+        if isinstance(old, dict) and isinstance(value, dict):
+            old_type = old.get("type")
+            if value.get("type", old_type) == old_type:
+                table[key] = merged(old, value)
+    return table
 
 
 def _find_base(base: str, path: Path) -> Path:
@@ -97,18 +110,6 @@ def _find_base(base: str, path: Path) -> Path:
         return beside if base.endswith(".toml") and beside.is_file() else find_recipe(base)
     except ConfigError as error:
         raise ConfigError(f"{path}: extends: {error}") from None
-
-
-def _merged(base: TomlTable, changes: TomlTable) -> TomlTable:
-    merged = dict(base)
-    for key, value in changes.items():
-        old = base.get(key)
-        merged[key] = value
-        if isinstance(old, dict) and isinstance(value, dict):
-            old_type = old.get("type")
-            if value.get("type", old_type) == old_type:
-                merged[key] = _merged(old, value)
-    return merged
 
 
 def _listed(names: Iterable[str], *, near: str) -> str:

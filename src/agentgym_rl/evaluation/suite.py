@@ -49,7 +49,7 @@ class SuiteReport:
     """The reports of one policy on several environments."""
 
     reports: Mapping[str, Sequence[EvalReport]]
-    """By environment; one for each horizon, the same number everywhere."""
+    """By environment, or label of a run; one for each horizon, the same number everywhere."""
     missing: Mapping[str, str]
     """Environment -> why it was not evaluated."""
 
@@ -127,11 +127,16 @@ class SuiteReport:
             for category, score in report.categories.items():
                 yield f"| {env} | {category} | {score.episodes} | {with_interval(score)} |"
 
+    def _paper_tasks(self, env: str) -> Sequence[str]:
+        """Return the categories of an environment, which a run may call otherwise."""
+        found = self.reports.get(env)
+        return PAPER_TASKS.get(found[0].env if found else env, ())
+
     def _tasks(self) -> Iterator[str]:
         """Yield a table of the paper's tasks, and of what our environments have beyond them."""
         rows = list(self.task_scores())
         num_done = sum(
-            scores is not None and category in PAPER_TASKS.get(env, ())
+            scores is not None and category in self._paper_tasks(env)
             for env, category, scores, _ in rows
         )
         yield f"## Tasks ({num_done} of the paper's {NUM_PAPER_TASKS})"
@@ -143,7 +148,7 @@ class SuiteReport:
         yield f"| environment | task | episodes | {' | '.join(names)} |"
         yield "|---|---|---|" + "---|" * columns
         for env, category, scores, reason in rows:
-            mark = "" if category in PAPER_TASKS.get(env, ()) else " (not of the paper)"
+            mark = "" if category in self._paper_tasks(env) else " (not of the paper)"
             if scores is None:
                 cells, number = [_cell(reason), *[""] * (columns - 1)], ""
             else:
@@ -159,7 +164,7 @@ class SuiteReport:
                     for category in PAPER_TASKS[env]:
                         yield env, category, None, f"missing: {self.missing[env]}"
                 continue
-            wanted = dict.fromkeys([*PAPER_TASKS.get(env, ()), *reports[0].categories])
+            wanted = dict.fromkeys([*self._paper_tasks(env), *reports[0].categories])
             for category in wanted:
                 found = [report.categories.get(category) for report in reports]
                 scores = [score for score in found if score is not None]

@@ -1,4 +1,4 @@
-"""What a run consists of: one record, made by experiment.py and handed to every trainer.
+"""What a run consists of: one record, made by experiment/ and handed to every trainer.
 
 Beside this record a trainer is handed its learner, algorithm and collector, as far as it has them
 (`training/make.py` makes the usual ones); it builds none of them itself.

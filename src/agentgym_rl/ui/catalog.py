@@ -57,6 +57,37 @@ class Config:
         value = self.get(section, key)
         return value if isinstance(value, str) else None
 
+    @property
+    def envs(self) -> str | None:
+        """What a run is on: the name of its environment, or the labels of several."""
+        tables = (self.table or {}).get("envs")
+        if isinstance(tables, dict) and tables:
+            return " + ".join(map(str, tables))
+        return self.word("env", "name")
+
+    def agent_in(self, env: str) -> dict[str, object]:
+        """Return the settings of the agent in an environment, given by its name or label."""
+        agent: dict[str, object] = {}
+        tables = (self.table or {}).get("envs")
+        several = list(tables.items()) if isinstance(tables, dict) else []
+        own = [inner for label, inner in several if env in (label, _get(inner, "name"))]
+        for found in (_get(self.table, "agent"), *(_get(inner, "agent") for inner in own[:1])):
+            agent |= found if isinstance(found, dict) else {}
+        return agent
+
+    def replayed_env(self, env: str) -> tuple[str, dict[str, object]]:
+        """Return the name and the options of the environment that stored episodes call `env`."""
+        table = self.get("envs", env)
+        if not isinstance(table, dict):
+            options = self.get("env", "options")
+            return env, options if isinstance(options, dict) else {}
+        name, options = table.get("name"), table.get("options")
+        return name if isinstance(name, str) else env, options if isinstance(options, dict) else {}
+
+
+def _get(table: object, key: str) -> object:
+    return table.get(key) if isinstance(table, dict) else None
+
 
 class RunCatalog:
     """Finds runs and opens their files. Thread-safe."""

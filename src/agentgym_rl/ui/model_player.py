@@ -36,16 +36,19 @@ class ModelReply:
 class ModelPlayer:
     """One loaded model."""
 
-    def __init__(self, folder: Path, agent: Mapping[str, object]) -> None:
-        """`agent` is the section of the run that the model comes from."""
+    def __init__(self, folder: Path) -> None:
         self._policy = load_pretrained(folder)
         self._engine = create_engine(self._policy, NativeEngineConfig())
-        self._agent_table = dict(agent)
         self._num_replies = 0
 
-    def reply(self, spec: EnvSpec, first: str, past: Sequence[PlayedRound]) -> ModelReply:
-        """Return what the model does next, after all that happened in the episode."""
-        agent = make_agent(AgentConfig.model_validate(self._agent_table), spec)
+    def reply(
+        self, table: Mapping[str, object], spec: EnvSpec, first: str, past: Sequence[PlayedRound]
+    ) -> ModelReply:
+        """Return what the model does next, after all that happened in the episode.
+
+        `table` has the settings of the agent, of the run that the model comes from.
+        """
+        agent = make_agent(AgentConfig.model_validate(dict(table)), spec)
         renderer = self._policy.renderer.with_tools(agent.tools)
         agent = agent.for_model(renderer)
         ids = self._context(agent, renderer, first, past)

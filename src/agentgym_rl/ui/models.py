@@ -46,7 +46,9 @@ class Models:
         """Return what a model does next in a play; for `thread`, since it takes its time."""
         with self._lock:
             try:
-                return self._player(name).reply(play.spec, play.first_observation, play.rounds)
+                player = self._player(name)
+                agent = self._agent_table(name, play.spec.name)
+                return player.reply(agent, play.spec, play.first_observation, play.rounds)
             except (AgentGymError, ValueError) as error:
                 raise ApiError(409, f"model {name!r} cannot play: {error}") from error
 
@@ -60,18 +62,20 @@ class Models:
         if self._loaded is not None:
             self._loaded[1].close()
             self._loaded = None
+        player = ModelPlayer(self._model_folder(name))
+        self._loaded = (name, player)
+        return player
+
+    def _agent_table(self, name: str, env: str) -> dict[str, object]:
+        """Return the settings of the agent that a model's run has in an environment."""
         run = name.removesuffix("/checkpoints/latest/model").removesuffix("/model")
         run = "." if run in _INNER else run
-        config = self._catalog.config(run).table or {}
-        agent = config.get("agent")
-        table = {str(key): value for key, value in agent.items()} if isinstance(agent, dict) else {}
+        table = self._catalog.config(run).agent_in(env)
         # Plans and memory are of whole episodes; a round by itself has neither.
         kept = {key: table[key] for key in ("format", "include_instructions") if key in table}
         if is_own(kept.get("format")):  # a run folder is data: nothing that it names is imported
             raise ConfigError(f"agent.format={kept['format']} is a class of somebody's own")
-        player = ModelPlayer(self._model_folder(name), kept)
-        self._loaded = (name, player)
-        return player
+        return kept
 
     def _model_folder(self, name: str) -> Path:
         """Return the folder of a model, all of whose files are below the runs folder."""

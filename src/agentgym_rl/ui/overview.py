@@ -60,7 +60,7 @@ class Overview:
         problems = [config.problem, series.problem, broken]
         return {
             "run": run,
-            "env": config.word("env", "name"),
+            "env": config.envs,
             "algorithm": config.word("algorithm", "type"),
             "model": _model_name(model) if model and config.is_evaluation else model,
             "format": config.word("agent", "format"),

@@ -64,7 +64,8 @@ class RunReader:
     def episode(self, run: str, episode: str) -> dict[str, object]:
         with reading(episode):
             found = {"episode": episode} | view(self.record(run, episode))
-        problem = self._environments.replay_problem(str(found.get("env")))
+        name, _ = self.catalog.config(run).replayed_env(str(found.get("env")))
+        problem = self._environments.replay_problem(name)
         return found | {"replay_problem": problem}
 
     def picture(self, run: str, episode: str, name: str) -> bytes:
@@ -128,7 +129,9 @@ class RunReader:
                 content = json.loads(read_regular(place, max_bytes=_MAX_REPORT_BYTES))
                 if not isinstance(content, dict):
                     raise ValueError("it is not a report")
-                reports.append({"name": file.stem} | content)
+                inner = content.get("reports")  # of several environments
+                found = inner if isinstance(inner, list) else [content]
+                reports += [{"name": file.stem} | item for item in found if isinstance(item, dict)]
             except (OSError, ValueError, RecursionError, ApiError) as error:
                 problems.append(f"{file.name} cannot be read: {error}")
         return {"reports": reports, "problem": "; ".join(problems) or None}

@@ -102,10 +102,9 @@ def _add_reading(router: APIRouter, reader: RunReader, playground: Playground) -
     @router.post("/state")
     async def state(body: StateBody) -> Response:
         record = await asyncio.to_thread(reader.record, body.run, body.episode)
-        options = reader.catalog.config(body.run).get("env", "options")
-        table = options if isinstance(options, dict) else {}
-        key = (body.run, body.episode)
-        return answer(await playground.replays.state(key, record, table, body.round))
+        name, options = reader.catalog.config(body.run).replayed_env(str(record.get("env")))
+        key, record = (body.run, body.episode), {**record, "env": name}
+        return answer(await playground.replays.state(key, record, options, body.round))
 
     @router.get("/envs")
     async def envs() -> Response:

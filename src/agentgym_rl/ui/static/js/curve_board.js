@@ -8,7 +8,7 @@ import { Curves, runList } from "./run_store.js";
 import { color, lineColor, seriesColor } from "./theme.js";
 
 export const DEFAULT_METRICS = [
-  "rollout/success_rate", "rollout/reward_mean", "rollout/rounds_mean", "eval/*", "train/kl", "train/entropy", "rollout/tokens_per_s",
+  "rollout/success_rate", "rollout/*/success_rate", "rollout/reward_mean", "rollout/rounds_mean", "eval/*", "train/kl", "train/entropy", "rollout/tokens_per_s",
   "rollout/episodes_failed", "rollout/invalid_action_rate", "train/loss", "rollout/env/*", "rollout/reward/*",
 ];
 const MAX_OF_A_KIND = 12;
@@ -27,18 +27,20 @@ export function smoothed(values, weight) {
   });
 }
 
-/** Return the metrics to show: those searched for, or the chosen ones, where "eval/*" stands for all of a kind. */
+/** Return the metrics to show: those searched for, or the chosen ones, where "eval/*" and "rollout/*\/success_rate" (of each environment) stand for all of a kind. */
 export function chosenMetrics(known, { metrics, search }) {
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   if (words.length) return known.filter((name) => words.every((word) => name.toLowerCase().includes(word))).slice(0, MAX_SEARCHED);
   const isKnown = new Set(known);
-  const named = metrics.flatMap((name) => (name.endsWith("/*") ? known.filter((other) => isOfKind(other, name)).slice(0, MAX_OF_A_KIND) : [name]));
+  const named = metrics.flatMap((name) => (name.includes("/*") ? known.filter((other) => isOfKind(other, name)).slice(0, MAX_OF_A_KIND) : [name]));
   const shown = named.filter((name) => isKnown.has(name));
   return shown.length || metrics !== DEFAULT_METRICS ? shown : known.slice(0, 12);
 }
 
 /** Whether "eval/*" (of which success alone is shown) or another such word stands for a metric. */
 function isOfKind(name, kind) {
+  const [before, after] = kind.split("*");
+  if (after) return name.startsWith(before) && name.endsWith(after) && name.split("/").length === kind.split("/").length && !/^rollout\/(env|reward)\//.test(name);
   return name.startsWith(kind.slice(0, -1)) && (kind !== "eval/*" || name.endsWith("/success_rate"));
 }
 

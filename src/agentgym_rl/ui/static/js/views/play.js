@@ -9,6 +9,11 @@ import { integerOf } from "../route.js";
 import { compare, isWarmStart, runList } from "../run_store.js";
 import { stateOf } from "./replay.js";
 
+/** Whether a run trains on an environment; several are written "babyai + textcraft". */
+function isOn(run, env) {
+  return (run.env ?? "").split(" + ").includes(env);
+}
+
 class PlayView {
   constructor(root, context) {
     this.context = context;
@@ -176,7 +181,7 @@ class PlayView {
   /** Return the model of the newest run in this environment, or else any. */
   likelyModel(models) {
     const runs = (runList.runs ?? []).filter((run) => models.includes(`${run.run}/model`) && !isWarmStart(run));
-    const [best] = runs.toSorted((a, b) => (b.env === this.env.name) - (a.env === this.env.name) || compare(b.updated_at, a.updated_at));
+    const [best] = runs.toSorted((a, b) => isOn(b, this.env.name) - isOn(a, this.env.name) || compare(b.updated_at, a.updated_at));
     return best ? `${best.run}/model` : models[0];
   }
 
