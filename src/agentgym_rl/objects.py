@@ -49,13 +49,13 @@ class Objects:
     agent: AgentLike | None = None
     algorithm: AlgorithmLike | None = None
     reward: RewardFunction | None = None
-    envs: Mapping[str, type[Environment] | None] = field(default_factory=dict)
-    """Several environments by label, in the place of those of the recipe; None for one that a name
-    stands for."""
+    envs: Mapping[str, str | type[Environment]] = field(default_factory=dict)
+    """Several environments by label, in the place of those of the recipe: names and classes."""
 
     def __post_init__(self) -> None:
         for env in (self.env, *self.envs.values()):
-            _check_env(env)
+            if not isinstance(env, str):
+                _check_env(env)
         if self.agent is not None and not isinstance(self.agent, Agent):
             check_agent_class(self.agent, given=f"agent={self.agent!r}")
         _check_algorithm(self.algorithm)
@@ -71,8 +71,7 @@ class Objects:
         if self.env is not None:
             found["env.name"] = name_of(self.env)
         for label, env in self.envs.items():
-            if env is not None:
-                found[f"envs.{label}.name"] = name_of(env)
+            found[f"envs.{label}.name"] = env if isinstance(env, str) else name_of(env)
         if self.model is not None:
             found |= {
                 "model.path": _marker(self.model.model),
@@ -130,7 +129,10 @@ class Objects:
 
     def of_env(self, label: str) -> Objects:
         """Return what stands for the names of one environment's settings."""
-        return replace(self, env=self.envs.get(label), envs={}) if self.envs else self
+        if not self.envs:
+            return self
+        env = self.envs.get(label, label)
+        return replace(self, env=None if isinstance(env, str) else env, envs={})
 
     def source(self, config: EnvConfig) -> EnvSource:
         """Return where the environments come from."""

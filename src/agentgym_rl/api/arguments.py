@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.objects import AgentLike, AlgorithmLike, Objects
@@ -46,41 +46,38 @@ def names_and_objects(
         "reward.function": reward,
     }
     names: dict[str, object] = {key: name for key, name in given.items() if isinstance(name, str)}
-    classes = dict[str, type[Environment] | None]()
     if envs is not None:
         if env is not None:
             raise ValueError("env=... is for one environment and envs={...} for several: give one")
-        names["envs"], classes = _tables(envs)
+        names |= _settings(envs)
     return names, Objects(
         env=None if isinstance(env, str) else env,
         model=policy,
         agent=None if isinstance(agent, str) else agent,
         algorithm=None if isinstance(algorithm, str) else algorithm,
         reward=None if isinstance(reward, str) else reward,
-        envs=classes,
+        envs={} if envs is None else {label: _env_of(label, envs[label]) for label in envs},
     )
 
 
-def _tables(
-    envs: EnvsArgument,
-) -> tuple[dict[str, object], dict[str, type[Environment] | None]]:
-    """Return the tables of several environments without classes, and the classes."""
+def _settings(envs: EnvsArgument) -> dict[str, object]:
+    """Return what is set of several environments beside their names, by dotted key."""
     if not isinstance(envs, Mapping) or not envs:
         raise ValueError(
             f'envs={envs!r} is not a table of environments: write {{"babyai": "babyai"}}, a name '
             "or a class for each label"
         )
-    tables, classes = dict[str, object](), dict[str, type[Environment] | None]()
-    for label, given in envs.items():
-        table = dict(given) if isinstance(given, Mapping) else {"name": given}
-        name = table.setdefault("name", label)
-        is_class = not isinstance(name, str)
-        # pyrefly: ignore[unsupported-operation] - Objects refuses what is not an environment
-        classes[label] = name if is_class else None
-        tables[label] = {
-            key: value for key, value in table.items() if key != "name" or not is_class
-        }
-    return tables, classes
+    return {
+        f"envs.{label}.{key}": value
+        for label, given in envs.items()
+        for key, value in (given.items() if isinstance(given, Mapping) else ())
+        if key != "name"
+    }
+
+
+def _env_of(label: str, given: str | type[Environment] | Mapping[str, object]) -> Any:
+    """Return the name or the class of an environment; `Objects` refuses anything else."""
+    return given.get("name", label) if isinstance(given, Mapping) else given
 
 
 def path_of(model: ModelArgument) -> str | None:

@@ -48,7 +48,7 @@ def draw_learning_curve(
         draw_rates(axes, steps_evaluated, scores, f"{tasks} (95% interval)", color)
     axes.set(xlabel="training step", ylabel="success rate", ylim=(0, 1.08), title=title)
     axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
-    axes.legend(loc="lower right")
+    axes.legend(loc="lower right" if len(found) < 2 else "best")
     _draw_minutes(axes, metrics)
     save_figure(figure, path)
 
