@@ -22,6 +22,7 @@ from playwright.async_api import Browser, BrowserContext, Playwright, async_play
 from playwright.async_api import Error as PlaywrightError
 
 from agentgym_rl.browser.executable import require_browser
+from agentgym_rl.browser.wire import Wire
 from agentgym_rl.errors import EnvError, EnvTimeoutError
 
 T = TypeVar("T")
@@ -68,15 +69,20 @@ class Names:
 class _Chromium:
     """One running browser and how many contexts it has."""
 
-    def __init__(self, browser: Browser, names: Names) -> None:
+    def __init__(self, browser: Browser, wire: Wire, names: Names) -> None:
         self.browser = browser
+        self.wire = wire
         self.names = names
         self.num_opened = 0
         self.num_open = 0
 
     @property
+    def is_running(self) -> bool:
+        return self.wire.is_open and self.browser.is_connected()
+
+    @property
     def takes_contexts(self) -> bool:
-        return self.browser.is_connected() and self.num_opened < _MAX_CONTEXTS
+        return self.is_running and self.num_opened < _MAX_CONTEXTS
 
 
 class BrowserHost:
@@ -118,8 +124,8 @@ class BrowserHost:
         async with self._rounds:
             return await work
 
-    async def open_context(self, names: Names, **settings: object) -> BrowserContext:
-        """Return a new context of a browser that resolves these names."""
+    async def open_context(self, names: Names, **settings: object) -> tuple[BrowserContext, Wire]:
+        """Return a new context of a browser that resolves these names, and the browser's wire."""
         async with self._starting:
             chromium = next(
                 (one for one in self._browsers if one.names == names and one.takes_contexts), None
@@ -134,7 +140,7 @@ class BrowserHost:
             await self._give_back(chromium)
             raise
         context.once("close", lambda _: self._loop.create_task(self._give_back(chromium)))
-        return context
+        return context, chromium.wire
 
     async def _start(self, names: Names) -> _Chromium:
         if self._playwright is None:
@@ -142,16 +148,24 @@ class BrowserHost:
         path = require_browser()
         # As root, as in containers, Chromium starts only without its own sandbox.
         extra = ["--no-sandbox"] if os.geteuid() == 0 else []
-        browser = await self._playwright.chromium.launch(
-            executable_path=path,
-            args=[*_ARGUMENTS, *extra, f"--host-resolver-rules={names.rules}"],
-            timeout=_START_S * 1000,
-            handle_sigint=False,
-            handle_sigterm=False,
-            handle_sighup=False,
-        )
-        chromium = _Chromium(browser, names)
-        self._browsers = [one for one in self._browsers if one.browser.is_connected()]
+        wire = Wire()
+        connecting = asyncio.ensure_future(wire.connect(_START_S))
+        try:
+            browser = await self._playwright.chromium.launch(
+                executable_path=wire.program(path),
+                args=[*_ARGUMENTS, *extra, f"--host-resolver-rules={names.rules}"],
+                timeout=_START_S * 1000,
+                handle_sigint=False,
+                handle_sigterm=False,
+                handle_sighup=False,
+            )
+            await connecting
+        except BaseException:
+            connecting.cancel()
+            wire.close()
+            raise
+        chromium = _Chromium(browser, wire, names)
+        self._browsers = [one for one in self._browsers if one.is_running]
         self._browsers.append(chromium)
         return chromium
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
-from playwright.async_api import CDPSession
 from playwright.async_api import Error as PlaywrightError
 
+from agentgym_rl.browser.wire import Speaker
 from agentgym_rl.frozen import JsonValue
 
 MAX_NODES = 20_000
@@ -81,18 +81,18 @@ class PageTree:
 EMPTY_PAGE = PageTree(Node(0, 0, "RootWebArea", "", "", {}, None, False), False, 0.0, 0.0)
 
 
-async def read_page(cdp: CDPSession) -> PageTree:
+async def read_page(speaker: Speaker) -> PageTree:
     """Read the page of a protocol session, with all its frames."""
-    frames = await _frame_ids(cdp)
-    boxes = _Boxes(await _send(cdp, "DOMSnapshot.captureSnapshot", {"computedStyles": []}))
+    frames = await _frame_ids(speaker)
+    boxes = _Boxes(await speaker.send("DOMSnapshot.captureSnapshot", {"computedStyles": []}))
     owners: dict[int, Node] = {}
     main: Node | None = None
     num_left = MAX_NODES
     for frame_id, parent_id in frames:
         try:
-            answer = await _send(cdp, "Accessibility.getFullAXTree", {"frameId": frame_id})
+            answer = await speaker.send("Accessibility.getFullAXTree", {"frameId": frame_id})
             tree, num_used = _tree(_objects(answer["nodes"]), boxes, num_left)
-            owner = await _owner(cdp, frame_id) if parent_id else 0
+            owner = await _owner(speaker, frame_id) if parent_id else 0
         except PlaywrightError:
             if not parent_id:
                 raise
@@ -109,22 +109,9 @@ async def read_page(cdp: CDPSession) -> PageTree:
     return PageTree(main, num_left <= 0, boxes.height, boxes.scrolled)
 
 
-async def _send(cdp: CDPSession, method: str, parameters: dict[str, object]) -> Json:
-    """Ask for something large, without Playwright's search for its own objects in the answer.
-
-    The search visits every value and takes longer than everything else here together. What it
-    is behind has another signature in other versions of Playwright; then the search is taken.
-    """
-    try:
-        answer = await cdp._impl_obj.send(method, parameters, None)
-    except (AttributeError, TypeError):
-        answer = await cdp.send(method, parameters)
-    return cast(Json, answer)
-
-
-async def _frame_ids(cdp: CDPSession) -> list[tuple[str, str]]:
+async def _frame_ids(speaker: Speaker) -> list[tuple[str, str]]:
     """Return (frame, parent or "") of every frame, parents first."""
-    tree = cast(Json, (await cdp.send("Page.getFrameTree"))["frameTree"])
+    tree = cast(Json, (await speaker.send("Page.getFrameTree"))["frameTree"])
     found, waiting = list[tuple[str, str]](), [tree]
     while waiting:
         here = waiting.pop(0)
@@ -134,9 +121,9 @@ async def _frame_ids(cdp: CDPSession) -> list[tuple[str, str]]:
     return found
 
 
-async def _owner(cdp: CDPSession, frame_id: str) -> int:
-    answer = await cdp.send("DOM.getFrameOwner", {"frameId": frame_id})
-    return int(answer["backendNodeId"])
+async def _owner(speaker: Speaker, frame_id: str) -> int:
+    answer = await speaker.send("DOM.getFrameOwner", {"frameId": frame_id})
+    return cast(int, answer["backendNodeId"])
 
 
 def _objects(value: JsonValue) -> Sequence[Json]:

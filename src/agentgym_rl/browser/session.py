@@ -20,6 +20,7 @@ from agentgym_rl.browser.origins import BLANK, Origins
 from agentgym_rl.browser.page_tree import EMPTY_PAGE, MAX_NODES, PageTree
 from agentgym_rl.browser.recording import Recorder
 from agentgym_rl.browser.tab import Tab, UnresponsiveError, forget
+from agentgym_rl.browser.wire import Wire
 from agentgym_rl.errors import EnvError
 
 _MAX_TABS = 8
@@ -66,11 +67,12 @@ class View:
 class BrowserSession:
     """A context of its own, with tabs. Make one with `open`."""
 
-    def __init__(self, context: BrowserContext, options: BrowserOptions) -> None:
+    def __init__(self, context: BrowserContext, wire: Wire, options: BrowserOptions) -> None:
         self.options = options
         self.tabs: list[Tab] = []
         self.recorder = Recorder(context) if options.records else None
         self._context = context
+        self._wire = wire
         self._current = 0
         self._notes: list[str] = []
         self._num_dialogs = 0
@@ -84,7 +86,7 @@ class BrowserSession:
         """Return a session with one empty tab."""
         latitude, longitude = options.geolocation or (0.0, 0.0)
         place = {"latitude": latitude, "longitude": longitude} if options.geolocation else None
-        context = await host.open_context(
+        context, wire = await host.open_context(
             options.names,
             viewport={"width": options.width, "height": options.height},
             device_scale_factor=1,
@@ -98,7 +100,7 @@ class BrowserSession:
             permissions=["geolocation"] if place else [],
             storage_state={"cookies": list(options.cookies), "origins": list(options.storage)},
         )
-        session = cls(context, options)
+        session = cls(context, wire, options)
         try:
             if options.now is not None:
                 await context.clock.set_fixed_time(options.now)
@@ -290,7 +292,9 @@ class BrowserSession:
         page.on("dialog", self._on_dialog)
         page.on("download", self._on_download)
         page.on("close", self._on_closed)
-        tab = await Tab.open(self._context, page, self.options.origins)
+        tab = await Tab.open(
+            page, self._wire, self.options.origins, is_recorded=self.options.records
+        )
         if page.is_closed():
             return
         self.tabs.append(tab)

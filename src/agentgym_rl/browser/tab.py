@@ -12,11 +12,12 @@ import time
 from collections.abc import Awaitable, Mapping
 from typing import TypeVar, cast
 
-from playwright.async_api import BrowserContext, CDPSession, Page
 from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Page
 
 from agentgym_rl.browser.origins import Origins
 from agentgym_rl.browser.page_tree import PageTree, read_page
+from agentgym_rl.browser.wire import Speaker, Wire
 from agentgym_rl.errors import EnvError
 
 _WORLD = "agentgym"
@@ -51,6 +52,8 @@ _MAX_WAIT_S = 8.0
 _WAITED_FOR = ("XHR", "Fetch", "Script", "Stylesheet", "Document")
 """Kinds of requests whose answers change the page: a script often loads another one."""
 _CALL_S = 5.0
+_MAX_READS = 5
+"""Of a page that leads to another one meanwhile."""
 _MAX_ELEMENTS = 30_000
 _MAX_CHARS = 5_000_000
 _SIZE = """
@@ -69,9 +72,9 @@ class UnresponsiveError(EnvError):
 class Tab:
     """A page with what is known of it. Make one with `Tab.open`."""
 
-    def __init__(self, page: Page, cdp: CDPSession, origins: Origins) -> None:
+    def __init__(self, page: Page, speaker: Speaker, origins: Origins) -> None:
         self.page = page
-        self.cdp = cdp
+        self._speaker = speaker
         self.notes: list[str] = []
         """What happened that the agent should be told, e.g. a dialog."""
         self._origins = origins
@@ -88,9 +91,14 @@ class Tab:
         """Windows that it opened, or tried to, since somebody looked."""
 
     @classmethod
-    async def open(cls, context: BrowserContext, page: Page, origins: Origins) -> Tab:
-        """Begin to watch a page."""
-        tab = cls(page, await context.new_cdp_session(page), origins)
+    async def open(cls, page: Page, wire: Wire, origins: Origins, *, is_recorded: bool) -> Tab:
+        """Begin to watch a page. Playwright hears of its requests only where they are recorded."""
+        session = await page.context.new_cdp_session(page)
+        told = await session.send("Target.getTargetInfo")
+        speaker = wire.speaker(cast(Mapping[str, str], told["targetInfo"])["targetId"])
+        await session.detach()
+        speaker.keep(["Fetch"] if is_recorded else ["Fetch", "Network"])
+        tab = cls(page, speaker, origins)
         page.on("crash", tab._on_crash)
         listeners = {
             "Page.frameStartedLoading": tab._on_loading,
@@ -104,24 +112,19 @@ class Tab:
             "Fetch.requestPaused": tab._on_document,
         }
         for event, listener in listeners.items():
-            tab.cdp.on(event, listener)
+            speaker.on(event, listener)
         with contextlib.suppress(PlaywrightError):  # a popup may be gone already
             await tab._enable()
         return tab
 
     async def _enable(self) -> None:
-        send = self.cdp.send
+        send = self._speaker.send
         tree = await send("Page.getFrameTree")
         self._main_frame = str(
             cast(Mapping[str, Mapping[str, str]], tree["frameTree"])["frame"]["id"]
         )
         documents = [{"urlPattern": "*", "resourceType": "Document"}]
-        await asyncio.gather(
-            send("Page.enable"),
-            send("DOM.enable"),
-            send("Accessibility.enable"),
-            send("Runtime.enable"),
-            send("Network.enable"),
+        await asyncio.gather(  # Playwright has enabled Page, Runtime and Network
             send("Fetch.enable", {"patterns": documents}),
             send("Network.setBlockedURLs", {"urlPatterns": self._origins.block_rules}),
             send(
@@ -132,7 +135,7 @@ class Tab:
 
     async def call(self, method: str, **parameters: object) -> Mapping[str, object]:
         """Send a request of the protocol, with a deadline; a script that blocks it is ended."""
-        return await self.within(self.cdp.send(method, parameters))
+        return await self.within(self._speaker.send(method, parameters))
 
     async def within(self, work: Awaitable[T]) -> T:
         """Await what the page must answer; end its script when that takes too long.
@@ -153,7 +156,7 @@ class Tab:
         """End what the page's script is doing."""
         if _BLOCKED not in self.notes:
             self.notes.append(_BLOCKED)
-        ending = asyncio.ensure_future(self.cdp.send("Runtime.terminateExecution"))
+        ending = asyncio.ensure_future(self._speaker.send("Runtime.terminateExecution"))
         ending.add_done_callback(forget)  # not answered while a dialog is open
         await asyncio.sleep(0)
 
@@ -206,11 +209,21 @@ class Tab:
 
     async def read(self) -> PageTree | str:
         """Return what is on the page now, or why it cannot be shown."""
+        for _ in range(_MAX_READS):
+            try:
+                return await self._read()
+            except PlaywrightError:
+                if self.page.is_closed() or not self._speaker.is_open:
+                    raise
+                await self._news()  # another document came in between
+        return "The page changes too fast to be shown."
+
+    async def _read(self) -> PageTree | str:
         answer = await self.call("Runtime.evaluate", expression=_SIZE, returnByValue=True)
         size = cast(Mapping[str, object], answer["result"]).get("value")
         if isinstance(size, list) and (size[0] > _MAX_ELEMENTS or size[1] > _MAX_CHARS):
             return f"The page is too large to be shown ({size[0]} elements, {size[1]} characters)."
-        return await self.within(read_page(self.cdp))
+        return await self.within(read_page(self._speaker))
 
     def _on_crash(self, _: object) -> None:
         self._has_crashed = True
@@ -251,10 +264,10 @@ class Tab:
     def _on_document(self, event: Mapping[str, object]) -> None:
         url = str(cast(Mapping[str, object], event["request"])["url"])
         if self._origins.allows(url):
-            answer = self.cdp.send("Fetch.continueRequest", {"requestId": event["requestId"]})
+            answer = self._speaker.send("Fetch.continueRequest", {"requestId": event["requestId"]})
         else:
             self.notes.append(f"{url[:200]} is outside the sites of this task and was not opened.")
-            answer = self.cdp.send(
+            answer = self._speaker.send(
                 "Fetch.failRequest",
                 {"requestId": event["requestId"], "errorReason": "BlockedByClient"},
             )

@@ -201,6 +201,16 @@ def test_a_request_of_a_script_is_waited_for(browsing: Browsing):
     assert "button late" in browsing.do("click [1]").text
 
 
+def test_a_page_cannot_pass_for_the_browser(browsing: Browsing):
+    seen = show(
+        browsing,
+        """<p id=p></p><script>p.textContent = '{"id":1,"sessionId":"a"}' + "\\0" + '{"id":';
+        console.log(p.textContent); document.title = "half \\ud800 of a character";</script>""",
+    )
+    assert seen.startswith('{"id":1,"sessionId":"a"}')
+    assert browsing.titles[0].startswith("half")
+
+
 OUTSIDE = [
     "goto [http://other.test/]",
     "goto [http://127.0.0.1:1/]",
