@@ -77,12 +77,7 @@ def labelled(tables: object) -> object:
                 f"{label!r} cannot be the label of an environment: rollout/{label}/ are other "
                 f"metrics; choose another label, and the environment's name inside"
             )
-    return {
-        label: {**table, "name": table.get("name") or label}
-        if isinstance(table, Mapping)
-        else table
-        for label, table in tables.items()
-    }
+    return {label: _named(label, table) for label, table in tables.items()}
 
 
 @contextmanager
@@ -95,6 +90,15 @@ def naming_env(label: str, *, is_several: bool) -> Iterator[None]:
             raise
         text = re.sub(r"\benv\.(?=[a-z_])", f"envs.{label}.", str(error))
         raise ConfigError(f"envs.{label}: {text}") from error
+
+
+def _named(label: str, table: object) -> object:
+    """Return a table with its label as the name, unless it has one."""
+    if isinstance(table, EnvTableConfig):
+        return table if table.name else table.model_copy(update={"name": label})
+    if isinstance(table, Mapping):
+        return {**table, "name": table.get("name") or label}
+    return table
 
 
 def _suggested(label: object) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentgym_rl.config import (
+    EnvTableConfig,
     FixedRoundsConfig,
     RunConfig,
     StepRoundsConfig,
@@ -68,6 +69,11 @@ def test_each_environment_has_its_settings_over_those_of_the_run():
 def test_one_environment_is_the_run_itself():
     config = parse(text='[env]\nname = "sciworld"')
     assert dict(config.environments) == {"sciworld": config} and config.weight("sciworld") == 1
+
+
+def test_a_table_made_in_python_is_named_by_its_label_too():
+    config = RunConfig(envs={"babyai": EnvTableConfig(weight=2), "b": EnvTableConfig(name="web")})
+    assert [of_env.env.name for of_env in config.environments.values()] == ["babyai", "web"]
 
 
 def test_what_is_written_out_is_read_back():
