@@ -1,7 +1,9 @@
 """Which addresses an episode may reach: the second guard of the network.
 
 The first is the browser's resolver (host.py), for which no other host exists. This one looks at
-what is asked for: documents of every kind, redirects included, and what pages load.
+what is asked for: everything but these origins is sent to a proxy that does not exist, redirects
+included, and what pages load is looked at in the page too. Documents in folders, which no proxy
+sees, are looked at one by one (tab.py).
 """
 
 from __future__ import annotations
@@ -32,6 +34,27 @@ class Origins:
         if parts.scheme == "file":
             return any(_is_within(parts.path, one) for one in self.allowed)
         return asked[0] in _PORTS and asked in map(_origin, self.allowed)
+
+    @property
+    def has_files(self) -> bool:
+        """Whether there are folders among them, which are not behind the network."""
+        return any(one.startswith("file:") for one in self.allowed)
+
+    @property
+    def proxy(self) -> dict[str, str] | None:
+        """For a context: a proxy that does not exist, for everything but these origins.
+
+        Chromium asks it for whatever else a page or a redirect leads to, so that this cannot be
+        reached. Nothing passes through this process for it. None where there are folders.
+        """
+        if self.has_files:
+            return None
+        reached = [_origin(one) for one in self.allowed]
+        names = [
+            f"{scheme}://{f'[{host}]' if host and ':' in host else host}:{port}"
+            for scheme, host, port in reached
+        ]
+        return {"server": "http://blocked.invalid:1", "bypass": ",".join(names)}
 
     @property
     def block_rules(self) -> list[dict[str, object]]:

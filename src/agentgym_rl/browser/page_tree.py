@@ -6,9 +6,10 @@ has the boxes. Trees of frames are put in where their frames are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from playwright.async_api import Error as PlaywrightError
 
@@ -56,13 +57,15 @@ class Node:
     """Whether a script listens to clicks on it, or it leads somewhere."""
     children: list[Node] = field(default_factory=list)
 
-    def walk(self) -> Iterator[Node]:
-        """Yield this node and all below, in the order of the page."""
-        waiting: list[Node] = [self]
+    def walk(self) -> Sequence[Node]:
+        """Return this node and all below, in the order of the page."""
+        found, waiting = list[Node](), [self]
         while waiting:
             node = waiting.pop()
-            yield node
-            waiting.extend(reversed(node.children))
+            found.append(node)
+            if node.children:
+                waiting += node.children[::-1]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,10 @@ EMPTY_PAGE = PageTree(Node(0, 0, "RootWebArea", "", "", {}, None, False), False,
 
 async def read_page(speaker: Speaker) -> PageTree:
     """Read the page of a protocol session, with all its frames."""
-    frames = await _frame_ids(speaker)
-    boxes = _Boxes(await speaker.send("DOMSnapshot.captureSnapshot", {"computedStyles": []}))
+    frames, snapshot = await asyncio.gather(
+        _frame_ids(speaker), speaker.send("DOMSnapshot.captureSnapshot", {"computedStyles": []})
+    )
+    boxes = _Boxes(snapshot)
     owners: dict[int, Node] = {}
     main: Node | None = None
     num_left = MAX_NODES
@@ -166,50 +171,41 @@ def _tree(nodes: Sequence[Json], boxes: _Boxes, limit: int) -> tuple[Node, int]:
 
     Children of ignored nodes are in their place.
     """
-    by_id = {node["nodeId"]: node for node in nodes}
-    root = _node(nodes[0], boxes)
+    raws = cast(list[dict[str, Any]], nodes)  # Any: written by Chromium, and visited very often
+    by_id = {raw["nodeId"]: raw for raw in raws}
+    root = _node(raws[0], boxes)
     num_nodes = 1
-    waiting = [(root.children, child) for child in _child_ids(nodes[0])]
+    waiting = [(root.children, child) for child in reversed(raws[0].get("childIds", ()))]
     while waiting and num_nodes < limit:  # in the order of the page, so that its end is cut off
         siblings, number = waiting.pop()
         raw = by_id.get(number)
         if raw is None:
             continue
-        if raw.get("ignored"):
-            waiting += [(siblings, child) for child in _child_ids(raw)]
-            continue
-        node = _node(raw, boxes)
-        if node.role == "InlineTextBox":
-            continue
-        num_nodes += 1
-        siblings.append(node)
-        waiting += [(node.children, child) for child in _child_ids(raw)]
+        below = siblings
+        if not raw["ignored"]:
+            node = _node(raw, boxes)
+            if node.role == "InlineTextBox":
+                continue
+            num_nodes += 1
+            siblings.append(node)
+            below = node.children
+        children = raw.get("childIds")
+        if children:
+            waiting += [(below, child) for child in reversed(children)]
     return root, num_nodes
 
 
-def _child_ids(raw: Json) -> Iterator[JsonValue]:
-    """Yield the numbers of the nodes below, the last one first."""
-    return reversed(cast(Sequence[str], raw.get("childIds", ())))
-
-
-def _node(raw: Json, boxes: _Boxes) -> Node:
-    backend_id = cast(int, raw.get("backendDOMNodeId", 0))
-    number = str(raw["nodeId"])
-    value = _value(raw.get("value"))
+def _node(raw: dict[str, Any], boxes: _Boxes) -> Node:  # Any: as above
+    backend_id = raw.get("backendDOMNodeId", 0)
+    number = raw["nodeId"]
+    value = raw["value"].get("value") if "value" in raw else None
     return Node(
-        number=int(number) if number.lstrip("-").isdecimal() else 0,
-        backend_id=backend_id,
-        role=str(_value(raw.get("role")) or ""),
-        name=str(_value(raw.get("name")) or ""),
-        value=str(value) if value is not None else "",
-        properties={
-            cast(str, item["name"]): cast(Json, item["value"]).get("value")
-            for item in _objects(raw.get("properties", ()))
-        },
-        box=boxes.by_id.get(backend_id),
-        is_clickable=backend_id in boxes.clickable,
+        int(number) if number.lstrip("-").isdecimal() else 0,
+        backend_id,
+        str(raw["role"].get("value") or "") if "role" in raw else "",
+        str(raw["name"].get("value") or "") if "name" in raw else "",
+        str(value) if value is not None else "",
+        {item["name"]: item["value"].get("value") for item in raw.get("properties", ())},
+        boxes.by_id.get(backend_id),
+        backend_id in boxes.clickable,
     )
-
-
-def _value(field: JsonValue) -> JsonValue:
-    return cast(Json, field).get("value") if field is not None else None

@@ -29,6 +29,8 @@ _MAX_DIALOGS = 5
 _NAVIGATION_S = 15.0
 _CLOSE_S = 5.0
 _POPUP_S = 2.0
+_BLOCKED = ("BLOCKED_BY_CLIENT", "PROXY_CONNECTION_FAILED")
+"""What Chromium says of another site's page; it is noted where it was asked for."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class BrowserSession:
             extra_http_headers=dict(options.headers),
             geolocation=place,
             permissions=["geolocation"] if place else [],
+            proxy=options.origins.proxy,
             storage_state={"cookies": list(options.cookies), "origins": list(options.storage)},
         )
         session = cls(context, wire, options)
@@ -202,7 +205,7 @@ class BrowserSession:
             if self.tab.page.is_closed():
                 raise
             reason = error.message.splitlines()[0].partition(" at ")[0].partition(": ")[2]
-            if "BLOCKED_BY_CLIENT" not in reason:  # noted where it was blocked
+            if not any(word in reason for word in _BLOCKED):
                 self._notes.append(f"The page could not be opened ({reason[:100]}).")
 
     def note(self, text: str) -> None:
@@ -262,7 +265,9 @@ class BrowserSession:
     async def _leave_foreign_page(self) -> None:
         """Leave a document that no guard could refuse, such as `data:`, or an error page."""
         url = self.tab.page.url
-        if not url.startswith("chrome-error:"):
+        if url.startswith("chrome-error:"):
+            await self.tab.note_where_it_could_not_go()
+        else:
             self._notes.append(f"{url[:100]} is outside the sites of this task and was closed.")
         with contextlib.suppress(PlaywrightError):
             await self.tab.page.goto(BLANK)
@@ -271,10 +276,7 @@ class BrowserSession:
     async def _title(self, tab: Tab) -> str:
         if tab.page.url == BLANK:
             return "New tab"
-        history = await tab.call("Page.getNavigationHistory")
-        entries = history["entries"]
-        assert isinstance(entries, list)
-        return str(entries[int(str(history["currentIndex"]))]["title"])
+        return await tab.title()
 
     async def picture(self) -> bytes:
         """Return the viewport as JPEG."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar, cast
+from urllib.parse import urlsplit
 
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page
@@ -52,13 +53,14 @@ _MAX_WAIT_S = 8.0
 _WAITED_FOR = ("XHR", "Fetch", "Script", "Stylesheet", "Document")
 """Kinds of requests whose answers change the page: a script often loads another one."""
 _CALL_S = 5.0
-_MAX_READS = 5
+_MAX_TRIES = 5
 """Of a page that leads to another one meanwhile."""
 _MAX_ELEMENTS = 30_000
 _MAX_CHARS = 5_000_000
 _SIZE = """
 [document.getElementsByTagName("*").length, document.documentElement?.textContent.length || 0]
 """
+_FOREIGN = "{} is outside the sites of this task and was not opened."
 _BLOCKED = "The page's script did not end, so it was stopped."
 
 
@@ -123,9 +125,10 @@ class Tab:
         self._main_frame = str(
             cast(Mapping[str, Mapping[str, str]], tree["frameTree"])["frame"]["id"]
         )
-        documents = [{"urlPattern": "*", "resourceType": "Document"}]
+        if self._origins.has_files:  # elsewhere a proxy guards: this costs all requests something
+            documents = [{"urlPattern": "*", "resourceType": "Document"}]
+            await send("Fetch.enable", {"patterns": documents})
         await asyncio.gather(  # Playwright has enabled Page, Runtime and Network
-            send("Fetch.enable", {"patterns": documents}),
             send("Network.setBlockedURLs", {"urlPatterns": self._origins.block_rules}),
             send(
                 "Page.addScriptToEvaluateOnNewDocument",
@@ -209,14 +212,28 @@ class Tab:
 
     async def read(self) -> PageTree | str:
         """Return what is on the page now, or why it cannot be shown."""
-        for _ in range(_MAX_READS):
+        tree = await self._persistently(self._read)
+        return tree if tree is not None else "The page changes too fast to be shown."
+
+    async def title(self) -> str:
+        """Return the page's title, as the browser has it."""
+        return await self._persistently(self._title) or ""
+
+    async def _persistently(self, ask: Callable[[], Awaitable[T]]) -> T | None:
+        """Ask again where another document came in between; None where that goes on and on."""
+        for _ in range(_MAX_TRIES):
             try:
-                return await self._read()
+                return await ask()
             except PlaywrightError:
                 if self.page.is_closed() or not self._speaker.is_open:
                     raise
-                await self._news()  # another document came in between
-        return "The page changes too fast to be shown."
+                await self._news()
+        return None
+
+    async def _title(self) -> str:
+        history = await self.call("Page.getNavigationHistory")
+        entries = cast(list[Mapping[str, str]], history["entries"])
+        return entries[cast(int, history["currentIndex"])]["title"]
 
     async def _read(self) -> PageTree | str:
         answer = await self.call("Runtime.evaluate", expression=_SIZE, returnByValue=True)
@@ -244,7 +261,10 @@ class Tab:
         self._tell()
 
     def _on_request(self, event: Mapping[str, object]) -> None:
-        is_main = event.get("type") == "Document" and event.get("frameId") == self._main_frame
+        is_document = event.get("type") == "Document"
+        if is_document:
+            self._note_foreign(str(cast(Mapping[str, object], event["request"])["url"]))
+        is_main = is_document and event.get("frameId") == self._main_frame
         if event.get("type") in _WAITED_FOR and not is_main:
             self._requests.add(str(event["requestId"]))
 
@@ -261,12 +281,24 @@ class Tab:
             self._world = cast(int, context["id"])
             self._tell()
 
+    def _note_foreign(self, url: str) -> None:
+        """Note an address that a guard refuses."""
+        if urlsplit(url).scheme in ("http", "https") and not self._origins.allows(url):
+            self.notes.append(_FOREIGN.format(url[:200]))
+
+    async def note_where_it_could_not_go(self) -> None:
+        """Note the address of an error page, where that is outside of the task's sites."""
+        tree = cast(
+            Mapping[str, Mapping[str, str]], (await self.call("Page.getFrameTree"))["frameTree"]
+        )
+        self._note_foreign(tree["frame"].get("unreachableUrl", ""))
+
     def _on_document(self, event: Mapping[str, object]) -> None:
         url = str(cast(Mapping[str, object], event["request"])["url"])
         if self._origins.allows(url):
             answer = self._speaker.send("Fetch.continueRequest", {"requestId": event["requestId"]})
         else:
-            self.notes.append(f"{url[:200]} is outside the sites of this task and was not opened.")
+            self.notes.append(_FOREIGN.format(url[:200]))
             answer = self._speaker.send(
                 "Fetch.failRequest",
                 {"requestId": event["requestId"], "errorReason": "BlockedByClient"},

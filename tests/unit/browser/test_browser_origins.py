@@ -59,3 +59,10 @@ def test_nothing_else_is(url: str):
 def test_no_other_name_can_be_resolved():
     names = Names((("shop.test", "127.0.0.1:8001"),))
     assert names.rules == "MAP shop.test 127.0.0.1:8001, MAP * ~NOTFOUND"
+
+
+def test_whatever_is_not_allowed_goes_to_a_proxy_that_does_not_exist():
+    proxy = Origins(("http://shop.test", "https://forum.test:8443", "http://[::1]:80")).proxy
+    assert proxy is not None and proxy["server"] == "http://blocked.invalid:1"
+    assert proxy["bypass"] == "http://shop.test:80,https://forum.test:8443,http://[::1]:80"
+    assert ORIGINS.proxy is None  # folders are not behind the network

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
 
 from agentgym_rl.browser.layouts.lines import Line, Place, place_of
 from agentgym_rl.browser.page_tree import Node
@@ -123,85 +122,95 @@ _GLYPHS = re.compile("[\ue000-\uf8ff\U000f0000-\U0010fffd\u200b\ufeff\u00ad]")
 
 def compact_lines(root: Node, width: float, height: float) -> list[Line]:
     """Return the lines of a whole page, each with its place on a screen of this size."""
-    return list(_Writer(width, height).page(root))
+    return _Writer(width, height).page(root)
 
 
 class _Writer:
+    """Collects lines in lists that are passed down: a page is deep and has many."""
+
     def __init__(self, width: float, height: float) -> None:
         self._width = width
         self._height = height
         self._numbers = itertools.count(1)
         self._field_names = frozenset[str]()
 
-    def page(self, root: Node) -> Iterator[Line]:
-        last = ""
+    def page(self, root: Node) -> list[Line]:
         self._field_names = frozenset(
             _clean(node.name) for node in root.walk() if node.role in _FIELDS
         )
+        found, kept, last = list[Line](), list[Line](), ""
         for child in root.children:
-            for line in self._lines(child, Place.SEEN):
-                if line.place is not Place.NOWHERE and (line.elements or line.text != last):
-                    last = line.text
-                    yield line
+            self._add(child, Place.SEEN, found)
+        for line in found:
+            if line.place is not Place.NOWHERE and (line.elements or line.text != last):
+                last = line.text
+                kept.append(line)
+        return kept
 
-    def _lines(self, node: Node, place: Place) -> Iterator[Line]:
-        """Yield the lines of a node and all below it."""
+    def _add(self, node: Node, place: Place, found: list[Line]) -> None:
+        """Add the lines of a node and all below it."""
         if node.role in _SKIPPED:
             return
         if node.box is not None:
             place = place_of(node.box, self._width, self._height)
         if node.role == "row":
-            yield from self._row(node, place)
+            self._add_row(node, place, found)
             return
         line = self._line(node, place)
         if line is not None:
-            yield line
+            found.append(line)
             if node.role in _WHOLE or node.role in _FIELDS or line.elements:
-                yield from self._things_within(node, place)
+                self._add_things_within(node, place, found)
                 return
-        yield from self._below(node, place)
+        if node.children:
+            self._add_below(node, place, found)
 
-    def _below(self, node: Node, place: Place) -> Iterator[Line]:
-        """Yield the lines of a node's children; text that runs on is one line."""
+    def _add_below(self, node: Node, place: Place, found: list[Line]) -> None:
+        """Add the lines of a node's children; text that runs on is one line."""
         running = list[Node]()
         for child in node.children:
             if _runs_on(child, node):
                 running += [each for each in child.walk() if each.role == "StaticText"]
                 continue
-            yield from self._running(running, node, place)
-            running = list[Node]()
-            yield from self._lines(child, place)
-        yield from self._running(running, node, place)
+            if running:
+                self._add_running(running, node, place, found)
+                running = list[Node]()
+            self._add(child, place, found)
+        if running:
+            self._add_running(running, node, place, found)
 
-    def _running(self, texts: list[Node], parent: Node, place: Place) -> Iterator[Line]:
-        """Yield the line of text that runs on, unless it only names a field."""
+    def _add_running(
+        self, texts: list[Node], parent: Node, place: Place, found: list[Line]
+    ) -> None:
+        """Add the line of text that runs on, unless it only names a field."""
         line = _joined(texts)
         if not line or (parent.role == "LabelText" and line in self._field_names):
             return
         first = texts[0].box
-        yield Line(line, place_of(first, self._width, self._height) if first else place)
+        found.append(Line(line, place_of(first, self._width, self._height) if first else place))
 
-    def _things_within(self, node: Node, place: Place) -> Iterator[Line]:
-        """Yield lines of what can be acted on inside of something that has a line already."""
+    def _add_things_within(self, node: Node, place: Place, found: list[Line]) -> None:
+        """Add lines of what can be acted on inside of something that has a line already."""
         if node.role in _FIELDS:
             return
         for child in node.children:
             if _is_thing(child) and _clean(child.name) != _clean(node.name):
-                yield from self._lines(child, place)
-            else:
-                yield from self._things_within(child, place)
+                self._add(child, place, found)
+            elif child.children:
+                self._add_things_within(child, place, found)
 
-    def _row(self, row: Node, place: Place) -> Iterator[Line]:
+    def _add_row(self, row: Node, place: Place, found: list[Line]) -> None:
         cells, elements, places = list[str](), list[tuple[int, Node]](), {place}
         for cell in row.children:
-            parts = list(self._lines(cell, place))
+            parts = list[Line]()
+            self._add(cell, place, parts)
             elements += [pair for part in parts for pair in part.elements]
             places |= {part.place for part in parts}
             cells.append(" ".join(part.text for part in parts if part.place is not Place.NOWHERE))
         text = " | ".join(cells).strip(" |")
         if text:
             seen = Place.SEEN if Place.SEEN in places else place
-            yield Line(text, seen, tuple(elements))
+            found.append(Line(text, seen, tuple(elements)))
 
     def _is_one_thing(self, node: Node) -> bool:
         """Return whether a click on it means it, and not whatever is inside."""
@@ -338,4 +347,8 @@ def _joined(texts: list[Node]) -> str:
 
 
 def _clean(text: str) -> str:
-    return " ".join(_GLYPHS.sub("", text).split())[:_MAX_NAME_CHARS]
+    if not text:
+        return text
+    if not text.isascii():
+        text = _GLYPHS.sub("", text)
+    return " ".join(text.split())[:_MAX_NAME_CHARS]
