@@ -2,11 +2,18 @@
 
 For some tasks of each template the expert acts, which must solve the task, and then each near miss,
 which must not. Reported are failures, rounds, and the sizes of all observations that experts saw.
+
+The whole sweep takes hours, so it can be shared among processes or machines, whose reports are then
+put together in one table:
+
+    agentgym bench web --tasks 1000 --share 1/4 --json 1.jsonl    (and 2/4, 3/4, 4/4)
+    agentgym bench web --merge 1.jsonl 2.jsonl 3.jsonl 4.jsonl
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import time
@@ -33,6 +40,7 @@ class TemplateReport:
     name: str
     level: int
     split: str
+    site: str = ""
     num_tasks: int = 0
     num_solved: int = 0
     rounds: list[int] = field(default_factory=list)
@@ -87,7 +95,7 @@ def play_wrong(env: WebEnvironment, entry: Entry, wrong: Wrong, num_actions: int
 def sweep(env: WebEnvironment, entries: Sequence[Entry], *, has_wrong: bool) -> TemplateReport:
     """Play some tasks of one template."""
     template = entries[0].template
-    report = TemplateReport(template.name, template.level, template.split)
+    report = TemplateReport(template.name, template.level, template.split, entries[0].task.category)
     for entry in entries:
         num_actions = play_expert(env, entry, report)
         if not has_wrong:
@@ -111,9 +119,64 @@ def another_case(entry: Entry) -> Case:
     return next((case for case in later if case.answer != entry.case.answer), later[0])
 
 
-def entries_by_template(only: str) -> dict[str, tuple[Entry, ...]]:
-    named = (one for one in all_templates() if one.name.startswith(only))
-    return {template.name: entries_of(template) for template in named}
+@dataclass(frozen=True)
+class Share:
+    """Part `number` of `of` parts, counted from 1."""
+
+    number: int = 1
+    of: int = 1
+
+    @classmethod
+    def read(cls, text: str) -> Share:
+        number, _, of = text.partition("/")
+        if not (number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of)):
+            raise argparse.ArgumentTypeError(f"a share is written 2/4, not {text!r}")
+        return cls(int(number), int(of))
+
+
+def shared(counts: Sequence[int], share: Share) -> list[list[int]]:
+    """Return which tasks of each template belong to a share: every n-th of all."""
+    starts = itertools.accumulate(counts, initial=0)
+    return [
+        [n for n in range(count) if (start + n) % share.of == share.number - 1]
+        for start, count in zip(starts, counts, strict=False)
+    ]
+
+
+def chosen(only: str, num_tasks: int, share: Share) -> dict[str, list[Entry]]:
+    """Return the tasks to play by template: at most so many of each, and only a share of all."""
+    spread = dict[str, Sequence[Entry]]()
+    for template in sorted(all_templates(), key=lambda one: one.name):
+        if template.name.startswith(only):
+            entries = entries_of(template)
+            spread[template.name] = entries[:: max(1, len(entries) // num_tasks)][:num_tasks]
+    places = shared([len(entries) for entries in spread.values()], share)
+    mine = zip(spread.items(), places, strict=True)
+    return {name: [entries[n] for n in here] for (name, entries), here in mine if here}
+
+
+def read_reports(files: Sequence[Path]) -> list[TemplateReport]:
+    """Return the reports of several sweeps."""
+    lines = (line for file in files for line in file.read_text("utf-8").splitlines())
+    return [TemplateReport(**json.loads(line)) for line in lines]
+
+
+def print_table(reports: Sequence[TemplateReport], console: Console) -> None:
+    """Print what experts solved by site and level, and near misses that were rewarded."""
+    levels = sorted({report.level for report in reports})
+    heads = ["site", *(f"level {level}" for level in levels), "all", "near misses rewarded"]
+    console.print(f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", sep="\n", markup=False)
+    for site in [*sorted({report.site for report in reports}), "all"]:
+        here = [report for report in reports if site in ("all", report.site)]
+        cells = [solved_of([r for r in here if r.level == level]) for level in levels]
+        wrong = sum(len(r.wrongly_rewarded) for r in here), sum(r.num_wrong for r in here)
+        cells = [site, *cells, solved_of(here), f"{wrong[0]} of {wrong[1]}"]
+        console.print(f"| {' | '.join(cells)} |", markup=False)
+
+
+def solved_of(reports: Sequence[TemplateReport]) -> str:
+    num_tasks = sum(report.num_tasks for report in reports)
+    return f"{sum(r.num_solved for r in reports)} of {num_tasks}" if num_tasks else ""
 
 
 def tokens_of(texts: Sequence[str], tokenizer: Path | None) -> list[float]:
@@ -130,38 +193,60 @@ def summarize(reports: Sequence[TemplateReport], tokenizer: Path | None, console
     tasks, solved = (sum(r.num_tasks for r in reports), sum(r.num_solved for r in reports))
     sizes = tokens_of([text for report in reports for text in report.seen], tokenizer)
     console.print(
-        f"{len(reports)} templates, experts solved {solved} of {tasks} tasks "
-        f"({solved / tasks:.1%}); {sum(r.num_wrong for r in reports)} near misses, "
+        f"{len({report.name for report in reports})} templates, experts solved {solved} of {tasks} "
+        f"tasks ({solved / tasks:.1%}); {sum(r.num_wrong for r in reports)} near misses, "
         f"{sum(len(r.wrongly_rewarded) for r in reports)} rewarded; observations of "
         f"{statistics.median(sizes):.0f} tokens (median), {sizes[int(0.95 * len(sizes))]:.0f} "
         f"(95th percentile), {len(sizes)} of them"
     )
 
 
-def main(arguments: Sequence[str]) -> None:
-    parser = argparse.ArgumentParser(prog="agentgym bench web", description=__doc__)
-    parser.add_argument("--tasks", type=whole_from(1), default=2, help="of each template")
-    parser.add_argument("--only", default="", help="templates whose names begin so")
-    parser.add_argument("--no-wrong", action="store_true", help="only experts")
-    parser.add_argument("--json", type=Path, help="write everything down")
-    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json of a model, to count with")
-    options = parser.parse_args(list(arguments))
-    console = Console(soft_wrap=True)
+def print_failures(report: TemplateReport, console: Console) -> None:
+    for line in (*report.failures, *(f"REWARDED {w}" for w in report.wrongly_rewarded)):
+        console.print(f"  {line}", markup=False)
+
+
+def play(options: argparse.Namespace, console: Console) -> list[TemplateReport]:
+    """Play what the options ask for, with a line for each template."""
     reports = []
     with closing(WebEnvironment()) as env:
-        for name, entries in sorted(entries_by_template(options.only).items()):
+        for name, entries in chosen(options.only, options.tasks, options.share).items():
             started = time.monotonic()
-            spread = entries[:: max(1, len(entries) // options.tasks)][: options.tasks]
-            report = sweep(env, spread, has_wrong=not options.no_wrong)
+            report = sweep(env, entries, has_wrong=not options.no_wrong)
             reports.append(report)
             rounds = f"{statistics.median(report.rounds):.0f}" if report.rounds else "-"
             console.print(
-                f"{name} (level {report.level}, {report.split}, {len(entries)} tasks): "
+                f"{name} (level {report.level}, {report.split}): "
                 f"{report.num_solved}/{report.num_tasks} solved in {rounds} rounds, "
                 f"{report.num_wrong} near misses, {time.monotonic() - started:.0f} s"
             )
-            for line in (*report.failures, *(f"REWARDED {w}" for w in report.wrongly_rewarded)):
-                console.print(f"  {line}", markup=False)
+            print_failures(report, console)
+            if options.json:
+                with options.json.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(vars(report)) + "\n")
+    return reports
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="agentgym bench web", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--tasks", type=whole_from(1), default=2, help="of each template, at most")
+    parser.add_argument("--only", default="", help="templates whose names begin so")
+    parser.add_argument("--share", type=Share.read, default=Share(), help="1/4: every fourth task")
+    parser.add_argument("--no-wrong", action="store_true", help="only experts")
+    parser.add_argument("--json", type=Path, help="add a line for each template to this file")
+    parser.add_argument("--merge", type=Path, nargs="+", help="files of --json: play nothing")
+    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json of a model, to count with")
+    options = parser.parse_args(list(arguments))
+    console = Console(soft_wrap=True)
+    if options.merge:
+        reports = read_reports(options.merge)
+        for report in reports:
+            print_failures(report, console)
+    else:
+        reports = play(options, console)
+    if not reports:
+        console.print(f"no task begins with {options.only!r} in share {options.share}")
+        return
+    print_table(reports, console)
     summarize(reports, options.tokenizer, console)
-    if options.json:
-        options.json.write_text(json.dumps([vars(report) for report in reports], indent=1))
