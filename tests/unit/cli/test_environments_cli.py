@@ -40,12 +40,17 @@ def test_demos_take_options_of_the_environment(tmp_path: Path):
     assert (tmp_path / "slow.jsonl").stat().st_size > (tmp_path / "fast.jsonl").stat().st_size
 
 
-def test_demos_are_of_the_first_tasks_of_the_split_or_of_a_category(tmp_path: Path):
+def test_demos_are_of_the_split_by_seed_and_of_a_category(tmp_path: Path):
     file = tmp_path / "demos.jsonl"
-    run("demos", COUNTING, "-n", 2, "-o", file)
-    assert tasks_of(file) == ["counting/0", "counting/2"]
+    run("demos", COUNTING, "-n", 4, "-o", file)
+    tasks = tasks_of(file)
+    assert len(set(tasks)) == 4
+    run("demos", COUNTING, "-n", 4, "-o", file)
+    assert tasks_of(file) == tasks
+    run("demos", COUNTING, "-n", 4, "-o", file, "--seed", 1)
+    assert tasks_of(file) != tasks
     run("demos", COUNTING, "-n", 2, "-o", file, "--category", "large")
-    assert tasks_of(file) == ["counting/10", "counting/12"]
+    assert all(int(task.removeprefix("counting/")) >= 10 for task in tasks_of(file))
 
 
 @pytest.mark.parametrize(
