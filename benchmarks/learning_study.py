@@ -1,30 +1,31 @@
 """`agentgym bench learning`: the same task learned in several ways, over several seeds.
 
 A study is a TOML file (`study_files.py`) that names recipes with overrides. Every variant is
-run once a seed by `agentgym train`; then held-out success before and after, and curves over
-training steps and over generated tokens, are put together from the run folders. What is finished
-is not run again, and what was interrupted goes on.
+run once per seed by `agentgym train` (`study_stretch.py`); then held-out success before and after,
+and curves over training steps, generated tokens and seconds, are put together from the run folders.
+Studies with a scoreboard (`scoreboard.py`) get its page. What is finished is not run again, and
+what was interrupted resumes.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
+import shlex
 from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from threading import Event
 
-from bench_arguments import whole_from
+from bench_arguments import positive, whole_from
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.console import Console
-from study_files import Study, Variant, check_runs, read_study
+from scoreboard import NAME, read_scoreboard
+from study_files import Study, check_runs, read_study
+from study_jobs import plan_jobs
+from study_stretch import Stretch
 
 from agentgym_rl.errors import RunError
 from agentgym_rl.evaluation.report import EvalReport, read_reports
@@ -38,6 +39,8 @@ class Curve:
     steps: list[int]
     tokens: list[float]
     """Generated in training up to then."""
+    seconds: list[float]
+    """Of training steps and their evaluations up to then."""
     reports: list[EvalReport]
 
     @property
@@ -45,76 +48,16 @@ class Curve:
         return [report.overall.success_rate for report in self.reports]
 
 
-def run_study(study: Study, out: Path, seeds: Sequence[int], *, jobs: int) -> None:
-    """Run what is not finished, `jobs` runs at a time.
-
-    After a failure no other run begins; those under way go on to their end.
-    """
-    done: dict[tuple[str, int], Future[None]] = {}
-    has_failed = Event()
-
-    def run(variant: Variant, seed: int) -> None:
-        if variant.start:
-            done[variant.start, seed].result()
-        if has_failed.is_set():
-            return
-        try:
-            _train(study, variant, out, seed)
-        except BaseException:
-            has_failed.set()
-            raise
-
-    with ThreadPoolExecutor(jobs) as pool:
-        # A variant that waits for another's run holds a place, so those that wait come last.
-        for variant in study.in_order():
-            for seed in seeds:
-                done[variant.name, seed] = pool.submit(run, variant, seed)
-        finished, _ = wait(done.values(), return_when=FIRST_EXCEPTION)
-        pool.shutdown(wait=False, cancel_futures=True)
-        for future in finished:
-            future.result()
-
-
-def _train(study: Study, variant: Variant, out: Path, seed: int) -> None:
-    folder = RunFolder(variant.folder(out, seed))
-    if folder.model.exists():
-        return
-    command = [sys.executable, "-c", "from agentgym_rl.cli.main import main; main()", "train"]
-    command += ["--run-dir", str(folder.path)]
-    if folder.latest_checkpoint():
-        command.append("--resume")
-    else:  # Before its first checkpoint a run has nothing to go on from that is worth it.
-        command += [variant.recipe, *study.overrides_of(variant, out, seed)]
-    log = out / f"{folder.path.name}.log"
-    with log.open("a") as output:
-        # One thread each: a tiny model gains little from a second, and runs share the machine.
-        result = subprocess.run(
-            command,
-            stdout=output,
-            stderr=output,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            check=False,
-        )
-    if result.returncode:
-        raise RunError(
-            f"variant {variant.name!r}, seed {seed} ended with {result.returncode}: "
-            f"{_last_line(log)} (all of it: {log}); the same command goes on with what is left"
-        )
-
-
-def _last_line(log: Path) -> str:
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    return next((line.strip() for line in reversed(lines) if line.strip()), "nothing was said")
-
-
 def read_curve(run: RunFolder) -> Curve:
     """Return the evaluations of a run in order."""
     reports, metrics = read_reports(run), run.read_metrics()
-    tokens = [
-        sum(line.get("rollout/tokens", 0.0) for line in metrics if line["step"] <= report.step)
-        for report in reports
-    ]
-    return Curve([report.step for report in reports], tokens, reports)
+    steps = [report.step for report in reports]
+
+    def until(step: int, key: str) -> float:
+        return sum(line.get(key, 0.0) for line in metrics if line["step"] <= step)
+
+    tokens = [until(step, "rollout/tokens") for step in steps]
+    return Curve(steps, tokens, [until(step, "time/step_s") for step in steps], reports)
 
 
 def to_markdown(study: Study, curves: dict[str, list[Curve]], seeds: Sequence[int]) -> str:
@@ -138,20 +81,24 @@ def to_markdown(study: Study, curves: dict[str, list[Curve]], seeds: Sequence[in
     return "\n".join(lines) + "\n"
 
 
-def draw(path: Path, study: Study, curves: dict[str, list[Curve]]) -> None:
+def draw(path: Path, title: str, curves: dict[str, list[Curve]]) -> None:
     """Write a PNG: every seed as a thin line, the mean as a thick one."""
-    figure = Figure(figsize=(11, 4.5), dpi=120, layout="constrained")
+    figure = Figure(figsize=(15, 4.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2, sharey=True)
+    left, middle, right = figure.subplots(1, 3, sharey=True)
     for place, (name, runs) in enumerate(curves.items()):
-        _draw_runs(left, name, [(curve.steps, curve.success) for curve in runs], f"C{place}")
+        color = f"C{place}"
+        _draw_runs(left, name, [(curve.steps, curve.success) for curve in runs], color)
+        points = [(curve.seconds, curve.success) for curve in runs]
+        _draw_runs(middle, name, points, color)
         if all(curve.tokens[-1] for curve in runs):
             points = [([t / 1e6 for t in curve.tokens], curve.success) for curve in runs]
-            _draw_runs(right, name, points, f"C{place}")
+            _draw_runs(right, name, points, color)
     left.set(xlabel="training step", ylabel="held-out success", ylim=(0, 1.02))
+    middle.set(xlabel="seconds of steps and their evaluations")
     right.set(xlabel="generated tokens, millions")
     left.legend(loc="lower right")
-    figure.suptitle(study.title)
+    figure.suptitle(title)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)
 
@@ -161,8 +108,9 @@ def _draw_runs(
 ) -> None:
     for x, y in runs:
         axes.plot(x, y, color=color, alpha=0.3, linewidth=1)
-    mean_x = [fmean(values) for values in zip(*(x for x, _ in runs), strict=True)]
-    mean_y = [fmean(values) for values in zip(*(y for _, y in runs), strict=True)]
+    # Up to where the shortest is: seeds of a study that is not finished are at different steps.
+    mean_x = [fmean(values) for values in zip(*(x for x, _ in runs), strict=False)]
+    mean_y = [fmean(values) for values in zip(*(y for _, y in runs), strict=False)]
     axes.plot(mean_x, mean_y, color=color, linewidth=2, marker="o", markersize=4, label=name)
 
 
@@ -172,7 +120,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--seeds", type=whole_from(0), nargs="+", default=[0, 1, 2])
     parser.add_argument(
-        "--jobs", type=whole_from(1), default=os.cpu_count() or 1, help="runs at a time"
+        "--jobs", type=whole_from(1), default=os.cpu_count() or 1, help="commands at a time"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=positive,
+        help="stop after this long: runs save their last step, and the same command resumes them",
+    )
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only these variants")
+    parser.add_argument(
+        "--transfer",
+        action="store_true",
+        help="evaluate the run of each scenario on the others (studies with a scoreboard)",
     )
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="KEY=VALUE", help="overrides for every variant"
@@ -180,18 +139,65 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     if len(set(chosen.seeds)) < len(chosen.seeds):
         parser.error(f"--seeds: each once, got {' '.join(map(str, chosen.seeds))}")
-    study, out = read_study(chosen.study, chosen.set), chosen.out
-    check_runs(study, out, chosen.seeds)
-    out.mkdir(parents=True, exist_ok=True)
-    run_study(study, out, chosen.seeds, jobs=chosen.jobs)
-    curves = {
-        variant.name: [read_curve(RunFolder(variant.folder(out, seed))) for seed in chosen.seeds]
-        for variant in study.variants
-    }
-    table = to_markdown(study, curves, chosen.seeds)
-    (out / "table.md").write_text(table, encoding="utf-8")
-    draw(out / "curves.png", study, curves)
-    Console(soft_wrap=True).print(table, f"{out / 'table.md'}, {out / 'curves.png'}", markup=False)
+    study = read_study(chosen.study, chosen.set)
+    study = study.only(chosen.only) if chosen.only else study
+    if chosen.transfer and not study.scoreboard:
+        parser.error(f"--transfer: {chosen.study} has no scoreboard (scoreboard = true)")
+    check_runs(study, chosen.out, chosen.seeds)
+    _run(study, chosen)
+
+
+def _run(study: Study, chosen: argparse.Namespace) -> None:
+    """Run a stretch of the study and write what came of it."""
+    out, seeds, console = chosen.out, chosen.seeds, Console(soft_wrap=True)
+    with RunFolder(out).locked():
+        stretch = Stretch(
+            plan_jobs(study, out, seeds, transfer=chosen.transfer),
+            out,
+            at_once=chosen.jobs,
+            minutes=chosen.minutes,
+            say=lambda text: console.print(text, markup=False, highlight=False),
+        )
+        stretch.run()
+        written = _write(study, chosen)
+    if written:
+        console.print(
+            Path(written[0]).read_text("utf-8"), ", ".join(map(str, written)), markup=False
+        )
+    if stretch.failures:
+        raise RunError("\n".join(stretch.failures.values()))
+    if left := stretch.left():
+        console.print(f"{len(left)} commands are left; the same command resumes with them")
+
+
+def _write(study: Study, chosen: argparse.Namespace) -> list[Path]:
+    """Write tables and curves of what is there; return their files."""
+    out, seeds = chosen.out, chosen.seeds
+    scenarios = study.scenarios() if study.scoreboard else study.variants
+    runs = {v.name: [RunFolder(v.folder(out, seed)) for seed in seeds] for v in scenarios}
+    curves = {name: [read_curve(run) for run in found] for name, found in runs.items()}
+    curves = {name: [c for c in found if c.reports] for name, found in curves.items()}
+    curves = {name: found for name, found in curves.items() if found}
+    written = []
+    if study.scoreboard:
+        command = shlex.join(_words(chosen))
+        read_scoreboard(study, out, seeds, transfer=chosen.transfer, command=command).save(out)
+        written = [out / f"{NAME}.md", out / f"{NAME}.json"]
+    elif all(run.model.exists() for found in runs.values() for run in found):
+        written = [out / "table.md"]
+        written[0].write_text(to_markdown(study, curves, seeds), encoding="utf-8")
+    if written and curves:
+        draw(out / "curves.png", study.title, curves)
+        written.append(out / "curves.png")
+    return written
+
+
+def _words(chosen: argparse.Namespace) -> list[str]:
+    """Return the command that resumes the study, without what only this stretch was given."""
+    words = ["agentgym", "bench", "learning", chosen.study, "--out", str(chosen.out), "--seeds"]
+    words += [*map(str, chosen.seeds), *(["--transfer"] if chosen.transfer else [])]
+    words += ["--only", *chosen.only] if chosen.only else []
+    return words + (["--set", *chosen.set] if chosen.set else [])
 
 
 if __name__ == "__main__":

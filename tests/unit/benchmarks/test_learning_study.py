@@ -58,15 +58,15 @@ def test_our_studies_pass_the_checks(files: ModuleType, tmp_path: Path, name: st
     files.check_runs(files.read_study(name), tmp_path, [0])
 
 
-def test_a_run_has_the_studys_overrides_then_its_own_then_the_commands(
+def test_what_ties_a_run_to_another_comes_after_the_commands_overrides(
     files: ModuleType, tmp_path: Path
 ):
     study = files.read_study(write(tmp_path), ["eval.tasks=3"])
     assert study.overrides_of(study.variants[1], tmp_path, 7) == [
         "seed=7",
         "training.steps=2",
-        f"model.path={tmp_path.resolve() / 'grpo-seed7'}/warm_start/model",
         "eval.tasks=3",
+        f"model.path={tmp_path / 'grpo-seed7'}/warm_start/model",
     ]
 
 
