@@ -22,7 +22,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from rich.console import Console
-from scoreboard import NAME, read_scoreboard
+from scoreboard import COMMANDS, NAME, read_scoreboard
 from study_files import Study, check_runs, read_study
 from study_jobs import plan_jobs
 from study_stretch import Stretch
@@ -120,7 +120,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--seeds", type=whole_from(0), nargs="+", default=[0, 1, 2])
     parser.add_argument(
-        "--jobs", type=whole_from(1), default=os.cpu_count() or 1, help="commands at a time"
+        "--jobs",
+        type=whole_from(1),
+        help="commands at a time; default: what the study says, else one per processor",
     )
     parser.add_argument(
         "--minutes",
@@ -154,16 +156,16 @@ def _run(study: Study, chosen: argparse.Namespace) -> None:
         stretch = Stretch(
             plan_jobs(study, out, seeds, transfer=chosen.transfer),
             out,
-            at_once=chosen.jobs,
+            at_once=chosen.jobs or study.jobs or os.cpu_count() or 1,
             minutes=chosen.minutes,
             say=lambda text: console.print(text, markup=False, highlight=False),
+            on_done=lambda: _write(study, chosen),
         )
         stretch.run()
         written = _write(study, chosen)
     if written:
-        console.print(
-            Path(written[0]).read_text("utf-8"), ", ".join(map(str, written)), markup=False
-        )
+        table = written[0].read_text("utf-8").partition(COMMANDS)[0]
+        console.print(table, ", ".join(map(str, written)), markup=False)
     if stretch.failures:
         raise RunError("\n".join(stretch.failures.values()))
     if left := stretch.left():
@@ -171,7 +173,10 @@ def _run(study: Study, chosen: argparse.Namespace) -> None:
 
 
 def _write(study: Study, chosen: argparse.Namespace) -> list[Path]:
-    """Write tables and curves of what is there; return their files."""
+    """Write tables and curves of what is there; return their files.
+
+    After every command, because the machine may be gone before the last.
+    """
     out, seeds = chosen.out, chosen.seeds
     scenarios = study.scenarios() if study.scoreboard else study.variants
     runs = {v.name: [RunFolder(v.folder(out, seed)) for seed in seeds] for v in scenarios}

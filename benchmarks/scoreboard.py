@@ -29,6 +29,8 @@ from agentgym_rl.evaluation.report import Score, read_reports
 from agentgym_rl.runs.folder import RunFolder, write_atomically
 
 NAME = "scoreboard"
+COMMANDS = "## Commands"
+"""The title of the last part of a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,7 @@ def to_markdown(board: Scoreboard) -> str:
     """Return the page."""
     models = ", ".join(dict.fromkeys(row.model for row in board.rows))
     num_done = sum(row.after is not None for row in board.rows)
+    picture = ["![Success over steps, seconds and generated tokens](curves.png)", ""]
     lines = [
         f"# {board.title}",
         "",
@@ -219,6 +222,7 @@ def to_markdown(board: Scoreboard) -> str:
         "model's are counted, and are in no mean.",
         "",
         *_means(board),
+        *(picture if any(row.latest is not None for row in board.rows) else []),
         *_successes(board.rows),
         *_behaviour(board.rows),
         *(_matrix(board.transfer) if board.transfer else []),
@@ -317,7 +321,7 @@ def _matrix(transfer: Mapping[str, Mapping[str, Sequence[Score]]]) -> list[str]:
 
 
 def _commands(board: Scoreboard) -> list[str]:
-    lines = ["## Commands", "", "```", f"# runs or resumes all of these\n{board.command}"]
+    lines = [COMMANDS, "", "```", f"# runs or resumes all of these\n{board.command}"]
     for command in board.commands:
         state = f"{command.seconds:.0f} s" if command.is_done else "not finished"
         told = f"# {command.job}: {state}"

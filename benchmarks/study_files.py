@@ -61,6 +61,8 @@ class Study(BaseModel):
     title: str
     overrides: tuple[str, ...] = ()
     """For every variant, before its own."""
+    jobs: int = Field(default=0, ge=0)
+    """Commands at a time, where the command line does not say; 0 for one per processor."""
     scoreboard: bool = False
     """Whether every variant is a scenario, whose untrained model is measured as well."""
     variants: tuple[Variant, ...] = Field(min_length=1)

@@ -21,6 +21,7 @@ from types import FrameType
 from study_jobs import Job
 
 from agentgym_rl import __version__
+from agentgym_rl.errors import AgentGymError
 from agentgym_rl.runs.folder import write_atomically
 
 _POLL_S = 0.2
@@ -91,8 +92,10 @@ class Stretch:
         at_once: int,
         minutes: float | None = None,
         say: Callable[[str], None] = lambda _: None,
+        on_done: Callable[[], None] = lambda: None,
     ) -> None:
-        self._jobs, self._out, self._at_once, self._say = jobs, out, at_once, say
+        self._jobs, self._out, self._at_once = jobs, out, at_once
+        self._say, self._on_done = say, on_done
         self.records = Records(out)
         self.failures: dict[str, str] = {}
         """What went wrong, by the variant."""
@@ -139,7 +142,10 @@ class Stretch:
             if is_free and self._done.issuperset(job.needs) and job.variant not in self.failures:
                 if len(self._running) == self._at_once:
                     return
-                self._begin(job)
+                try:
+                    self._begin(job)
+                except (AgentGymError, ValueError) as error:
+                    self.failures[job.variant] = f"{job.title} cannot begin: {error}"
 
     def _begin(self, job: Job) -> None:
         self._tried.add(job.name)
@@ -177,6 +183,7 @@ class Stretch:
             if job.is_done():
                 self._done.add(job.name)
                 self._say(f"done: {job.title}, {self.records.of(job.name).seconds:.0f} s")
+                self._on_done()
             elif not self._is_stopping:
                 self.failures[job.variant] = (
                     f"{job.title} ended with {status}: {_last_line(running.log)} (all of it: "
