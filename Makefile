@@ -35,9 +35,9 @@ ui: $(FOR_UI)
 # many interpreters.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-# For daily work: unit tests that cost at most half a processor second each.
+# For daily work: unit tests that cost at most 0.3 processor seconds each.
 quick: setup
-	$(PYTEST) -q -m "not slow and not long" --max-cost 0.5 tests/unit
+	$(PYTEST) -q -m "not slow and not long" --max-cost 0.3 tests/unit
 
 # What CI runs.
 test: check

@@ -70,14 +70,14 @@ class StockClient:
 
     def __init__(self, url: str, *, create_body: object = None) -> None:
         self._url = url
-        created = requests.post(f"{url}/create", json=create_body, timeout=20)
+        created = requests.post(f"{url}/create", json=create_body, timeout=60)
         assert created.status_code == 200
         self.env_id = created.json()["id"]
         self.state = ""
 
     def post(self, path: str, **fields: object) -> Any:
         answer = requests.post(
-            f"{self._url}/{path}", json={"id": self.env_id, **fields}, timeout=20
+            f"{self._url}/{path}", json={"id": self.env_id, **fields}, timeout=60
         )
         assert answer.status_code == 200
         return answer.json()
@@ -152,13 +152,13 @@ class StockSearchQA:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        created = requests.post(f"{url}/create", json={"id": 0}, timeout=20)
+        created = requests.post(f"{url}/create", json={"id": 0}, timeout=60)
         assert created.status_code == 200
         self.env_id: int = created.json()
 
     def observe(self) -> str:
         query = {"env_idx": self.env_id}
-        answer = requests.get(f"{self._url}/observation", params=query, timeout=20)
+        answer = requests.get(f"{self._url}/observation", params=query, timeout=60)
         assert answer.status_code == 200
         return answer.json()
 
@@ -174,6 +174,6 @@ class StockSearchQA:
 
     def post(self, path: str, **fields: object) -> Any:
         body = {"env_idx": self.env_id, **fields}
-        answer = requests.post(f"{self._url}/{path}", json=body, timeout=20)
+        answer = requests.post(f"{self._url}/{path}", json=body, timeout=60)
         assert answer.status_code == 200
         return answer.json()

@@ -34,7 +34,7 @@ def run(path: Path, recipe: str, *overrides: str) -> None:
     ("recipe", "overrides"),
     [
         ("small/babyai-grpo", ()),
-        ("small/textcraft-grpo", ()),
+        pytest.param("small/textcraft-grpo", (), marks=pytest.mark.long),
         pytest.param("small/textcraft-grpo", PPO, marks=pytest.mark.long),
         pytest.param("small/textcraft-scaling-inter", (), marks=pytest.mark.long),
         ("small/searchqa-grpo", ()),

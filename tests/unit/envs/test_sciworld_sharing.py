@@ -95,8 +95,11 @@ def play_together(scripts: list[Script], seed: int) -> list[Transcript]:
     return transcripts
 
 
-def test_episodes_in_turns_go_as_they_go_alone():
-    scripts = wandering(num_scripts=12, num_actions=12, seed=0)
+@pytest.mark.parametrize(
+    ("num_scripts", "num_actions"), [(4, 6), pytest.param(12, 12, marks=pytest.mark.long)]
+)
+def test_episodes_in_turns_go_as_they_go_alone(num_scripts: int, num_actions: int):
+    scripts = wandering(num_scripts=num_scripts, num_actions=num_actions, seed=0)
     assert play_together(scripts, seed=1) == play_alone(scripts)
 
 

@@ -72,7 +72,7 @@ def gradients(model: PreTrainedModel, lengths: list[int]) -> dict[str, Tensor]:
     ("architecture", "is_checkpointed", "rank"),
     [
         pytest.param("qwen2", False, 0, marks=pytest.mark.long),
-        ("qwen3", True, 0),
+        pytest.param("qwen3", True, 0, marks=pytest.mark.long),
         pytest.param("llama", True, 4, marks=pytest.mark.long),
     ],
 )

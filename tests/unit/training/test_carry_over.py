@@ -178,7 +178,7 @@ async def test_a_step_waits_for_what_may_not_get_any_older(policy: Policy, hangi
     await collector.aclose()
 
 
-@pytest.mark.parametrize("max_staleness", [1, 2])
+@pytest.mark.parametrize("max_staleness", [pytest.param(1, marks=pytest.mark.long), 2])
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (1, 2))])
 async def test_no_token_is_older_than_may_be_and_every_task_has_its_group(
     policy: Policy, max_staleness: int, seed: int
@@ -262,6 +262,7 @@ async def test_solved_tasks_rest_also_after_a_resumption(policy: Policy):
     assert collected.metrics["rollout/tasks_resting"] in (0, 1)
 
 
+@pytest.mark.long
 async def test_refills_leave_tasks_that_rest_alone(policy: Policy):
     config = make_config(tasks_per_step=2, max_staleness=0, rest_solved=1, max_refills=1)
     # No group has spread, so that every step is refilled; the first task alone is solved.

@@ -161,6 +161,7 @@ async def test_a_failed_group_is_no_reward_for_anyone(policy: Policy):
     )
 
 
+@pytest.mark.long
 async def test_a_resumed_collector_goes_on_with_tasks_of_every_environment(policy: Policy):
     settings = ("envs.left.weight=3", "rollout.follow_learnable=0.5", "rollout.rest_solved=1")
     whole, expected = await make(policy, *settings), list[list[str]]()
