@@ -21,7 +21,16 @@ needs_sandbox = pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailab
 
 
 @needs_sandbox
-@pytest.mark.parametrize("generator", ["leg_counting", "chain_sum", "spell_backward", "countdown"])
+@pytest.mark.parametrize(
+    "generator",
+    [
+        "countdown",
+        *(
+            pytest.param(name, marks=pytest.mark.long)
+            for name in ("leg_counting", "chain_sum", "spell_backward")
+        ),
+    ],
+)
 def test_generators_pass_the_checker(generator: str):
     num_processes = 2 if generator == "leg_counting" else 0  # each imports the whole library
     report = check(f"reasoning_gym/{generator}", tasks_per_split=5, num_processes=num_processes)

@@ -158,6 +158,7 @@ def count_objects_held() -> int:
     return held
 
 
+@pytest.mark.long
 def test_java_holds_nothing_for_episodes_that_are_over():
     def play() -> None:
         env = SciWorld()

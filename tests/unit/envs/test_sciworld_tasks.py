@@ -56,6 +56,7 @@ def test_an_unknown_split_is_refused():
         tasks_of("eval")
 
 
+@pytest.mark.long
 def test_the_table_agrees_with_the_simulator():
     jvm = shared_jvm()
     with jvm.calls():
