@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from agentgym_rl.envs import registry
+from agentgym_rl.evaluation.report import EvalReport, score
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.types import (
@@ -118,6 +120,19 @@ def hostile_episode(text: str = HOSTILE) -> Episode:
         seconds=0.1,
         error=text,
     )
+
+
+def write_evaluation(run: RunFolder, episodes: Sequence[Episode], *, step: int) -> None:
+    """Write the episodes of an evaluation, and its report."""
+    groups = [[item] for item in episodes]
+    write_episodes(run.episodes, groups, phase="eval", step=step)
+    whole = score(episodes)
+    report = EvalReport(
+        env=episodes[0].task.env, split="test", step=step, max_rounds=5, temperature=1.0,
+        overall=whole, categories={episodes[0].task.category: whole}, levels={},
+        stop_reasons=dict(Counter(str(item.stop_reason) for item in episodes)),
+    )  # fmt: skip
+    report.save(run.eval, f"step-{step:06d}")
 
 
 def write_run(

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, ViewportSize, expect
 
 from agentgym_rl.envs.scenarios.babyai.env import BabyAI
+from axe import grave_faults
+from case_shares import spread_over
 from ui_browser import show
-from ui_runs import played, write_run
+from ui_runs import played, write_evaluation, write_run
 from ui_servers import ui_process
 
 LINKS = (
     "#/runs?sel=grid",
     "#/run?run=grid",
+    "#/run?run=grid&with=other",
+    "#/evaluations?sel=grid@1@babyai,grid@2@babyai",
+    "#/evaluations?steps=all&sel=grid@2@babyai",
     "#/episodes?run=grid",
     "#/replay?run=grid&episode=train-000001:0&round=2",
     "#/tokens?run=grid&episode=train-000001:0&color=logprob&token=6",
@@ -74,6 +79,11 @@ NAMELESS = """() => [
     .filter(node => !(node.getAttribute('aria-label') || node.textContent.trim()
         || node.labels?.length || node.title))
     .map(node => node.outerHTML.slice(0, 120))"""
+PHONE: ViewportSize = {"width": 390, "height": 844}
+OVERFLOWING = """() => {
+    const main = document.querySelector('main');
+    return main.scrollWidth - main.clientWidth;
+}"""
 CUT_OFF = "() => [document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
 
 
@@ -82,12 +92,15 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     runs = tmp_path_factory.mktemp("runs")
     task = BabyAI.tasks("test")[0]
     group = [played(task, ("turn left", "dance")), played(task, ("turn right",), sample_index=1)]
-    write_run(runs / "grid", [[group]], env="babyai", horizons=(3, 5))
+    run = write_run(runs / "grid", [[group]], env="babyai", horizons=(3, 5))
+    for step in (1, 2):
+        write_evaluation(run, group, step=step)
+    write_run(runs / "other", [], env="babyai", horizons=(3,))
     with ui_process(runs) as client:
         yield client.url
 
 
-@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("link", spread_over(LINKS, 4))
 def test_every_view_can_be_read_and_used_by_everybody(page: Page, url: str, link: str):
     show(page, url, link)
     page.wait_for_load_state("networkidle")
@@ -98,6 +111,30 @@ def test_every_view_can_be_read_and_used_by_everybody(page: Page, url: str, link
         page.keyboard.press("t")
     assert page.evaluate(NAMELESS) == []
     assert page.evaluate(CUT_OFF) == [1366, 768]
+    assert grave_faults(page) == []
+
+
+@pytest.mark.parametrize("link", spread_over(LINKS, 5))
+def test_every_view_fits_a_phone(page: Page, url: str, link: str):
+    page.set_viewport_size(PHONE)
+    show(page, url, link)
+    page.wait_for_load_state("networkidle")
+    page.locator("main > *").first.wait_for()
+    assert page.evaluate(CUT_OFF) == [PHONE["width"], PHONE["height"]]
+    assert page.evaluate(OVERFLOWING) <= 0
+    expect(page.get_by_role("navigation", name="Views", exact=True)).to_be_in_viewport(ratio=1)
+    assert page.evaluate(POOR_CONTRASTS, MIN_CONTRAST) == []
+    assert grave_faults(page) == []
+
+
+def test_on_a_phone_filters_open_and_rows_tell_goal_and_action(page: Page, url: str):
+    page.set_viewport_size(PHONE)
+    show(page, url, "#/episodes?run=grid&text=turn")
+    row = page.locator("tbody tr").first
+    expect(row.locator("mark").first).to_have_text("turn")
+    expect(page.get_by_role("combobox", name="Outcome")).to_be_hidden()
+    page.get_by_role("button", name="More filters").click()
+    expect(page.get_by_role("combobox", name="Outcome")).to_be_visible()
 
 
 def test_the_focus_is_seen_and_stays_in_dialogs(page: Page, url: str):

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import RunFolder
+from case_shares import spread_over
 from ui_browser import show, wait_for_points
 from ui_runs import HOSTILE, hostile_episode, write_run
 from ui_servers import UiClient, make_run, ui_process
@@ -26,6 +27,8 @@ LINKS = (
     "#/tokens?run=hostile&episode=train-000001:0",
     "#/group?run=hostile&phase=train&step=1&group=0",
     "#/diagnosis?run=hostile",
+    "#/evaluations?sel=hostile@1@<img src=x onerror=alert(1)>,<b>@2@<i>",
+    "#/run?run=hostile&with=<script>alert(1)</script>",
     "#/time?run=hostile",
     "#/play?env=<img src=x onerror=alert(1)>&split=<b>&task=<i>",
     "#/<img src=x onerror=alert(1)>?run=<script>alert(1)</script>",
@@ -49,7 +52,7 @@ def ui(runs: Path) -> Iterator[UiClient]:
         yield client
 
 
-@pytest.mark.parametrize("link", LINKS)
+@pytest.mark.parametrize("link", spread_over(LINKS, 4))
 def test_hostile_text_stays_text(page: Page, ui: UiClient, link: str):
     # Dialogs, errors and requests to other places fail in `watched_page`.
     show(page, ui.url, link)

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 from agentgym_rl.runs.folder import RunFolder
 from training_runs import RECIPE
 from ui_browser import go_by_keys, show, wait_for_points
-from ui_servers import ui_process
+from ui_servers import UiClient, ui_process
 from waiting import wait_for
 
 TRAINING_S = 120
@@ -27,7 +27,7 @@ def training(runs: Path) -> Iterator[subprocess.Popen[bytes]]:
     recipe = runs.parent / "recipe.toml"
     recipe.write_text(RECIPE, encoding="utf-8")
     program = "from agentgym_rl.cli.main import main; main()"
-    changes = ["training.steps=8", "eval.every=8", "warm_start.steps=8", "warm_start.num_demos=16"]
+    changes = ["training.steps=5", "eval.every=5", "warm_start.steps=4", "warm_start.num_demos=8"]
     command = [sys.executable, "-c", program, "train", str(recipe), *changes]
     process = subprocess.Popen(
         [*command, "--run-dir", str(runs / "live")], stdout=subprocess.DEVNULL
@@ -67,6 +67,7 @@ def test_a_live_run_grows_on_the_page_and_its_model_plays(page: Page, tmp_path: 
             expect(page.locator("tbody tr").first).to_be_visible()
             assert process.wait(TRAINING_S) == 0
         _play_with_the_model(page, client.url)
+        _ask_for_alternatives(page, client)
 
 
 def _play_with_the_model(page: Page, url: str) -> None:
@@ -76,3 +77,14 @@ def _play_with_the_model(page: Page, url: str) -> None:
     expect(model).to_have_value("live/model")
     page.get_by_role("button", name="Let it act").click()
     expect(page.get_by_role("heading", name="Round 1")).to_be_visible(timeout=1000 * TRAINING_S)
+
+
+def _ask_for_alternatives(page: Page, client: UiClient) -> None:
+    episode = "train-000001:0"
+    mask = client.get("tokens", run="live", episode=episode)["mask"]
+    assert isinstance(mask, list)
+    show(page, client.url, f"#/tokens?run=live&episode={episode}&token={mask.index(1)}")
+    page.get_by_role("button", name="Alternatives").click()
+    shown = page.locator(".alternatives")
+    expect(shown.get_by_role("listitem")).to_have_count(8, timeout=1000 * TRAINING_S)
+    expect(shown).to_contain_text("By live/model, as it is now")

@@ -7,6 +7,7 @@ from typing import Literal
 
 from agentgym_rl.ui.findings import Curves, findings
 from agentgym_rl.ui.index import EpisodeIndex
+from agentgym_rl.ui.offenders import flat_groups, offenders
 from agentgym_rl.ui.series import MetricSeries, Row
 from agentgym_rl.ui.step_statistics import StepStatistics, Values, main_phase, step_statistics
 
@@ -92,7 +93,8 @@ _TIME_PARTS = (
 def diagnosis(index: EpisodeIndex, series: MetricSeries) -> dict[str, object]:
     """Return charts over the steps of the run, and findings."""
     state = index.refresh()
-    statistics = step_statistics(index, phase=main_phase(index))
+    phase = main_phase(index)
+    statistics = step_statistics(index, phase=phase)
     rows = {int(row["step"] or 0): row for row in series.rows()}
     steps = statistics.steps or sorted(rows)
     columns = _aligned(statistics, rows, steps)
@@ -102,7 +104,13 @@ def diagnosis(index: EpisodeIndex, series: MetricSeries) -> dict[str, object]:
     return {
         "steps": steps,
         "charts": [chart for chart in charts if chart["series"]],
-        "findings": [asdict(finding) for finding in found],
+        "findings": [
+            asdict(finding)
+            | {"episodes": offenders(index, finding, phase)}
+            | {"groups": flat_groups(index, finding, phase)}
+            for finding in found
+        ],
+        "phase": phase,
         "index": asdict(state),
         "problem": state.problem or series.problem,
     }

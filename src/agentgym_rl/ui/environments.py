@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 
 from agentgym_rl.envs import registry
@@ -44,12 +44,26 @@ class Environments:
 
     def replay_source(self, name: str, options: Mapping[str, object]) -> LocalEnvSource:
         """Return what plays stored episodes again, under the options of their run; on a thread."""
+        name = self._allowed_name(name)
         replayable_class(name, options, self._extra)
         return _source(name, options)
 
     def replay_problem(self, name: str) -> str | None:
-        """Return why the state of an environment's episodes is not shown; imports nothing."""
-        return name_problem(name, self._extra)
+        """Return why the state of an environment's episodes is not shown.
+
+        Imports nothing but what whoever started the UI named.
+        """
+        return name_problem(self._allowed_name(name), self._extra)
+
+    def _allowed_name(self, name: str) -> str:
+        """Return the "module:Class" that is allowed and whose episodes bear this name."""
+        if name in registry.BUILTIN:
+            return name
+        for given in self._extra:
+            with suppress(AgentGymError, ValueError):  # it cannot run here
+                if env_class(given).spec.name == name:
+                    return given
+        return name
 
     def tasks(self, name: str, split: str) -> Sequence[Task]:
         """Return the tasks of a listed environment."""

@@ -11,7 +11,7 @@ from agentgym_rl.ui.parts import MAX_ROWS
 COLUMNS = (
     "phase", "step", "env", "split", "task_index", "category", "level", "group", "sample_index",
     "success", "reward", "num_rounds", "num_tokens", "num_sampled_tokens", "num_invalid",
-    "stop_reason", "seconds", "error",
+    "num_repeats", "stop_reason", "seconds", "error", "goal", "last_action",
 )  # fmt: skip
 _ROW = "key, part, " + ", ".join(f'"{name}"' for name in COLUMNS)
 
@@ -21,14 +21,21 @@ def list_episodes(index: EpisodeIndex, page: EpisodePage) -> dict[str, object]:
     state = index.refresh()
     where, parameters = condition(page, index.holding)
     total = index.ask(f"SELECT count(*) AS n FROM episodes WHERE {where}", parameters)
-    rows = index.ask(
-        f"SELECT {_ROW} FROM episodes WHERE {where} ORDER BY {page.sort} {page.order} "
+    # Keys first: texts of rows that a page leaves out are not carried through the sort.
+    keys = index.ask(
+        f"SELECT key FROM episodes WHERE {where} ORDER BY {page.sort} {page.order} "
         'NULLS LAST, step DESC, phase, "group", sample_index, key LIMIT ? OFFSET ?',
         [*parameters, page.limit, page.offset],
     )
+    places = {row["key"]: place for place, row in enumerate(keys)}
+    rows = index.ask(
+        f"SELECT {_ROW} FROM episodes WHERE key IN (SELECT unnest(?::BIGINT[]))", [list(places)]
+    )
+    rows.sort(key=lambda row: places[row["key"]])
+    found = index.excerpts(page.text, list(places)) if page.text and places else {}
     return {
         "total": total[0]["n"],
-        "rows": [named(index, row) for row in rows],
+        "rows": [{"excerpt": found.get(row["key"])} | named(index, dict(row)) for row in rows],
         "index": asdict(state),
         "problem": state.problem,
     }

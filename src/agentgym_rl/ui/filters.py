@@ -10,7 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from agentgym_rl.types import StopReason
 
 Outcome = Literal["success", "failure", "failed"]
-Sort = Literal["step", "reward", "num_rounds", "num_tokens", "seconds"]
+Sort = Literal[
+    "step", "reward", "num_rounds", "num_tokens", "num_invalid", "num_repeats", "seconds"
+]
 Order = Literal["asc", "desc"]
 
 _FAILURES = ", ".join(f"'{reason}'" for reason in StopReason if reason.is_failure)
@@ -42,6 +44,8 @@ class EpisodeFilter(BaseModel):
     stop_reason: Word | None = None
     rounds_min: Number | None = None
     rounds_max: Number | None = None
+    invalid_min: Number | None = None
+    repeats_min: Number | None = None
     group: Number | None = None
     task_index: int | None = Field(None, ge=-(2**63), lt=2**63)
     text: Word | None = None
@@ -70,6 +74,8 @@ def condition(wanted: EpisodeFilter, holding: Callable[[str], str]) -> tuple[str
         "step <= ?": wanted.step_max,
         "num_rounds >= ?": wanted.rounds_min,
         "num_rounds <= ?": wanted.rounds_max,
+        "num_invalid >= ?": wanted.invalid_min,
+        "num_repeats >= ?": wanted.repeats_min,
     }
     known = {term: value for term, value in compared.items() if value is not None}
     terms = list(known)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
 
@@ -16,6 +16,8 @@ Values = Sequence[float | None]
 Severity = Literal["bad", "warn", "info", "good"]
 
 _MIN_STEPS = 6
+FLAT_GROUPS = ("Entropy collapse", "Groups without spread")
+"""Titles of findings that groups with one reward show best."""
 _SOLVED = 0.8
 """Above this success, samples of a task that agree are a policy that knows what to do."""
 
@@ -28,6 +30,8 @@ class CurveFinding:
     title: str
     text: str
     steps: tuple[int, int]
+    look: Mapping[str, str | int] = field(default_factory=dict)
+    """Filter and order of the list of episodes that bring up what it is about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ def _flat_groups(curves: Curves) -> CurveFinding | None:
     )
 
 
-def _drift(name: str, what: str, remedy: str) -> Callable[[Curves], CurveFinding | None]:
+def _drift(name: str, what: str, remedy: str, sort: str) -> Callable[[Curves], CurveFinding | None]:
     def rule(curves: Curves) -> CurveFinding | None:
         ends = curves.ends(name)
         if ends is None or ends[0] <= 0 or 0.5 < ends[1] / ends[0] < 1.6:
@@ -117,6 +121,7 @@ def _drift(name: str, what: str, remedy: str) -> Callable[[Curves], CurveFinding
             f"{what} per episode went from {ends[0]:.1f} to {ends[1]:.1f}"
             + (" while success rose." if rose else f" without more success. {remedy}"),
             curves.late_steps,
+            {"sort": sort, "order": "desc" if grew else "asc"},
         )
 
     return rule
@@ -135,6 +140,7 @@ def _invalid_actions(curves: Curves) -> CurveFinding | None:
         "not keep, actions that the environment does not know, or an agent that tries things out "
         "because rounds cost it nothing (credit.discount below 1 makes them cost).",
         curves.late_steps,
+        {"invalid_min": 1, "sort": "num_invalid"},
     )
 
 
@@ -152,11 +158,18 @@ def _reward_without_success(curves: Curves) -> CurveFinding | None:
         f"to {success[1]:.1%}. The agent may earn partial credit without solving tasks: read "
         "episodes with high reward and no success.",
         curves.late_steps,
+        {"outcome": "failure", "sort": "reward"},
     )
 
 
 def _above(
-    name: str, limit: float, title: str, text: str, *, bad_from: float = math.inf
+    name: str,
+    limit: float,
+    title: str,
+    text: str,
+    *,
+    bad_from: float = math.inf,
+    look: Mapping[str, str | int] | None = None,
 ) -> Callable[[Curves], CurveFinding | None]:
     """Return a rule about a column that ends at `limit` or more; `text` has {first} and {last}."""
 
@@ -166,7 +179,7 @@ def _above(
             return None
         severity: Severity = "bad" if ends[1] >= bad_from else "warn"
         told = text.format(first=ends[0], last=ends[1])
-        return CurveFinding(severity, title, told, curves.late_steps)
+        return CurveFinding(severity, title, told, curves.late_steps, look or {})
 
     return rule
 
@@ -180,7 +193,8 @@ def _learning(curves: Curves) -> CurveFinding | None:
         "good" if rose else "bad",
         "Success rises" if rose else "Success falls",
         f"Success went from {ends[0]:.1%} to {ends[1]:.1%} of the episodes.",
-        (curves.steps[0], curves.steps[-1]),
+        (curves.steps[0], curves.steps[-1]) if rose else curves.late_steps,
+        {} if rose else {"outcome": "failure"},
     )
 
 
@@ -195,9 +209,20 @@ _RULES: tuple[Callable[[Curves], CurveFinding | None], ...] = (
         "Repeated replies",
         "{last:.0%} of the replies repeat, word for word, an earlier one of the same episode (at "
         "first {first:.0%}): the agent goes in circles.",
+        look={"repeats_min": 1, "sort": "num_repeats"},
     ),
-    _drift("tokens_mean", "Sampled tokens", "Read the longest replies; cap or penalise length."),
-    _drift("rounds_mean", "Rounds", "Compare long episodes with short ones of the same task."),
+    _drift(
+        "tokens_mean",
+        "Sampled tokens",
+        "Read the longest replies; cap or penalise length.",
+        "num_tokens",
+    ),
+    _drift(
+        "rounds_mean",
+        "Rounds",
+        "Compare long episodes with short ones of the same task.",
+        "num_rounds",
+    ),
     _above(
         "failed_rate",
         0.05,
@@ -206,6 +231,7 @@ _RULES: tuple[Callable[[Curves], CurveFinding | None], ...] = (
         "environments, engine) and are not learned from; their errors are in the list of episodes "
         "with outcome failed.",
         bad_from=0.25,
+        look={"outcome": "failed"},
     ),
     _above(
         "logprob_diff",

@@ -39,6 +39,8 @@ _FRESH_S = 0.5
 """How long a listing of the folder is good for."""
 _MAX_HITS = 8
 """Searches whose results are kept."""
+_BEFORE_HIT, _AFTER_HIT = 50, 110
+"""Characters of an excerpt around what was searched for."""
 _MAX_BYTES = 1000 * MEGABYTE
 """Of what is kept of all parts."""
 _numbers = itertools.count(1)
@@ -130,16 +132,43 @@ class EpisodeIndex:
         with self._searching:
             if wanted not in self._hits:
                 while len(self._hits) >= _MAX_HITS:
-                    self._base.execute(f"DROP TABLE {self._hits.popitem(last=False)[1]}")
+                    gone = self._hits.popitem(last=False)[1]
+                    self._base.execute(f"DROP TABLE {gone}; DROP TABLE {gone}_texts")
                 name = f"hits_{next(_numbers)}"
                 with self._base.cursor() as cursor:
                     cursor.execute(
-                        f"CREATE TABLE {name} AS SELECT DISTINCT key FROM mentions "
-                        "WHERE text_key IN (SELECT text_key FROM texts WHERE contains(text, ?))",
+                        f"CREATE TABLE {name}_texts AS "
+                        "SELECT text_key FROM texts WHERE contains(text, ?)",
                         [wanted[0]],
+                    )
+                    cursor.execute(
+                        f"CREATE TABLE {name} AS SELECT DISTINCT key FROM mentions "
+                        f"WHERE text_key IN (SELECT text_key FROM {name}_texts)"
                     )
                 self._hits[wanted] = name
             return self._hits[wanted]
+
+    def excerpts(self, text: str, keys: Sequence[object]) -> dict[object, str]:
+        """Return, by episode, the surroundings of a text that occurs in it, in lower case."""
+        wanted, table = text.lower(), self.holding(text)
+        # First which text of each episode it is: texts themselves are looked up for one page only.
+        found = self.ask(
+            f"SELECT key, min(text_key) AS text_key FROM mentions WHERE key IN (SELECT unnest(?)) "
+            f"AND text_key IN (SELECT text_key FROM {table}_texts) GROUP BY key",
+            [list(keys)],
+        )
+        rows = self.ask(
+            "SELECT text_key, substr(text, greatest(1, instr(text, $1) - $2), $3) AS excerpt "
+            "FROM texts WHERE text_key IN (SELECT unnest($4))",
+            [
+                wanted,
+                _BEFORE_HIT,
+                _BEFORE_HIT + len(wanted) + _AFTER_HIT,
+                [row["text_key"] for row in found],
+            ],
+        )
+        texts = {row["text_key"]: str(row["excerpt"]) for row in rows}
+        return {row["key"]: texts[row["text_key"]] for row in found if row["text_key"] in texts}
 
     def stem(self, part: int) -> str:
         """Return the name of a part by its number."""

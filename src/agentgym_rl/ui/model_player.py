@@ -10,18 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from agentgym_rl.agents.agent import Agent, make_agent
 from agentgym_rl.config import AgentConfig, NativeEngineConfig
 from agentgym_rl.engines.create import create_engine
 from agentgym_rl.engines.sampling import session_key
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.errors import ConfigError
+from agentgym_rl.models.attention import PackedSequences
 from agentgym_rl.models.chat import ChatRenderer
+from agentgym_rl.models.forward import packed_logits
 from agentgym_rl.models.loading import load_pretrained
 from agentgym_rl.types import SamplingParams
 from agentgym_rl.ui.played_episodes import PlayedRound
 
 _MAX_REPLY_TOKENS = 512
+_NUM_ALTERNATIVES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,40 @@ class ModelPlayer:
         text = renderer.decode_reply(completion.token_ids)
         parsed = agent.parse(text, cut_at=None if completion.is_stopped else max_tokens)
         return ModelReply(text, parsed.action, parsed.complaint)
+
+    def alternatives(self, ids: Sequence[int], place: int) -> dict[str, object]:
+        """Return what the model would have said at a place, the likeliest first, at temperature 1.
+
+        Raises ConfigError where these cannot be tokens of the model.
+        """
+        model, vocabulary = self._policy.model, self._policy.model.config.vocab_size
+        before = list(ids[:place])
+        are_tokens = all(isinstance(token, int) and 0 <= token < vocabulary for token in ids)
+        if len(before) > self._policy.max_context or not are_tokens:
+            raise ConfigError(
+                f"the model takes {self._policy.max_context} tokens of {vocabulary} kinds, and "
+                f"the sample is of another"
+            )
+        with torch.inference_mode():
+            ids_T = torch.tensor(before, device=model.device)
+            logits_AV = packed_logits(
+                model,
+                ids_T,
+                torch.arange(len(before), device=model.device),
+                torch.tensor([len(before) - 1], device=model.device),
+                layout=PackedSequences([len(before)], model.device),
+            )
+            logprobs_V = torch.log_softmax(logits_AV[0].float(), dim=-1)
+        top = torch.topk(logprobs_V, min(_NUM_ALTERNATIVES, vocabulary))
+        found = [
+            {"id": token, "text": self._policy.tokenizer.decode([token]), "logprob": logprob}
+            for token, logprob in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+        ]
+        return {
+            "alternatives": found,
+            "logprob": float(logprobs_V[ids[place]]),
+            "rank": int((logprobs_V > logprobs_V[ids[place]]).sum()) + 1,
+        }
 
     def close(self) -> None:
         self._engine.close()

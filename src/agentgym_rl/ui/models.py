@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -51,6 +52,33 @@ class Models:
                 return player.reply(agent, play.spec, play.first_observation, play.rounds)
             except (AgentGymError, ValueError) as error:
                 raise ApiError(409, f"model {name!r} cannot play: {error}") from error
+
+    def alternatives(self, run: str, ids: Sequence[int], place: int) -> dict[str, object]:
+        """Return what the model of a run gives instead of a token; for `thread`, like `reply`."""
+        name = self._of_run(run)
+        with self._lock:
+            try:
+                return self._player(name).alternatives(ids, place) | {"model": name}
+            except (AgentGymError, ValueError, IndexError) as error:
+                raise ApiError(409, f"model {name!r} cannot be asked: {error}") from error
+
+    def _of_run(self, run: str) -> str:
+        """Return the model that a run left, or the newest one that it keeps; of an evaluation its
+        own, if that is below the runs folder."""
+        config, names = self._catalog.config(run), self.names()
+        path = PurePosixPath(config.word("model", "path") or "")
+        own = [(PurePosixPath(run) / inner).as_posix() for inner in _INNER]
+        if config.is_evaluation and path.is_relative_to(self._catalog.root):
+            below = path.relative_to(self._catalog.root)
+            own = [below.as_posix(), *((below / inner).as_posix() for inner in _INNER)]
+        found = next((name for name in own if name in names), None)
+        if found is None:
+            raise ApiError(
+                409,
+                "alternatives were not stored, and the run has no model below the runs folder that "
+                "could be asked for them",
+            )
+        return found
 
     def _player(self, name: str) -> ModelPlayer:
         from agentgym_rl.ui.model_player import ModelPlayer  # start-up time: it imports torch

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from agentgym_rl.runs.regular_files import MEGABYTE, TooLargeError
+from agentgym_rl.ui.goals import goals, last_actions
 from agentgym_rl.ui.parts import MAX_ROWS, read_tables
 
 MAX_KEPT_BYTES = 64 * MEGABYTE
@@ -48,6 +49,8 @@ _DERIVED = {
     "num_repeats": pa.int32(),
     "generation_s": pa.float64(),
     "environment_s": pa.float64(),
+    "goal": pa.string(),
+    "last_action": pa.string(),
 }
 EPISODES = pa.schema(
     [("key", pa.int64()), ("part", pa.int32()), *_PLAIN.items(), *_DERIVED.items()]
@@ -108,6 +111,7 @@ def _columns(table: pa.Table, keys: _Ints, number: int, *, first_text: int) -> P
         columns[name] = _plain(table, name, kind)
     rounds = _list_of(table, "rounds")
     columns |= _derived(rounds, num)
+    columns |= _words(_list_of(table, "messages"), rounds)
     episodes = pa.table(columns).select(EPISODES.names).cast(EPISODES)
     texts, mentions = _texts(table, rounds, keys, first_text)
     return PartColumns(episodes, texts, mentions)
@@ -183,6 +187,16 @@ def _derived(rounds: pa.ListArray, num: int) -> dict[str, pa.Array]:
             spent = pc.fill_null(seconds.cast(pa.float64()), 0.0).to_numpy()
             derived[name] = pa.array(_sums(spent, offsets))
     return derived
+
+
+def _words(messages: pa.ListArray, rounds: pa.ListArray) -> dict[str, pa.Array]:
+    """Return what an episode is about and what it ended with, in few words."""
+    said = [_field(messages.values, name) for name in ("role", "content")]
+    done = [_field(rounds.values, name) for name in ("action", "reply")]
+    return {
+        "goal": goals(said[0], said[1], np.asarray(messages.offsets, dtype=np.int64)),
+        "last_action": last_actions(done[0], done[1], np.asarray(rounds.offsets, dtype=np.int64)),
+    }
 
 
 def _repeats(replies: pa.Array, offsets: _Ints) -> _Ints:

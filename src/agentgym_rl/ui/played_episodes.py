@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.client import EnvClient
 from agentgym_rl.envs.execution.local import LocalEnvSource
+from agentgym_rl.envs.tools.described import briefing
 from agentgym_rl.errors import AgentGymError
 from agentgym_rl.types import StepResult
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.environments import Environments, state_of, tasks_of
+from agentgym_rl.ui.goals import goal_of
 
 MAX_EPISODES = 16
 LEASE_S = 900.0
@@ -92,7 +94,8 @@ class PlayedEpisodes:
             raise ApiError(409, f"{env} cannot be played: {error}") from error
         play = PlayedEpisode(secrets.token_urlsafe(16), source, client, spec, first)
         self._open[play.name] = play
-        return await shown(play, None) | {"instructions": spec.instructions}
+        told = {"instructions": briefing(spec), "goal": goal_of(first), "success": spec.success}
+        return await shown(play, None) | {"told": told | {"max_rounds": spec.max_rounds}}
 
     def find(self, name: str) -> PlayedEpisode:
         """Return an open episode; it is used now."""

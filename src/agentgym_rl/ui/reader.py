@@ -15,6 +15,7 @@ from agentgym_rl.ui.catalog import RunCatalog
 from agentgym_rl.ui.decoders import DecodeError, Decoders
 from agentgym_rl.ui.environments import Environments
 from agentgym_rl.ui.episode_view import Record, read_episode, reading, token_view, view
+from agentgym_rl.ui.evaluations import Evaluations
 from agentgym_rl.ui.index import EpisodeIndex
 from agentgym_rl.ui.overview import Overview
 from agentgym_rl.ui.parts import STEM
@@ -24,6 +25,7 @@ _MAX_INDEXES = 8
 """Of runs whose episodes were asked for; the one asked for longest ago is forgotten."""
 _MAX_REPORTS = 1000
 _MAX_REPORT_BYTES = MEGABYTE
+_MAX_KEPT_REPORTS = 3000
 
 
 class RunReader:
@@ -36,6 +38,8 @@ class RunReader:
         self.overview = Overview(self.catalog, self._decoders)
         self._lock = threading.Lock()
         self._indexes: OrderedDict[str, EpisodeIndex] = OrderedDict()
+        self._reports: OrderedDict[tuple[str, int, int], list[dict[str, object]]] = OrderedDict()
+        self.evaluations = Evaluations(self.catalog, self.reports, self.index)
 
     def index(self, run: str) -> EpisodeIndex:
         folder = str(self.catalog.episodes(run))
@@ -125,13 +129,27 @@ class RunReader:
             problems.append(f"only the first {_MAX_REPORTS} of {len(files)} reports are shown")
         for file in files[:_MAX_REPORTS]:
             try:
-                place = self.catalog.inside(file)
-                content = json.loads(read_regular(place, max_bytes=_MAX_REPORT_BYTES))
-                if not isinstance(content, dict):
-                    raise ValueError("it is not a report")
-                inner = content.get("reports")  # of several environments
-                found = inner if isinstance(inner, list) else [content]
-                reports += [{"name": file.stem} | item for item in found if isinstance(item, dict)]
+                reports += self._report(self.catalog.inside(file))
             except (OSError, ValueError, RecursionError, ApiError) as error:
                 problems.append(f"{file.name} cannot be read: {error}")
         return {"reports": reports, "problem": "; ".join(problems) or None}
+
+    def _report(self, file: Path) -> list[dict[str, object]]:
+        """Return the evaluations that a file is about, read once as long as it stays the same."""
+        stat = file.stat()
+        key = (str(file), stat.st_mtime_ns, stat.st_size)
+        with self._lock:
+            known = self._reports.get(key)
+        if known is not None:
+            return known
+        content = json.loads(read_regular(file, max_bytes=_MAX_REPORT_BYTES))
+        if not isinstance(content, dict):
+            raise ValueError("it is not a report")
+        inner = content.get("reports")  # of several environments
+        listed = inner if isinstance(inner, list) else [content]
+        found = [{"name": file.stem} | item for item in listed if isinstance(item, dict)]
+        with self._lock:
+            self._reports[key] = found
+            while len(self._reports) > _MAX_KEPT_REPORTS:
+                self._reports.popitem(last=False)
+        return found

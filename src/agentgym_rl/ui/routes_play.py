@@ -56,6 +56,15 @@ class ModelBody(_Body):
     model: str = Field(max_length=1000)
 
 
+class TokenBody(_Body):
+    """Which token of which stored sample."""
+
+    run: str = Field(max_length=1000)
+    episode: str = Field(max_length=1000)
+    sample: int = Field(0, ge=0, lt=2**31)
+    place: int = Field(ge=0, lt=2**31)
+
+
 class CloseBody(_Body):
     """Which play is over."""
 
@@ -93,7 +102,7 @@ def play_routes(reader: RunReader, playground: Playground) -> APIRouter:
     """Return the routes over a reader and what it may open."""
     router = APIRouter(prefix="/api", default_response_class=Response)
     _add_reading(router, reader, playground)
-    _add_playing(router, playground)
+    _add_playing(router, reader, playground)
     return router
 
 
@@ -124,7 +133,7 @@ def _add_reading(router: APIRouter, reader: RunReader, playground: Playground) -
         return answer({"models": playground.models.names()})
 
 
-def _add_playing(router: APIRouter, playground: Playground) -> None:
+def _add_playing(router: APIRouter, reader: RunReader, playground: Playground) -> None:
     plays, models = playground.plays, playground.models
 
     @router.post("/play")
@@ -146,6 +155,16 @@ def _add_playing(router: APIRouter, playground: Playground) -> None:
             result = await play.act(said.action, reply=said.text, complaint=said.complaint)
             state = await shown(play, result)
         return answer(state | {"reply": said.text, "action": said.action})
+
+    @router.post("/alternatives")
+    async def alternatives(body: TokenBody) -> Response:
+        found = await asyncio.to_thread(reader.tokens, body.run, body.episode, body.sample)
+        ids = found["ids"]
+        if not isinstance(ids, list) or not 0 < body.place < len(ids):
+            raise ApiError(404, f"nothing precedes token {body.place}, or there is none")
+        loop = asyncio.get_running_loop()
+        asked = (models.alternatives, body.run, ids, body.place)
+        return answer(await loop.run_in_executor(models.thread, *asked))
 
     @router.post("/play/close")
     async def close(body: CloseBody) -> Response:

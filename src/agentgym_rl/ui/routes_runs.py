@@ -8,8 +8,10 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from agentgym_rl.ui.answers import answer
+from agentgym_rl.ui.config_difference import config_difference, repeating_command
 from agentgym_rl.ui.diagnosis import diagnosis, time_of_steps
 from agentgym_rl.ui.episode_lists import facets, list_episodes
+from agentgym_rl.ui.evaluations import EvaluationName
 from agentgym_rl.ui.filters import EpisodePage
 from agentgym_rl.ui.group_view import group_view
 from agentgym_rl.ui.reader import RunReader
@@ -38,12 +40,19 @@ def _add_runs(router: APIRouter, reader: RunReader) -> None:
     @router.get("/config")
     def config(run: Run) -> Response:
         found = catalog.config(run)
-        return answer({"toml": found.text, "file": found.file, "problem": found.problem})
+        command = repeating_command(catalog, run)
+        own = {"toml": found.text, "file": found.file, "problem": found.problem}
+        return answer(own | {"command": command})
+
+    @router.get("/config_difference")
+    def difference(run: Run, other: Run) -> Response:
+        return answer(config_difference(catalog, run, other))
 
     @router.get("/metric_names")
     def metric_names(run: Run) -> Response:
         series = catalog.series(run)
-        return answer({"names": names_of(series.rows()), "problem": series.problem})
+        names = {*names_of(series.rows()), *reader.evaluations.curves(run)}
+        return answer({"names": sorted(names), "problem": series.problem})
 
     @router.get("/metrics")
     def metrics(run: Run, names: Word = None, after: Number = None) -> Response:
@@ -53,6 +62,25 @@ def _add_runs(router: APIRouter, reader: RunReader) -> None:
         if after is not None:
             rows = [row for row in rows if (row["step"] or 0) > after]
         return answer(columns_of(rows, wanted) | {"problem": series.problem})
+
+    @router.get("/eval_curves")
+    def eval_curves(run: Run) -> Response:
+        return answer({"curves": reader.evaluations.curves(run)})
+
+    @router.get("/evaluations")
+    def evaluations() -> Response:
+        return answer(reader.evaluations.listed())
+
+    @router.get("/evaluation")
+    def evaluation(run: Run, env: Run, step: Place = 0) -> Response:
+        return answer(reader.evaluations.report(EvaluationName(run, step, env)))
+
+    @router.get("/compare")
+    def compare(
+        run_a: Run, env_a: Run, run_b: Run, env_b: Run, step_a: Place = 0, step_b: Place = 0
+    ) -> Response:
+        a, b = EvaluationName(run_a, step_a, env_a), EvaluationName(run_b, step_b, env_b)
+        return answer(reader.evaluations.compare(a, b))
 
     @router.get("/reports")
     def reports(run: Run) -> Response:

@@ -27,7 +27,10 @@ from ui_servers import (
 )
 from waiting import ask_until
 
-ROUTES = ("config", "metric_names", "metrics", "reports", "facets", "episodes", "diagnosis", "time")
+ROUTES = (
+    "config", "metric_names", "metrics", "reports", "eval_curves", "facets",
+    "episodes", "diagnosis", "time",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +63,7 @@ def all_routes_work(ui: UiClient, run: str) -> bool:
     for route in ROUTES:
         response = ui.ask(route, run=run)
         assert response.status_code == 200, f"{route}: {response.text}"
-    return True
+    return ui.ask("evaluations").status_code == 200
 
 
 def test_a_truncated_part_is_left_out(ui: UiClient, root: Path):

@@ -125,7 +125,7 @@ def test_environments_and_tasks_are_listed(ui: UiClient):
 
 def test_a_play_by_hand(ui: UiClient):
     begun = ui.post("play", env=ENV, split="test", task_index=0).json()
-    assert begun["round"] == 0 and begun["instructions"] and begun["available_actions"]
+    assert begun["round"] == 0 and begun["told"]["instructions"] and begun["available_actions"]
     step = ui.post("play/step", play=begun["play"], action="turn left").json()
     assert step["round"] == 1 and not step["done"] and step["picture"]
     bad = ui.post("play/step", play=begun["play"], action="<img src=x>").json()
@@ -147,6 +147,7 @@ def test_plays_are_limited_and_refuse_nonsense(ui: UiClient):
         ui.post("play/close", play=answer.json()["play"])
 
 
+@pytest.mark.long
 def test_a_model_plays_a_round(ui: UiClient):
     assert ui.get("models")["models"] == ["run/model"]
     begun = ui.post("play", env=ENV, split="test", task_index=1).json()

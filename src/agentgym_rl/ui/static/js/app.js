@@ -11,6 +11,7 @@ import { go, href, parseHash } from "./route.js";
 import { runList } from "./run_store.js";
 import { followSystem, onTheme, switchTheme, theme } from "./theme.js";
 import diagnosis from "./views/diagnosis.js";
+import evaluations from "./views/evaluations.js";
 import episodes from "./views/episodes.js";
 import group from "./views/group.js";
 import play from "./views/play.js";
@@ -20,14 +21,15 @@ import runs from "./views/runs.js";
 import time from "./views/time.js";
 import tokens from "./views/tokens.js";
 
-const VIEWS = { runs, run, episodes, replay, tokens, group, diagnosis, time, play };
+const VIEWS = { runs, run, evaluations, episodes, replay, tokens, group, diagnosis, time, play };
 const NAVIGATION = [
-  ["runs", "Runs", "g r"], ["run", "Run", "g i"], ["episodes", "Episodes", "g e"], ["diagnosis", "Diagnosis", "g d"],
+  ["runs", "Runs", "g r"], ["run", "Run", "g i"], ["evaluations", "Evaluations", "g v"], ["episodes", "Episodes", "g e"], ["diagnosis", "Diagnosis", "g d"],
   ["time", "Time", "g t"], ["play", "Play", "g p"],
 ];
 const PARENT = { replay: "episodes", tokens: "episodes", group: "episodes" };
 
-const main = h("main", { id: "main", tabIndex: -1 });
+const main = h("main", { id: "main", tabIndex: 0 }); // it may scroll, so the keyboard must reach it
+const heading = h("h1", { class: "page-title" });
 const runButton = h("button", { type: "button", class: "run-button", hidden: true, onclick: chooseRun });
 const liveText = h("span", { class: "live-text", role: "status" });
 const themeButton = iconButton("moon", "Switch between dark and light", switchTheme, { title: "Dark or light (t)" });
@@ -48,7 +50,7 @@ function frame() {
       liveText,
       h("div", { class: "row" }, themeButton,
         h("button", { type: "button", class: "icon-button", "aria-label": "Keyboard shortcuts", title: "Keyboard shortcuts (?)", onclick: showHelp }, "?"))));
-  const top = h("header", { class: "top" }, runButton, h("div", { class: "top-slot", id: "top-slot" }));
+  const top = h("header", { class: "top" }, heading, runButton, h("div", { class: "top-slot", id: "top-slot" }));
   fill(document.getElementById("app"), skip, navigation, h("div", { class: "page" }, top, main));
 }
 
@@ -59,6 +61,7 @@ function show() {
   if (!view) {
     unmount();
     runButton.hidden = true;
+    setText(heading, "No such page");
     for (const link of links.values()) link.removeAttribute("aria-current");
     main.className = "view";
     fill(main, empty("There is no such page", `Nothing is called “${name}” here.`, h("a", { class: "button", href: "#/runs" }, "Go to the runs")));
@@ -133,6 +136,8 @@ function drawFrame(name, params) {
   }
   document.title = `${VIEWS[name].title}${params.run ? ` · ${params.run}` : ""} · AgentGym-RL`;
   runButton.hidden = !VIEWS[name].needsRun;
+  setText(heading, VIEWS[name].title);
+  heading.classList.toggle("visually-hidden", VIEWS[name].needsRun);
   drawRunButton();
 }
 

@@ -1,6 +1,6 @@
 // Small controls and states that several views share. All have accessible names.
 
-import { fill, h, icon } from "./dom.js";
+import { fill, h, icon, setText } from "./dom.js";
 import { words } from "./format.js";
 
 /** What is shown while the first answer is on its way; it appears only if that takes a moment. */
@@ -104,6 +104,19 @@ export function badge(text, tone = "quiet") {
 export function outcome(row) {
   if (row.error || (row.reward === null && !row.success)) return badge("failed", "warn");
   return row.success ? badge("success", "good") : badge("no success", "bad");
+}
+
+/** A command to copy. */
+export function copyable(text) {
+  const said = h("span", { class: "muted", role: "status" });
+  const copy = async () => {
+    // Without the clipboard (another page, an old browser) the text is marked, to be copied by hand.
+    const isDone = await navigator.clipboard?.writeText(text).then(() => true, () => false);
+    if (!isDone) getSelection().selectAllChildren(code);
+    setText(said, isDone ? "Copied" : "Marked: copy it");
+  };
+  const code = h("code", { class: "text mono" }, text);
+  return h("div", { class: "copyable" }, code, h("button", { type: "button", class: "button small", onclick: copy }, "Copy"), said);
 }
 
 /** A number with its name under it. */

@@ -29,7 +29,7 @@ export function startCard(episode) {
   const end = episode.messages.findIndex((message) => message.role === "assistant");
   const told = episode.messages.slice(0, end < 0 ? undefined : end);
   return h("article", { class: "round-card", "data-position": 0, "aria-label": "Start" },
-    h("header", { class: "round-head" }, h("h3", {}, "Start"), h("span", { class: "faint" }, "what the agent was told")),
+    h("header", { class: "round-head" }, h("h2", {}, "Start"), h("span", { class: "faint" }, "what the agent was told")),
     told.map((message) => part("prompt", message.content, { note: message.role })),
     payload(episode.payload));
 }
@@ -40,7 +40,7 @@ export function roundCard(round, { position }) {
   const parts = round.parts?.length ? round.parts : [{ kind: "action", text: round.reply }];
   return h("article", { class: "round-card", "data-position": position, "aria-label": `Round ${position}` },
     h("header", { class: "round-head" },
-      h("h3", {}, `Round ${position}`),
+      h("h2", {}, `Round ${position}`),
       round.reward ? badge(`reward ${signed(round.reward)}`, round.reward > 0 ? "good" : "bad") : null,
       round.valid_action === false ? badge("invalid action", "warn") : null,
       h("span", { class: "grow" }),
@@ -60,6 +60,6 @@ export function conversation(episode) {
     }
     cards.push(roundCard(round, { position: index + 1 }));
   });
-  if (episode.error) cards.push(h("article", { class: "round-card is-error" }, h("header", { class: "round-head" }, h("h3", {}, "The episode failed"), badge("no reward", "warn")), part("error", episode.error)));
+  if (episode.error) cards.push(h("article", { class: "round-card is-error" }, h("header", { class: "round-head" }, h("h2", {}, "The episode failed"), badge("no reward", "warn")), part("error", episode.error)));
   return cards;
 }

@@ -89,6 +89,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const ICONS = {
   runs: "M3 17 8 11l4 3 9-9",
   episodes: "M4 6h16M4 12h16M4 18h10",
+  evaluations: "M4 20V4M4 20h16M8 16l3.500-5 3.500 2.500L20 6",
   diagnosis: "M3 12h4l3-8 4 16 3-8h4",
   time: "M12 3a9 9 0 1 0 0 18 9 9 0 0 0 0-18M12 7v5l3.5 2",
   play: "M7 4.5v15l12-7.5z",
@@ -97,6 +98,7 @@ const ICONS = {
   first: "M6 5v14M19 5 9 12l10 7z",
   last: "M18 5v14M5 5l10 7-10 7z",
   back: "M15 5l-7 7 7 7",
+  down: "M5 9l7 7 7-7",
   forward: "M9 5l7 7-7 7",
   tokens: "M4 7h6v4H4zM12 7h8v4h-8zM4 13h9v4H4zM15 13h5v4h-5z",
   group: "M5 4v16M12 4v16M19 4v16",
@@ -104,6 +106,7 @@ const ICONS = {
   sun: "M12 8a4 4 0 1 0 0 8 4 4 0 0 0 0-8M12 2v3M12 19v3M2 12h3M19 12h3M4.900 4.900l2.100 2.100M17 17l2.100 2.100M4.900 19.100 7 17M17 7l2.100-2.100",
   search: "M11 4a7 7 0 1 0 0 14 7 7 0 0 0 0-14M16 16l5 5",
   close: "M6 6l12 12M18 6 6 18",
+  save: "M12 4v11M7 10.500l5 5 5-5M5 20h14",
   star: "M12 3.500l2.600 5.600 6 .700-4.500 4.100 1.200 6L12 16.900 6.700 19.900l1.200-6L3.400 9.800l6-.7z",
   expand: "M9 4H4v5M15 4h5v5M9 20H4v-5M15 20h5v-5",
   check: "M5 12.500l4.500 4.500L19 7.500",

@@ -38,7 +38,7 @@ export function faded(hex, opacity) {
  */
 export class Chart {
   constructor({ height = 200, onclick = null } = {}) {
-    this.node = h("div", { class: "chart", role: "img", style: { height: `${height}px` } });
+    this.node = h("div", { class: "chart", role: "img", "aria-label": "Chart, drawn when it is in view", style: { height: `${height}px` } });
     this.height = height;
     this.onclick = onclick;
     this.make = null;

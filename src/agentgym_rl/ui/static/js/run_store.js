@@ -94,6 +94,7 @@ export class Curves {
   reset() {
     this.steps = [];
     this.values = {};
+    this.evals = {};
   }
 
   /**
@@ -108,8 +109,14 @@ export class Curves {
 
   async #refresh(names, { numSteps, signal }) {
     const isAgain = numSteps !== null && numSteps < this.told; // a run that was resumed makes steps anew
+    const isNew = numSteps !== this.told;
     this.told = numSteps ?? this.told;
     if (isAgain) this.reset();
+    const isWanted = names.some((name) => /^eval\/.+\/success_rate$/.test(name));
+    if (isWanted && (isNew || !this.hasEvals)) {
+      this.evals = (await get("eval_curves", { run: this.run }, { signal })).curves;
+      this.hasEvals = true;
+    }
     const missing = names.filter((name) => !(name in this.values));
     const known = Object.keys(this.values);
     let changed = false;

@@ -3,8 +3,8 @@
 import { get } from "../api.js";
 import { empty, present, problemLine, readingLine } from "../components.js";
 import { fill, h, icon } from "../dom.js";
-import { duration, number, percent, words } from "../format.js";
-import { stepAxis } from "../curve_board.js";
+import { count, duration, number, percent, signed, words } from "../format.js";
+import { stepAxis } from "../curve_chart.js";
 import { Chart, plotText } from "../plot.js";
 import { go, href } from "../route.js";
 import { runList } from "../run_store.js";
@@ -38,6 +38,7 @@ class DiagnosisView {
   draw(answer) {
     this.dispose();
     if (!answer.steps?.length) return empty("Nothing to diagnose yet", "The first step of the run has not ended.");
+    this.phase = answer.phase ?? "train";
     this.again(answer.index);
     return [
       problemLine(answer),
@@ -49,17 +50,34 @@ class DiagnosisView {
     ];
   }
 
-  finding({ severity, title, text, steps }) {
+  finding({ severity, title, text, steps, look, episodes, groups }) {
+    const { run } = this.params;
     const range = steps?.length ? [Math.min(...steps), Math.max(...steps)] : null;
+    const when = range && (range[0] === range[1] ? `step ${range[0]}` : `steps ${range[0]}–${range[1]}`);
+    const list = range ? { run, phase: this.phase, step_min: range[0], step_max: range[1], ...look } : null;
+    const isNarrowed = Object.keys(look ?? {}).length > 0;
     return h("article", { class: `finding is-${severity}` }, icon(SIGNS[severity] ?? "info", 17),
-      h("div", { class: "grow" }, h("h2", {}, title), h("p", { class: "text" }, text)),
-      range ? h("a", { class: "button small", href: href("episodes", { run: this.params.run, phase: "train", step_min: range[0], step_max: range[1] }) },
-        range[0] === range[1] ? `Episodes of step ${range[0]}` : `Episodes of steps ${range[0]}–${range[1]}`) : null);
+      h("div", { class: "grow" }, h("h2", {}, title), h("p", { class: "text" }, text),
+        episodes?.length || groups?.length ? h("ul", { class: "offenders", "aria-label": `Episodes that show it: ${title}` },
+          (episodes ?? []).map((row) => this.offender(row)),
+          (groups ?? []).map((row) => h("li", {}, h("a", { class: "link", href: href("group", { run, phase: this.phase, step: row.step, group: row.group }) }, row.goal || `${row.env} ${row.task_index}`),
+            h("span", { class: "faint" }, ` step ${row.step}, group ${row.group}: all ${row.size} have the reward ${row.reward === null ? "none" : signed(row.reward)}`)))) : null),
+      list ? h("a", { class: "button small", href: href("episodes", list) }, isNarrowed ? `All such episodes, ${when}` : `Episodes of ${when}`) : null);
+  }
+
+  /** One episode that shows what a finding says, with the number that makes it one. */
+  offender(row) {
+    const facts = [
+      `step ${row.step}`, row.reward === null ? "no reward" : `reward ${signed(row.reward)}`, count(row.num_rounds, "round"),
+      row.num_invalid ? `${number(row.num_invalid)} invalid` : null, row.num_repeats ? `${number(row.num_repeats)} repeated` : null, `${number(row.num_tokens)} tokens`,
+    ];
+    return h("li", {}, h("a", { class: "link", href: href("replay", { run: this.params.run, episode: row.episode }) }, row.goal || `${row.env} ${row.task_index}`),
+      row.last_action ? h("span", { class: "mono" }, " → ", row.last_action) : null, h("span", { class: "faint" }, ` ${facts.filter(Boolean).join(" · ")}`), row.error ? h("div", { class: "faint clip", title: row.error }, row.error) : null);
   }
 
   card({ title, text, unit, series }, steps) {
     const isPresent = series.filter(({ values }) => values.some((value) => value !== null));
-    const chart = new Chart({ height: 190, onclick: (point) => go("episodes", { run: this.params.run, phase: "train", step_min: point.x, step_max: point.x }) });
+    const chart = new Chart({ height: 190, onclick: (point) => go("episodes", { run: this.params.run, phase: this.phase, step_min: point.x, step_max: point.x }) });
     const format = FORMATS[unit] ?? number;
     this.charts.push(chart);
     chart.update(() => ({

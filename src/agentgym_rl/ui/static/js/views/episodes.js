@@ -4,14 +4,17 @@ import { get } from "../api.js";
 import { empty, field, outcome, present, problemLine, segmented, select } from "../components.js";
 import { fill, h, icon, setText } from "../dom.js";
 import { count, duration, number, percent, signed, words } from "../format.js";
+import { marked, says } from "../marks.js";
 import { rememberList } from "../neighbours.js";
 import { go, href, integerOf } from "../route.js";
 import { runList } from "../run_store.js";
 
 const PAGE = 50;
-const FILTERS = ["phase", "outcome", "stop_reason", "env", "category", "step_min", "step_max", "rounds_min", "rounds_max", "text"];
+const FILTERS = ["phase", "outcome", "stop_reason", "env", "category", "step_min", "step_max", "rounds_min", "rounds_max", "invalid_min", "repeats_min", "group", "task_index", "text"];
+const FILTER_WORDS = { invalid_min: "invalid rounds, at least", repeats_min: "repeated replies, at least", group: "group", task_index: "task" };
+const SORTS = [["step", "newest"], ["reward", "reward"], ["num_rounds", "rounds"], ["num_tokens", "tokens"], ["num_invalid", "invalid rounds"], ["num_repeats", "repeated replies"], ["seconds", "time"]];
 const COLUMNS = [
-  ["", "outcome"], ["step", "step", "number"], ["", "phase"], ["", "task"], ["", "group·episode", "number"], ["reward", "reward", "number"], ["num_rounds", "rounds", "number"],
+  ["", "outcome"], ["step", "step", "number"], ["", "goal"], ["", "last action"], ["reward", "reward", "number"], ["num_rounds", "rounds", "number"],
   ["num_tokens", "tokens", "number"], ["", "ended by"], ["seconds", "time", "number"],
 ];
 const OUTCOMES = [["", "any outcome"], ["success", "success"], ["failure", "no success"], ["failed", "failed (no reward)"]];
@@ -27,9 +30,12 @@ class EpisodesView {
     this.total = h("span", { class: "muted", role: "status" });
     this.pager = h("div", { class: "row pager" });
     this.news = h("button", { type: "button", class: "button small", hidden: true, onclick: () => this.load() });
-    fill(this.form, field("Text", this.text), this.facets);
-    fill(root, h("div", { class: "episodes" }, h("aside", { class: "filter-side" }, this.form), h("section", { class: "episode-list", "aria-label": "Episodes" },
-      h("div", { class: "list-head row" }, this.total, this.news, h("span", { class: "grow" }), this.pager), this.table)));
+    const toggle = h("button", { type: "button", class: "button only-narrow", "aria-expanded": "false", onclick: () => toggle.setAttribute("aria-expanded", String(this.side.classList.toggle("is-open"))) }, "More filters");
+    this.sort = h("div", { class: "only-narrow" });
+    fill(this.form, field("Text", this.text), toggle, this.facets);
+    this.side = h("aside", { class: "filter-side", "aria-label": "Filters of the list" }, this.form);
+    fill(root, h("div", { class: "episodes" }, this.side, h("section", { class: "episode-list", "aria-label": "Episodes" },
+      h("div", { class: "list-head row" }, this.total, this.news, h("span", { class: "grow" }), this.sort, this.pager), this.table)));
     this.loadFacets();
     this.load();
     this.stop = runList.subscribe(() => this.watch());
@@ -92,6 +98,7 @@ class EpisodesView {
       answer.categories.length > 1 ? choice("Category", "category", any(answer.categories, "any category")) : null,
       range("Step", "step", answer.steps),
       range("Rounds", "rounds", answer.rounds),
+      Object.entries(FILTER_WORDS).filter(([name]) => params[name]).map(([name, label]) => h("button", { type: "button", class: "button small filter-chip", title: "Remove this filter", onclick: () => this.change({ [name]: "" }) }, h("span", { class: "clip" }, `${label} ${params[name]}`), icon("close", 12))),
       h("button", { type: "button", class: "button", disabled: !isFiltered, onclick: () => this.clear() }, "Clear filters"),
     ];
   }
@@ -119,6 +126,7 @@ class EpisodesView {
     setText(this.total, count(total, "episode") + (isPartial ? `, as far as read (${percent(index.parts_read / index.parts)})` : ""));
     if (isPartial) this.later(() => this.load(), 600);
     this.drawPager(total);
+    fill(this.sort, select("Sort by", SORTS, this.params.sort ?? "step", (sort) => this.change({ sort: sort === "step" ? "" : sort, order: "" })));
     rememberList(this.params.run, rows.map((row) => row.episode));
     if (!rows.length) {
       const isFiltered = FILTERS.some((name) => this.params[name]);
@@ -127,7 +135,7 @@ class EpisodesView {
         : empty("No episodes yet", "Episodes appear here when the first step or evaluation of the run is done.");
       return [problemLine({ problem }), said];
     }
-    return [problemLine({ problem }), h("table", { class: "table hover" },
+    return [problemLine({ problem }), h("table", { class: "table hover cards" },
       h("thead", {}, h("tr", {}, COLUMNS.map((column) => this.head(column)))),
       h("tbody", {}, rows.map((row) => this.row(row))))];
   }
@@ -142,18 +150,23 @@ class EpisodesView {
   }
 
   row(row) {
-    const target = { run: this.params.run, episode: row.episode };
+    const { run, text } = this.params;
+    const target = { run, episode: row.episode, find: text };
     const address = href("replay", target);
     const open = (event) => event.target.closest("a, button") || getSelection().toString() || go("replay", target);
+    const isElsewhere = row.excerpt && !says(row.goal, text) && !says(row.last_action, text);
     return h("tr", { onclick: open },
       h("td", {}, outcome(row)),
-      h("td", { class: "number" }, row.step),
-      h("td", { class: "faint" }, row.phase),
-      h("td", { class: "clip-cell" }, h("a", { class: "row-link", href: address, title: row.error ?? null }, `${row.env} ${row.task_index}`), row.category ? h("span", { class: "faint" }, ` ${row.category}`) : null),
-      h("td", { class: "number" }, h("a", { class: "link", href: href("group", { run: this.params.run, phase: row.phase, step: row.step, group: row.group }), "aria-label": `Compare group ${row.group} of step ${row.step}`, title: "compare the group" }, `${row.group}·${row.sample_index}`)),
-      h("td", { class: "number" }, signed(row.reward)),
-      h("td", { class: "number" }, row.num_rounds),
-      h("td", { class: "number" }, number(row.num_tokens)),
+      h("td", { class: "number", "data-label": "step" }, row.step, row.phase === "train" ? null : h("span", { class: "faint" }, ` ${row.phase}`)),
+      h("td", { class: "goal-cell is-wide" },
+        h("a", { class: "row-link clip", href: address, title: row.error ?? row.goal ?? null }, marked(row.goal || `${row.env} ${row.task_index}`, text)),
+        h("div", { class: "faint clip row-facts" }, `${row.env} ${row.task_index}`, row.category ? ` · ${row.category}` : null, " · ",
+          h("a", { class: "link", href: href("group", { run, phase: row.phase, step: row.step, group: row.group }), title: "Compare the episodes of this task" }, `group ${row.group}·${row.sample_index}`)),
+        isElsewhere ? h("div", { class: "row-excerpt clip", title: row.excerpt }, marked(row.excerpt, text)) : null),
+      h("td", { class: "action-cell is-wide", title: row.last_action }, h("span", { class: "mono clip" }, marked(row.last_action ?? "", text))),
+      h("td", { class: "number", "data-label": "reward" }, signed(row.reward)),
+      h("td", { class: "number", "data-label": "rounds" }, row.num_rounds, row.num_invalid ? h("span", { class: "row-invalid", title: `${count(row.num_invalid, "round")} without a valid action` }, ` ${row.num_invalid} invalid`) : null),
+      h("td", { class: "number", "data-label": "tokens" }, number(row.num_tokens)),
       h("td", { class: "faint" }, words(row.stop_reason)),
       h("td", { class: "number faint" }, duration(row.seconds)));
   }

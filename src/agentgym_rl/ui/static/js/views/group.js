@@ -5,7 +5,6 @@ import { empty, outcome, present, problemLine } from "../components.js";
 import { fill, h, icon } from "../dom.js";
 import { count, number, signed, words } from "../format.js";
 import { go, href, integerOf, leave } from "../route.js";
-import { seriesColor } from "../theme.js";
 
 /**
  * Give every cell the number of its branch: that of the first episode that acted the same so far.
@@ -22,6 +21,12 @@ export function branchesOf(episodes) {
     rows.push(episodes.map(({ rounds }, column) => (rounds[index] ? paths.indexOf(paths[column]) : null)));
   }
   return rows;
+}
+
+/** The colour of an episode is how it ended. */
+function toneOf(episode) {
+  if (episode.error || (episode.reward === null && !episode.success)) return "is-failed";
+  return episode.success ? "is-success" : "is-failure";
 }
 
 class GroupView {
@@ -70,8 +75,8 @@ class GroupView {
 
   headRow(episodes) {
     return h("div", { class: "group-row group-heads", role: "row" }, h("span", { class: "group-round", role: "columnheader" }, "round"),
-      episodes.map((episode) => h("div", { class: "group-head", role: "columnheader" },
-        h("a", { class: "link", href: href("replay", { run: this.params.run, episode: episode.episode }) }, `episode ${episode.sample_index}`), " ", outcome(episode),
+      episodes.map((episode) => h("div", { class: `group-head ${toneOf(episode)}`, role: "columnheader" },
+        h("a", { class: "link is-underlined", href: href("replay", { run: this.params.run, episode: episode.episode }) }, `episode ${episode.sample_index}`), " ", outcome(episode),
         h("div", { class: "faint clip", title: words(episode.stop_reason) }, `reward ${episode.reward === null ? "none" : signed(episode.reward)} · ${count(episode.num_rounds, "round")}`))));
   }
 
@@ -82,13 +87,16 @@ class GroupView {
   roundRow(branches, index) {
     return h("div", { class: "group-row", role: "row", "data-round": index + 1 },
       h("span", { class: "group-round number", role: "rowheader" }, number(index + 1)),
-      branches.map((branch, column) => (branch === null ? h("div", { class: "group-cell is-over", role: "cell" }) : this.cell(this.answer.episodes[column], index, branch))));
+      branches.map((branch, column) => (branch === null ? h("div", { class: "group-cell is-over", role: "cell" }) : this.cell(column, index, branch))));
   }
 
-  cell(episode, index, branch) {
+  cell(column, index, branch) {
+    const { episodes } = this.answer;
+    const episode = episodes[column];
     const round = episode.rounds[index];
     const address = href("replay", { run: this.params.run, episode: episode.episode, round: index + 1 });
-    return h("div", { class: "group-cell", role: "cell", style: { "--branch": seriesColor(branch) } },
+    return h("div", { class: `group-cell ${toneOf(episode)}`, role: "cell" },
+      branch === column ? null : h("span", { class: "group-branch" }, `as episode ${episodes[branch].sample_index}`),
       h("a", { class: "group-action mono", href: address, title: round.reply }, round.action ?? round.reply),
       round.reward ? h("span", { class: `group-reward ${round.reward > 0 ? "is-plus" : "is-minus"}` }, signed(round.reward)) : null,
       round.valid_action === false ? h("span", { class: "badge badge-warn" }, "invalid") : null,

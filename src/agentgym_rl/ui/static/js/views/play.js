@@ -1,10 +1,11 @@
 // Play: choose an environment and a task, act by hand or let a model act, step by step.
 
 import { get, post } from "../api.js";
-import { badge, empty, failure, field, figure, loading, present, select } from "../components.js";
+import { badge, failure, field, figure, loading, present, select } from "../components.js";
 import { part } from "../conversation.js";
 import { fill, h, icon, setText } from "../dom.js";
 import { count, number, signed } from "../format.js";
+import { idleGuide, nextGuide } from "../play_guide.js";
 import { integerOf } from "../route.js";
 import { compare, isWarmStart, runList } from "../run_store.js";
 import { stateOf } from "./replay.js";
@@ -19,7 +20,6 @@ class PlayView {
     this.context = context;
     this.params = context.params;
     this.body = h("div", { class: "play-body" });
-    fill(context.slot, h("h1", { class: "page-title" }, "Play"));
     fill(root, this.body);
     present(this.body, () => get("envs", {}, { signal: context.signal }), (answer) => this.build(answer.envs), { signal: context.signal, label: "Looking for environments" })
       .then(() => this.envs && (this.drawIdle(), this.choose()));
@@ -32,7 +32,7 @@ class PlayView {
     this.state = h("div", { class: "state-body" });
     this.figures = h("div", { class: "figures play-figures" });
     this.moves = h("div", { class: "play-moves" });
-    this.side = h("aside", { class: "state-pane panel", "aria-label": "State of the environment" }, this.figures, this.state);
+    this.side = h("aside", { class: "state-pane panel", "aria-label": "State of the environment", tabIndex: 0 }, this.figures, this.state);
     return [this.setup, h("div", { class: "replay-panes play-panes" }, h("div", { class: "play-main" }, this.talk, this.moves), this.side)];
   }
 
@@ -85,7 +85,7 @@ class PlayView {
   }
 
   drawIdle() {
-    fill(this.talk, empty("Nothing is being played", "Choose a task above and start it. Then choose or write actions; a model can act in your place at any time."));
+    fill(this.talk, idleGuide(this.envs, this.env.name, (env) => this.context.set({ env, split: "", task: "" })));
     fill(this.state);
     fill(this.figures);
     fill(this.moves);
@@ -110,11 +110,13 @@ class PlayView {
       const answer = await post("play", { env: env.name, split, task_index: task }, { signal: this.context.signal });
       if (this.starting !== name) return;
       this.play = answer.play;
+      this.told = answer.told;
+      this.setup.classList.add("is-playing");
       this.round = 0;
       this.earned = 0;
       this.isOver = false;
-      fill(this.talk, h("article", { class: "round-card" }, h("header", { class: "round-head" }, h("h3", {}, "Start"), h("span", { class: "faint" }, `${env.name} · ${split} · task ${task}`)),
-        answer.instructions ? h("details", { class: "play-instructions" }, h("summary", {}, "What an agent is told about this environment"), part("prompt", answer.instructions)) : null,
+      fill(this.talk, h("article", { class: "round-card" }, h("header", { class: "round-head" }, h("h2", {}, "Start"), h("span", { class: "faint" }, `${env.name} · ${split} · task ${task}`)),
+        answer.told.instructions ? h("details", { class: "play-instructions" }, h("summary", {}, "What an agent is told about this environment"), part("prompt", answer.told.instructions)) : null,
         part("observation", answer.observation)));
       this.show(answer);
       this.drawSetup();
@@ -131,6 +133,7 @@ class PlayView {
     if (!answer.picture && !Object.keys(answer.details ?? {}).length) fill(this.state, stateOf(answer));
     fill(this.figures, figure("round", String(this.round)), figure("reward so far", signed(this.earned)), this.isOver ? figure("the end", answer.success ? badge("success", "good") : badge("no success", "bad")) : null);
     this.drawMoves(answer.available_actions ?? []);
+    this.moves.prepend(nextGuide(this.told, { round: this.round, actions: answer.available_actions ?? [], isInvalid: answer.valid_action === false, isOver: this.isOver, hasSucceeded: answer.success }));
   }
 
   drawMoves(actions) {
@@ -230,7 +233,7 @@ class PlayView {
     this.earned += answer.reward ?? 0;
     this.isOver = answer.done;
     const card = h("article", { class: "round-card is-current" },
-      h("header", { class: "round-head" }, h("h3", {}, `Round ${this.round}`), answer.reward ? badge(`reward ${signed(answer.reward)}`, answer.reward > 0 ? "good" : "bad") : null,
+      h("header", { class: "round-head" }, h("h2", {}, `Round ${this.round}`), answer.reward ? badge(`reward ${signed(answer.reward)}`, answer.reward > 0 ? "good" : "bad") : null,
         answer.valid_action === false ? badge("invalid action", "warn") : null, answer.reply ? badge("model", "live") : null),
       answer.reply && answer.reply !== answer.action ? part("reply", answer.reply) : null,
       part("action", answer.action ?? "none: the reply held no action"),
@@ -243,7 +246,9 @@ class PlayView {
 
   update(params) {
     this.params = params;
-    if (this.envs) this.choose();
+    if (!this.envs) return;
+    if (!this.play) this.drawIdle();
+    this.choose();
   }
 
   /** Tell the server that the episode is no longer played. */
@@ -263,6 +268,7 @@ export default {
       keys: [
         { keys: "s", label: "Start the task", run: () => view.tasks && view.start() },
         { keys: "a", label: "Write an action", run: () => view.input?.focus() },
+        ...[1, 2, 3, 4, 5, 6, 7, 8, 9].map((place) => ({ keys: String(place), label: `Take action ${place}`, run: () => view.moves.querySelectorAll(".play-actions button")[place - 1]?.click() })),
         { keys: "m", label: "Let the model act one round", run: () => view.play && !view.isOver && view.letModel() },
       ],
       dispose: () => view.close(),

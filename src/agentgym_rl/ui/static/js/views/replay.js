@@ -1,13 +1,15 @@
 // Trajectory replay: the conversation round by round, with the environment's own state beside it.
 
 import { getOnce, postOnce } from "../api.js";
-import { details, empty, iconButton, noEpisode, present, problemLine, select, stackedBar } from "../components.js";
+import { empty, iconButton, noEpisode, present, problemLine, select, stackedBar } from "../components.js";
 import { conversation, part } from "../conversation.js";
 import { fill, h, icon, setText } from "../dom.js";
 import { episodeHead } from "../episode_head.js";
 import { duration, signed } from "../format.js";
+import { highlight } from "../marks.js";
 import { neighbour } from "../neighbours.js";
 import { go, integerOf, leave } from "../route.js";
+import { drawnDetails } from "../drawn_details.js";
 import { seriesColor } from "../theme.js";
 
 /** Episodes whose actions the user asked to have played again; their other rounds follow unasked. */
@@ -24,7 +26,7 @@ class ReplayView {
     fill(root, this.body);
     const { run, episode } = this.params;
     present(this.body, () => getOnce("episode", { run, episode }), (answer) => this.build(answer), { signal: context.signal, label: "Opening the episode" })
-      .then(() => this.episode && this.show({ isFirst: true }));
+      .then(() => this.episode && (this.show({ isFirst: true }), this.showFound()));
   }
 
   build(episode) {
@@ -39,7 +41,7 @@ class ReplayView {
     this.stored = h("div", { class: "state-stored" });
     this.timing = h("div", { class: "state-timing" });
     return [this.controls(), h("div", { class: "replay-panes" }, this.talk,
-      h("aside", { class: "state-pane panel", "aria-label": "State of the environment" },
+      h("aside", { class: "state-pane panel", "aria-label": "State of the environment", tabIndex: 0 },
         h("div", { class: "panel-head" }, this.stateTitle, h("span", { class: "grow" }), this.rewardText = h("span", { class: "muted number" })), this.timing, this.state, this.stored))];
   }
 
@@ -67,6 +69,13 @@ class ReplayView {
     this.cells = this.episode.rounds.map((round) => h("span", { class: `cell ${round.reward > 0 ? "is-plus" : round.reward < 0 ? "is-minus" : ""} ${round.valid_action === false ? "is-invalid" : ""}` },
       h("i", { style: { height: `${Math.round((100 * Math.abs(round.reward ?? 0)) / most)}%` } })));
     return h("div", { class: "strip", "aria-hidden": "true" }, this.cells);
+  }
+
+  /** Mark what the list was searched for, and bring the first place of it into view. */
+  showFound() {
+    const first = highlight(this.talk, this.params.find);
+    const card = first?.closest("[data-position]");
+    if (card && this.params.round === undefined) scrollWithin(this.talk, card, true);
   }
 
   get position() {
@@ -191,19 +200,19 @@ class ReplayView {
 
   open(change) {
     const next = neighbour(this.params.run, this.params.episode, change);
-    if (next) go("replay", { run: this.params.run, episode: next });
+    if (next) go("replay", { run: this.params.run, episode: next, find: this.params.find });
   }
 }
 
 /** The environment's picture, its state as values, and the observation as it was given. */
 export function stateOf(answer, { isAlone = true } = {}) {
-  const hasDetails = answer.details && Object.keys(answer.details).length;
+  const state = drawnDetails(answer.details);
   return [
     problemLine(answer),
     answer.picture ? h("img", { class: "state-picture", src: answer.picture, alt: "Picture of the environment" }) : null,
-    hasDetails ? h("div", { class: "state-details" }, details(answer.details)) : null,
+    state,
     answer.observation ? h("div", { class: "part kind-observation" }, h("span", { class: "part-label" }, "observation"), h("div", { class: "part-text text" }, answer.observation)) : null,
-    isAlone && !answer.picture && !hasDetails && !answer.observation ? empty("Nothing to see", "The environment shows no state here.") : null,
+    isAlone && !answer.picture && !state && !answer.observation ? empty("Nothing to see", "The environment shows no state here.") : null,
   ];
 }
 
@@ -250,7 +259,10 @@ export default {
         { keys: "c", label: "Compare the group", run: () => view.episode && go("group", { run: context.params.run, phase: view.episode.phase, step: view.episode.step, group: view.episode.group }) },
         { keys: "Escape", label: "Back to the list", run: () => leave("episodes", { run: context.params.run }) },
       ],
-      dispose: () => view.pause(),
+      dispose() {
+        highlight(root, null);
+        view.pause();
+      },
     };
   },
 };

@@ -1,9 +1,10 @@
 // One run: its facts, its evaluations, its resolved configuration.
 
 import { get } from "../api.js";
-import { badge, empty, figure, present } from "../components.js";
+import { badge, copyable, empty, field, figure, present, select } from "../components.js";
 import { fill, h, setText } from "../dom.js";
 import { ago, count, number, percent } from "../format.js";
+import { interval } from "../interval.js";
 import { href, joined } from "../route.js";
 import { runList } from "../run_store.js";
 
@@ -37,41 +38,74 @@ function reportRow(report, run) {
     h("td", { class: "number" }, report.step ?? "–"),
     h("td", {}, report.env ?? "–"),
     h("td", {}, report.split ?? "–"),
-    h("td", { class: "number" }, h("b", {}, percent(overall.success_rate))),
-    h("td", { class: "number faint" }, overall.success_low === undefined ? "" : `${percent(overall.success_low)} – ${percent(overall.success_high)}`),
+    h("td", {}, interval(overall)),
     h("td", { class: "number" }, number(overall.reward_mean, 3)),
     h("td", { class: "number" }, number(overall.rounds_mean, 3)),
     h("td", { class: "number" }, report.max_rounds ?? "–"),
     h("td", { class: "number" }, number(overall.episodes)),
     h("td", { class: "faint" }, categories.length > 1 ? count(categories.length, "task") : categories[0] ?? ""),
-    h("td", {}, episodes ? h("a", { class: "link", href: episodes }, "Episodes") : null));
+    h("td", {}, h("a", { class: "link", href: href("evaluations", { sel: joined([`${run}@${report.step ?? 0}@${report.env ?? ""}`]) }) }, "In full"), episodes ? [" · ", h("a", { class: "link", href: episodes }, "Episodes")] : null));
 }
 
 function reports(answer, run) {
   const found = answer.reports.toSorted((a, b) => (a.step ?? 0) - (b.step ?? 0));
   if (!found.length) return empty("No evaluation yet", "Evaluations of the run appear here: set eval.every in its recipe, or run agentgym eval.");
-  const heads = ["step", "environment", "split", "success", "95% interval", "reward", "rounds", "horizon", "episodes", "tasks", ""];
+  const heads = ["step", "environment", "split", "success, 95% interval", "reward", "rounds", "horizon", "episodes", "tasks", "links"];
   return h("table", { class: "table" },
-    h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col", class: ["", "environment", "split", "tasks"].includes(head) ? "" : "number" }, head)))),
+    h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col", class: ["links", "environment", "split", "success, 95% interval", "tasks"].includes(head) ? "" : "number" }, head)))),
     h("tbody", {}, found.map((report) => reportRow(report, run))));
+}
+
+/** The settings that two runs do not share. */
+function differences({ differing, num_settings: total }, { run, with: other }) {
+  if (!differing.length) return h("p", { class: "eval-facts muted" }, `All ${number(total)} settings are the same.`);
+  const cell = (value) => h("td", { class: "mono difference-value" }, value ?? h("span", { class: "faint" }, "not set"));
+  return h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": "Settings that differ" }, h("table", { class: "table" },
+    h("thead", {}, h("tr", {}, ["setting", run, other].map((head) => h("th", { scope: "col" }, head)))),
+    h("tbody", {}, differing.map(({ key, here, there }) => h("tr", {}, h("td", { class: "mono" }, key), cell(here), cell(there))))));
 }
 
 export default {
   title: "Run",
   needsRun: true,
-  mount(root, { params, signal }) {
+  mount(root, { params: first, signal, set }) {
+    let params = first;
     const head = h("div", {});
     const evaluation = h("section", { class: "panel" }, h("div", { class: "panel-head" }, h("h2", {}, "Evaluations")));
-    const table = h("div", { class: "scroll-x" });
+    const table = h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": "Evaluations of the run" });
     evaluation.append(table);
     const configFile = h("span", { class: "muted" });
     const config = h("section", { class: "panel" }, h("div", { class: "panel-head" }, h("h2", {}, "Configuration"), configFile));
     const toml = h("div", {});
     config.append(toml);
-    fill(root, h("div", { class: "pad stack" }, head, evaluation, config));
+    const again = h("section", { class: "panel", hidden: true }, h("div", { class: "panel-head" }, h("h2", {}, "Run it again"), h("span", { class: "muted" }, "the same recipe and seed, in a new folder")));
+    const command = h("div", { class: "eval-facts" });
+    again.append(command);
+    const difference = h("section", { class: "panel" });
+    const choice = h("div", { class: "grow" });
+    const table2 = h("div", {});
+    difference.append(h("div", { class: "panel-head" }, h("h2", {}, "Difference"), choice), table2);
+    fill(root, h("div", { class: "pad stack" }, head, evaluation, again, difference, config));
+    let others = null;
+    const drawChoice = () => {
+      const names = (runList.runs ?? []).map((run) => run.run).filter((name) => name !== params.run);
+      const next = JSON.stringify([names, params.with]);
+      difference.hidden = !names.length;
+      if (next === others) return;
+      others = next;
+      const hadFocus = choice.contains(document.activeElement);
+      fill(choice, field("to the configuration of", select("Compare with", [["", "choose a run"], ...names.map((name) => [name, name])], params.with ?? "", (other) => set({ with: other }))));
+      if (hadFocus) choice.querySelector("select").focus();
+    };
+    const drawDifference = () => {
+      if (!params.with) fill(table2);
+      else present(table2, () => get("config_difference", { run: params.run, other: params.with }, { signal }), (answer) => differences(answer, params), { signal });
+    };
+    drawDifference();
     let key = null;
     const stop = runList.subscribe(() => {
       const run = runList.find(params.run);
+      drawChoice();
       evaluation.hidden = config.hidden = !run && Boolean(runList.runs);
       if (config.hidden) fill(head, empty("No such run", `There is no run called “${params.run}” in this folder.`, h("a", { class: "button", href: "#/runs" }, "All runs")));
       const next = JSON.stringify(run);
@@ -81,9 +115,18 @@ export default {
       present(table, () => get("reports", { run: params.run }, { signal }), (answer) => reports(answer, params.run), { signal });
     });
     present(toml, () => get("config", { run: params.run }, { signal }), (answer) => {
+      again.hidden = !answer.command;
+      if (answer.command) fill(command, copyable(answer.command));
       setText(configFile, answer.file === "config.toml" ? "config.toml, resolved" : answer.file);
       return h("pre", { class: "toml text mono", tabIndex: 0, "aria-label": answer.file }, answer.toml);
     }, { signal });
-    return { dispose: stop };
+    return {
+      update(next) {
+        params = next;
+        drawChoice();
+        drawDifference();
+      },
+      dispose: stop,
+    };
   },
 };

@@ -3,7 +3,8 @@
 import { get } from "../api.js";
 import { badge, failure, loading, noRuns } from "../components.js";
 import { CurveBoard, DEFAULT_METRICS } from "../curve_board.js";
-import { fill, h, setText } from "../dom.js";
+import { AXES } from "../curve_chart.js";
+import { fill, h, icon, setText } from "../dom.js";
 import { ago, count, percent } from "../format.js";
 import { href, joined, listOf } from "../route.js";
 import { compare, isWarmStart, runList } from "../run_store.js";
@@ -17,6 +18,38 @@ function progressOf(run) {
   return run.steps || !run.num_episodes ? count(run.steps, "step") : count(run.num_episodes, "episode");
 }
 
+/**
+ * Return the runs as they lie in folders: {run, inner: runs inside it}, such as its warm start, or
+ * {folder, inner: such entries} for a folder of several runs, such as a study. Keeps the order.
+ */
+export function nested(runs) {
+  const entries = new Map(runs.map((run) => [run.run, { run, inner: [] }]));
+  const above = (name) => name.slice(0, Math.max(0, name.lastIndexOf("/")));
+  const tops = runs.filter((run) => {
+    const parent = entries.get(above(run.run));
+    parent?.inner.push(run);
+    return !parent || parent.inner.length === 0;
+  });
+  const folders = new Map();
+  for (const run of tops) folders.set(above(run.run), (folders.get(above(run.run)) ?? 0) + 1);
+  const listed = [];
+  const heads = new Map();
+  for (const run of tops) {
+    const folder = above(run.run);
+    const entry = entries.get(run.run);
+    if (!folder || folders.get(folder) < 2) {
+      listed.push(entry);
+      continue;
+    }
+    if (!heads.has(folder)) {
+      heads.set(folder, { folder, inner: [] });
+      listed.push(heads.get(folder));
+    }
+    heads.get(folder).inner.push(entry);
+  }
+  return listed;
+}
+
 class RunsView {
   constructor(root, context) {
     this.context = context;
@@ -24,6 +57,7 @@ class RunsView {
     this.root = root;
     this.rows = new Map();
     this.names = new Map();
+    this.closed = new Set();
     this.board = new CurveBoard(context.set);
     this.list = h("ul", { class: "run-rows" });
     this.filter = h("input", { type: "search", "aria-label": "Filter runs", placeholder: "Filter runs", value: this.params.filter ?? "", oninput: () => context.set({ filter: this.filter.value }, { replace: true }) });
@@ -31,7 +65,7 @@ class RunsView {
     this.layout = h("div", { class: "overview" },
       h("aside", { class: "run-list", "aria-label": "Runs" }, h("div", { class: "run-list-head" }, this.filter, this.heading), this.list),
       this.board.node);
-    fill(context.slot, h("h1", { class: "page-title" }, "Runs"), h("span", { class: "grow" }), this.board.tools);
+    fill(context.slot, h("span", { class: "grow only-wide" }), this.board.tools);
     fill(root, loading("Looking for runs"));
     this.stop = runList.subscribe(() => this.refresh());
   }
@@ -70,7 +104,7 @@ class RunsView {
     const known = new Set(selected.flatMap((run) => this.names.get(run)?.names ?? []));
     this.board.show({
       runs: selected, known: [...known].toSorted(), metrics: this.metrics, search: this.params.q ?? "",
-      smoothing: Number(this.params.smooth ?? 0.6), focus: this.params.focus ?? null, signal: this.context.signal,
+      smoothing: Number(this.params.smooth ?? 0.6), axis: AXES.some(([name]) => name === this.params.x) ? this.params.x : "step", isLog: this.params.log === "1", focus: this.params.focus ?? null, signal: this.context.signal,
     });
   }
 
@@ -93,18 +127,56 @@ class RunsView {
     const runs = runList.runs.filter((run) => `${run.run} ${run.env} ${run.algorithm} ${run.model}`.toLowerCase().includes(wanted))
       .toSorted((a, b) => compare(b.started_at, a.started_at) || compare(a.run, b.run));
     setText(this.heading, count(runs.length, "run"));
-    const nodes = runs.map((run) => this.row(run, selected));
+    const nodes = nested(runs).flatMap((entry) => this.entry(entry, selected, Boolean(wanted)));
     if (nodes.length !== this.list.children.length || nodes.some((node, index) => this.list.children[index] !== node)) fill(this.list, nodes);
   }
 
+  /** Return the rows of a run with those inside it, or of a study: its head, and its runs if it is open. */
+  entry({ folder, run, inner }, selected, isOpen) {
+    if (run) return [this.row(run, selected), ...inner.map((one) => this.row(one, selected, { within: run.run, isPart: true }))];
+    const runs = inner.flatMap((one) => [one.run, ...one.inner]);
+    const isShown = isOpen || !this.closed.has(folder);
+    const rows = isShown ? inner.flatMap((one) => [this.row(one.run, selected, { within: folder }), ...one.inner.map((other) => this.row(other, selected, { within: one.run.run, depth: 2, isPart: true }))]) : [];
+    return [this.groupHead(folder, inner.map((one) => one.run), runs.length, selected, isShown), ...rows];
+  }
+
+  groupHead(folder, runs, numRuns, selected, isShown) {
+    const names = runs.map((run) => run.run);
+    const ticked = names.filter((name) => selected.includes(name)).length;
+    const key = JSON.stringify([names, ticked, numRuns, isShown]);
+    const known = this.rows.get(`${folder}/`);
+    if (known?.key === key) return known.node;
+    const node = known?.node ?? h("li", { class: "run-group" });
+    const hadFocus = node.contains(document.activeElement) ? document.activeElement.tagName : null;
+    const check = h("input", { type: "checkbox", class: "run-check", "aria-label": `Show the curves of all runs in ${folder}`, checked: ticked === names.length, indeterminate: ticked > 0 && ticked < names.length, onchange: (event) => this.toggleAll(names, event.target.checked) });
+    fill(node, check, h("button", { type: "button", class: "group-toggle", "aria-expanded": String(isShown), onclick: () => this.fold(folder, isShown) },
+      icon(isShown ? "down" : "forward", 13), h("b", { class: "clip", title: folder }, folder), h("span", { class: "faint number" }, count(numRuns, "run"))));
+    if (hadFocus) node.querySelector(hadFocus.toLowerCase())?.focus();
+    this.rows.set(`${folder}/`, { key, node });
+    return node;
+  }
+
+  fold(folder, isShown) {
+    if (isShown) this.closed.add(folder);
+    else this.closed.delete(folder);
+    this.drawList(this.selected);
+  }
+
+  toggleAll(names, isShown) {
+    const others = this.selected.filter((run) => !names.includes(run));
+    this.context.set({ sel: joined(isShown ? [...others, ...names] : others) || "none" });
+  }
+
   /** Return the run's row, the same element as long as nothing in it changed. */
-  row(run, selected) {
+  row(run, selected, { within = null, depth = 1, isPart = false } = {}) {
     const position = selected.indexOf(run.run);
     const when = ago(run.updated_at);
-    const key = JSON.stringify([run, position, when]);
+    const key = JSON.stringify([run, position, when, within]);
     const known = this.rows.get(run.run);
     if (known?.key === key) return known.node;
-    const node = known?.node ?? h("li", { class: "run-row" });
+    const node = known?.node ?? h("li", {});
+    node.className = `run-row ${within ? `is-inside depth-${depth}` : ""} ${isPart ? "is-part" : ""}`;
+    const label = within ? run.run.slice(within.length + 1) : run.run;
     const hadFocus = node.contains(document.activeElement) ? document.activeElement.className : null;
     const success = run.latest?.["rollout/success_rate"];
     const progress = run.target_steps ? Math.min(1, run.steps / run.target_steps) : 0;
@@ -112,7 +184,7 @@ class RunsView {
       h("input", { type: "checkbox", class: "run-check", "aria-label": `Show the curves of ${run.run}`, checked: position >= 0, style: position >= 0 ? { "accent-color": seriesColor(position) } : {}, onchange: (event) => this.toggle(run.run, event.target.checked) }),
       h("div", { class: "grow" },
         h("div", { class: "run-line" },
-          h("a", { class: "run-link clip", href: href("run", { run: run.run }), title: run.run }, run.run),
+          h("a", { class: "run-link clip", href: href("run", { run: run.run }), title: run.run }, label),
           h("span", { class: `dot dot-${run.status}`, title: run.status }),
           h("span", { class: "visually-hidden" }, run.status)),
         h("div", { class: "run-facts faint" },

@@ -83,9 +83,9 @@ class TimeView {
     return [
       h("div", { class: "panel-head" }, h("h2", {}, "Where the time went"), h("span", { class: "grow" }),
         isChosen ? h("a", { class: "button small", href: href("episodes", { run: this.params.run, phase: "train", step_min: step, step_max: step }) }, `Episodes of step ${step}`) : h("span", { class: "muted" }, "click a bar to look at its step")),
-      h("table", { class: "table" },
+      h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": "Seconds of each part" }, h("table", { class: "table" },
         h("thead", {}, h("tr", {}, ["part", "total", "share", "mean per step", ...(isChosen ? [`step ${step}`, "share"] : [])].map((name, index) => h("th", { scope: "col", class: index ? "number" : "" }, name)))),
-        h("tbody", {}, parts.map((part, index) => row(part.name, index, part.seconds)), row("whole step", null, total, true))),
+        h("tbody", {}, parts.map((part, index) => row(part.name, index, part.seconds)), row("whole step", null, total, true)))),
     ];
   }
 

@@ -1,7 +1,7 @@
 // Token view: every token of a sample, coloured by what training sees. Long samples stay smooth:
 // tokens are in chunks, which the browser lays out, and we split and colour, only where they are seen.
 
-import { get, getOnce } from "../api.js";
+import { get, getOnce, postOnce } from "../api.js";
 import { noEpisode, present, problemLine, segmented, select } from "../components.js";
 import { fill, h, visible } from "../dom.js";
 import { episodeHead } from "../episode_head.js";
@@ -10,6 +10,9 @@ import { go, href, integerOf, leave } from "../route.js";
 import { onTheme } from "../theme.js";
 import { MODES, scaleOf, valuesOf } from "../token_colors.js";
 import { TokenMap } from "../token_map.js";
+
+/** Tokens of which the user asked for the alternatives. */
+const asked = new Set();
 
 const CHUNK = 300;
 
@@ -216,13 +219,41 @@ class TokensView {
     ];
     fill(this.detail, h("div", { class: "token-shown text mono" }, shown(sample.tokens[index])),
       h("dl", { class: "details" }, rows.map(([name, text]) => [h("dt", {}, name), h("dd", { class: "number-left" }, String(text))])),
+      isTrained ? this.instead(index) : null,
       segment && segment.kind !== "prompt" ? h("a", { class: "link", href: href("replay", { run: this.params.run, episode: this.params.episode, round: segment.round + 1 }) }, `Replay round ${segment.round + 1}`) : null);
+  }
+
+  /** What a model of the run would have said instead. It runs the model, so only the user may ask for it. */
+  instead(index) {
+    const { run, episode } = this.params;
+    const place = { run, episode, sample: this.sampleIndex, place: index };
+    const node = h("div", { class: "alternatives" });
+    const ask = () => present(node, () => postOnce("alternatives", place), (answer) => alternatives(answer, this.sample, index), { signal: this.context.signal, label: "Asking the model" });
+    if (asked.has(`${run}|${episode}|${this.sampleIndex}|${index}`)) ask();
+    else fill(node, h("button", { type: "button", class: "button small", onclick: () => { asked.add(`${run}|${episode}|${this.sampleIndex}|${index}`); ask(); } }, "Alternatives"));
+    return node;
   }
 
   dispose() {
     this.stopTheme();
     this.seen?.disconnect();
   }
+}
+
+function chance(logprob) {
+  const percent = 100 * Math.exp(logprob);
+  return percent < 0.01 ? "<0.01%" : `${number(percent, 3)}%`;
+}
+
+/** The likeliest tokens at a place, each with its probability as a bar. */
+function alternatives({ alternatives: found, logprob, rank, model }, sample, index) {
+  const then = sample.logprob?.[index];
+  return [
+    h("h2", {}, "Alternatives"),
+    h("ul", { class: "alternative-list" }, found.map((other) => h("li", { class: other.id === sample.ids[index] ? "is-chosen" : "" },
+      h("span", { class: "mono alternative-text" }, shown(other.text)), h("span", { class: "alternative-bar", "aria-hidden": "true" }, h("i", { style: { width: `${100 * Math.exp(other.logprob)}%` } })), h("span", { class: "number" }, chance(other.logprob))))),
+    h("p", { class: "faint text" }, `By ${model}, as it is now: the sampled token has ${chance(logprob)} and rank ${number(rank)}${then === undefined || then === null ? "" : `; when it was sampled it had ${chance(then)}`}. Alternatives of that time are not stored.`),
+  ];
 }
 
 /** A token's text; the ends of lines are seen as such, and an empty text too. */
