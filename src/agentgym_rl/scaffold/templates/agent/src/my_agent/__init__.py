@@ -1,0 +1,1 @@
+"""An agent for AgentGym-RL. See `agent.py`."""

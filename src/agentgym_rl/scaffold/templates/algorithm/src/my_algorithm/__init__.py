@@ -1,0 +1,1 @@
+"""An algorithm for AgentGym-RL. See `algorithm.py`."""

@@ -1,0 +1,1 @@
+"""An environment for AgentGym-RL. See `env.py`."""
