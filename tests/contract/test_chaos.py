@@ -23,7 +23,8 @@ from chaos import CuttingProxy, FragileServer
 ENVS = ("textcraft", "babyai")
 NUM_EPISODES = 200
 KILLS = {"server": 6, "worker": 14, "connections": 15, "answer": 15}
-"""Fifty: a server with its workers, a worker, all connections of a server, one mid-answer."""
+"""Fifty, or every fourth: a server with its workers, a worker, all connections of a server, one
+mid-answer."""
 MAX_ROUNDS = 20
 SEED = 0
 MAX_ATTEMPTS = 40
@@ -96,10 +97,10 @@ class Chaos:
         self._proxies = proxies
         self._draw = random.Random(seed)
 
-    async def reign(self, *, pause_s: float) -> None:
-        """Do all the kills in a random order, with a pause before each."""
+    async def reign(self, *, every: int, pause_s: float) -> None:
+        """Do every such kill in a random order, with a pause before each."""
         draw = self._draw
-        kinds = [kind for kind, number in KILLS.items() for _ in range(number)]
+        kinds = [kind for kind, number in KILLS.items() for _ in range(0, number, every)]
         draw.shuffle(kinds)
         for kind in kinds:
             await asyncio.sleep(draw.uniform(0.5, 1.5) * pause_s)
@@ -117,9 +118,12 @@ class Chaos:
 
 
 @pytest.mark.timeout(500)
-async def test_no_kill_gives_a_wrong_transcript_or_leaves_anything_behind():
+@pytest.mark.long
+@pytest.mark.parametrize("every", [4, 1])
+async def test_no_kill_gives_a_wrong_transcript_or_leaves_anything_behind(every: int):
+    num_episodes = NUM_EPISODES // every
     draw = random.Random(SEED)
-    scripts = {env: write_scripts(env, NUM_EPISODES // len(ENVS), draw) for env in ENVS}
+    scripts = {env: write_scripts(env, num_episodes // len(ENVS), draw) for env in ENVS}
     servers = {env: FragileServer(env, num_workers=2, lease_s=LEASE_S) for env in ENVS}
     await asyncio.gather(*(asyncio.to_thread(server.start) for server in servers.values()))
     proxies = {env: CuttingProxy(server) for env, server in servers.items()}
@@ -127,7 +131,7 @@ async def test_no_kill_gives_a_wrong_transcript_or_leaves_anything_behind():
         async with asyncio.timeout(TEST_TIMEOUT_S):
             for proxy in proxies.values():
                 await proxy.start()
-            attempts = await _play_all(scripts, servers, proxies)
+            attempts = await _play_all(scripts, servers, proxies, every)
             await _see_the_servers_empty(proxies)
     finally:
         for proxy in proxies.values():
@@ -135,9 +139,9 @@ async def test_no_kill_gives_a_wrong_transcript_or_leaves_anything_behind():
         leftovers = await asyncio.gather(
             *(asyncio.to_thread(server.stop) for server in servers.values())
         )
-    assert len(attempts) == NUM_EPISODES
-    assert sum(attempts) > NUM_EPISODES, "the kills should have cost some attempts"
-    print(f"{sum(attempts)} attempts at {NUM_EPISODES} episodes, at most {max(attempts)} at one")
+    assert len(attempts) == num_episodes
+    assert sum(attempts) > num_episodes, "the kills should have cost some attempts"
+    print(f"{sum(attempts)} attempts at {num_episodes} episodes, at most {max(attempts)} at one")
     assert leftovers == [[], []], "processes are left over"
 
 
@@ -145,15 +149,16 @@ async def _play_all(
     scripts: dict[str, list[Script]],
     servers: dict[str, FragileServer],
     proxies: dict[str, CuttingProxy],
+    every: int,
 ) -> list[int]:
     """Play every script while things are killed."""
     draw = random.Random(SEED + 1)
     sources = {env: HttpEnvSource(proxies[env].url, timeout_s=CALL_TIMEOUT_S) for env in ENVS}
     chaos = Chaos(list(servers.values()), list(proxies.values()), seed=SEED + 2)
-    reign = asyncio.create_task(chaos.reign(pause_s=0.3))
+    reign = asyncio.create_task(chaos.reign(every=every, pause_s=0.3))
 
     async def bounded(env: str, script: Script) -> int:
-        await asyncio.sleep(draw.uniform(0, 22))  # so that some run at every kill
+        await asyncio.sleep(draw.uniform(0, 22 / every))  # so that some run at every kill
         async with asyncio.timeout(EPISODE_TIMEOUT_S):
             return await play(sources[env], script, draw)
 

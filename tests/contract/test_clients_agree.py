@@ -32,7 +32,9 @@ GARBAGE = (
 NUM_TASKS = {"miniwob": 2, "web": 2, "sciworld": 1, "babyai": 3, "searchqa": 3}
 """Tasks of each split; 6 where an environment is not named."""
 MAX_ROUNDS = 15
-EXPENSIVE = ("miniwob", "sciworld", "searchqa", "web")
+TIMEOUT_S = 300.0
+"""Of a call: what is compared are answers, on a machine that may be busy."""
+EXPENSIVE = ("babyai", "miniwob", "sciworld", "searchqa", "web")
 """Environments of which only the long tests play; what differs between ways is in the others."""
 
 
@@ -96,7 +98,8 @@ async def test_episodes_are_equal_on_every_way(name: str):
     here = await transcripts(local, tasks, actions)
     for num_workers in (0, 2):
         with server_process(name, hash_seed=12345, num_workers=num_workers) as (url, _):
-            for way in (HttpEnvSource(url), OpenEnvSource(f"{url}/openenv")):
+            ours = HttpEnvSource(url, timeout_s=TIMEOUT_S)
+            for way in (ours, OpenEnvSource(f"{url}/openenv", timeout_s=TIMEOUT_S)):
                 async with way:
                     assert await way.spec() == spec
                     for split in spec.splits:

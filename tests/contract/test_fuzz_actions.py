@@ -27,6 +27,7 @@ DEFAULT_ACTIONS = {
     "textcraft_generated": 9_000,
     "babyai": 2_400,
     "searchqa": 3_000,
+    "sciworld": 600,
 }
 FEW_ACTIONS = 300
 """For an environment that the table does not name."""

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from agentgym_rl.frozen import JsonValue
+from agentgym_rl.frozen import JsonValue, frozen_payload
 from agentgym_rl.types import StepResult, Task
 
 ToolSchema = Mapping[str, JsonValue]
@@ -52,6 +52,10 @@ class EnvSpec:
     """Names of the tags that actions are written in, where they are: with ("search", "answer") an
     action is `<search> a query </search>`, tags included. The formats `tags` and `function_call`
     offer one form, or one tool, for each. Empty where actions are plain text."""
+    tools: tuple[ToolSchema, ...] = ()
+    """Schemas of the tools, where every action is the call of one: `refund(order=7)`
+    (envs/tools/text.py). The format `function_call` offers them through the model's chat template,
+    the others in words. `ToolEnvironment` fills it in. Copied, and cannot be changed."""
     has_answer: bool = False
     """Whether the last action of an episode is an answer, the same in words when it is the same in
     meaning, so that several samples of a task can be put to a vote."""
@@ -64,6 +68,11 @@ class EnvSpec:
     """Whether stored episodes keep a picture per round (`render`), with the place that the action
     was on (`acted_on` of `details`: x, y, width and height in the picture). Right where the state
     cannot be computed again, as that of a web site."""
+
+    def __post_init__(self) -> None:
+        if self.tools:
+            frozen = tuple(frozen_payload(tool, "a schema of tools") for tool in self.tools)
+            object.__setattr__(self, "tools", frozen)
 
 
 class Environment(ABC):

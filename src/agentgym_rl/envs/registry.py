@@ -48,6 +48,7 @@ FAMILIES: Mapping[str, str] = {
     "gymnasium": "agentgym_rl.envs.adapters.gymnasium:gymnasium_class",
     "textarena": "agentgym_rl.envs.adapters.textarena:textarena_class",
     "reasoning_gym": "agentgym_rl.envs.adapters.reasoning_gym:reasoning_gym_class",
+    "mcp": "agentgym_rl.envs.adapters.mcp:configured_class",
 }
 """Prefix -> "module:function" that makes a class of the id after the slash. The extra has the
 prefix's name, with a hyphen for an underscore."""

@@ -59,6 +59,7 @@ def test_a_stock_sciworld_client_sees_the_description_once_and_whole_percentages
     assert client.step("focus on thing 1") == ("You focus on it.", -100, True)
 
 
+@pytest.mark.long
 @pytest.mark.slow  # Java starts, and the expert's path may have to be searched for
 def test_a_stock_sciworld_client_plays_the_real_simulator():
     index = 4629  # the first variation of identify-life-stages-2

@@ -215,7 +215,7 @@ def test_every_listed_action_is_valid_and_names_a_listed_thing(index: int, choic
 
 
 @given(index=INDICES, choices=CHOICES)
-@settings(max_examples=30)
+@settings(max_examples=12)
 def test_episodes_repeat_exactly_whatever_is_asked_in_between(index: int, choices: list[int]):
     task, asked, silent = Task("babyai", "train", index), BabyAI(), BabyAI()
     assert asked.reset(task) == silent.reset(task)

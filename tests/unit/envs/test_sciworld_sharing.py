@@ -134,6 +134,7 @@ def test_expert_paths_in_turns_solve_their_tasks(tmp_path: Path):
     assert together == play_alone(scripts)
 
 
+@pytest.mark.long
 def test_an_episode_is_the_same_in_another_process():
     scripts = wandering(num_scripts=2, num_actions=10, seed=4)
     program = (

@@ -20,6 +20,7 @@ from agentgym_rl.retrieval.base import Hit
 from agentgym_rl.retrieval.passages import Passage
 from agentgym_rl.sandbox import interpreter
 from agentgym_rl.types import StepResult, Task
+from case_shares import spread_over
 from small_search import SmallEngine, SmallSearchQA
 
 BRIDGE, COMPARISON, LONG = 0, 1, 2
@@ -450,13 +451,16 @@ def test_without_a_sandbox_python_is_refused(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        {"topk": 1, "max_words": 10},
-        {"format_reward": 0.2, "gold_reward": 0.3},
-        {"reward": "f1"},
-        {"on_wrong_answer": "retry"},
-    ],
+    spread_over(
+        [
+            {"format_reward": 0.2, "gold_reward": 0.3},
+            {"topk": 1, "max_words": 10},
+            {},
+            {"reward": "f1"},
+            {"on_wrong_answer": "retry"},
+        ],
+        2,
+    ),
 )
 def test_the_contract_holds(options: dict[str, object]):
     report = check(SmallSearchQA, options=options)

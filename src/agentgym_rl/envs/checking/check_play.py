@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentgym_rl.envs import registry
-from agentgym_rl.envs.base import Environment
+from agentgym_rl.envs.base import Environment, EnvSpec
 from agentgym_rl.envs.checking.laws import (
     Law,
     is_broken_details,
@@ -23,6 +23,7 @@ from agentgym_rl.envs.checking.laws import (
     raising_law,
     result_problems,
 )
+from agentgym_rl.envs.checking.wrong_calls import wrong_calls
 from agentgym_rl.envs.execution.guarded import BlockingCaller, CallTimeoutError, GuardedEnvironment
 from agentgym_rl.types import StepResult, Task
 
@@ -109,7 +110,9 @@ class Player:
         self._options = options
         self._random = draw
         self._caller = caller
-        self._garbage = itertools.cycle(GARBAGE)
+        spec = getattr(cls, "spec", None)  # a class of a user's may lack it
+        wrong = wrong_calls(spec.tools) if isinstance(spec, EnvSpec) else ()
+        self._garbage = itertools.cycle((*wrong, *GARBAGE))
         self.findings = Findings()
         self.first_exception = ""
         """Where the environment first raised something, and what; empty where it never did."""

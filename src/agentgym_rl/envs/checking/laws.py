@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 
 from agentgym_rl.envs.base import EnvSpec
+from agentgym_rl.envs.tools.described import parameters_of, tool_name
+from agentgym_rl.envs.tools.text import MalformedCallError, is_tool_name, read_call
 from agentgym_rl.frozen import named_numbers, parts_sum_to
 from agentgym_rl.runs.pictures import picture_kind
 from agentgym_rl.types import StepResult, Task
@@ -33,6 +35,10 @@ class Law(Enum):
     SPEC_REWARDS = "spec.reward_range must be two finite numbers, the lower first."
     SPEC_TAGS = (
         "spec.action_tags must be a tuple of lower-case names, none of think, action and act."
+    )
+    SPEC_TOOLS = (
+        "spec.tools must be schemas of functions with different names and JSON schemas of objects "
+        "as parameters; with tools, example_action must be a call of one, and action_tags empty."
     )
     CONSTRUCTS = (
         "The constructor must work with its default options: give each option a default, and say "
@@ -173,6 +179,25 @@ def spec_problems(spec: EnvSpec) -> Iterator[tuple[Law, object]]:
         and all(_TAG.fullmatch(tag) and tag not in _RESERVED_TAGS for tag in spec.action_tags)
     ):
         yield Law.SPEC_TAGS, spec.action_tags
+    if spec.tools:
+        yield from _tool_problems(spec)
+
+
+def _tool_problems(spec: EnvSpec) -> Iterator[tuple[Law, object]]:
+    names = [tool_name(tool) for tool in spec.tools]
+    if spec.action_tags or len(set(names)) < len(names) or not all(map(is_tool_name, names)):
+        yield Law.SPEC_TOOLS, (names, spec.action_tags)
+        return
+    for tool in spec.tools:
+        function = tool.get("function")
+        parameters = function.get("parameters") if isinstance(function, Mapping) else None
+        is_object = isinstance(parameters, Mapping) and parameters.get("type") == "object"
+        if tool.get("type") != "function" or not is_object:
+            yield Law.SPEC_TOOLS, tool
+    try:
+        read_call(spec.example_action, parameters_of(spec.tools))
+    except MalformedCallError as error:
+        yield Law.SPEC_TOOLS, f"{spec.example_action!r}: {error}"
 
 
 def task_problems(task: Task, spec: EnvSpec, split: str) -> Iterator[Law]:

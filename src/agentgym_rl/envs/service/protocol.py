@@ -24,7 +24,8 @@ A batch holds calls of many episodes, each with a number of the client's choice:
     {"call": 7, "status": 200, "body": {"observation": ...}}
 
 Three fields are left out where they are empty: `metrics` and `reward_parts` of a StepResult (names
-to finite numbers), and `payload` of a Task (any JSON object, at most 1 MiB).
+to finite numbers), and `payload` of a Task (any JSON object, at most 1 MiB). `tools` of the spec
+are JSON schemas of functions, as chat templates take them.
 
 The other ops are create, reset (with a task), observation, actions, details, image and close. The
 answers come in the order in which they are ready; calls of one episode are done in their order,
@@ -327,8 +328,13 @@ def decode_spec(fields: Object) -> EnvSpec:
         raise wrong_type("spec: 'reward_range' must be two numbers")
     for name in ("splits", "categories", "action_tags"):
         fields[name] = texts_of(fields[name], name)
+    if not all(isinstance(tool, dict) for tool in fields["tools"]):
+        raise wrong_type("spec: 'tools' must be a list of objects")
     fields["reward_range"] = (float(bounds[0]), float(bounds[1]))
-    return EnvSpec(**fields)
+    try:
+        return EnvSpec(**fields | {"tools": tuple(fields["tools"])})
+    except (TypeError, ValueError) as error:
+        raise wrong_type(f"spec: {error}") from error
 
 
 def decode_health(fields: Object) -> Health:
@@ -384,7 +390,7 @@ _TASK_NAMES, _TASK_TYPES = first_types(_without(_TASK, ("payload",)))
 
 _SPEC = json_types(EnvSpec)
 _SPEC_DEFAULTS: Mapping[str, object] = {
-    "action_tags": [], "has_answer": False, "replay_is_safe": False,
+    "action_tags": [], "tools": [], "has_answer": False, "replay_is_safe": False,
     "keeps_pictures": False,
 }  # fmt: skip
 _HEALTH = json_types(Health)

@@ -34,6 +34,7 @@ from agentgym_rl.envs.compat.openenv.session import (
 from agentgym_rl.envs.compat.openenv.tasks import TaskBook, describe, natural
 from agentgym_rl.envs.service.protocol import ErrorKind, ProtocolError, wrong_type
 from agentgym_rl.envs.service.server.episode_service import EpisodeService
+from agentgym_rl.envs.tools.described import briefing
 from agentgym_rl.serving import bodies
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ def routes(service: EpisodeService, *, max_message_bytes: int = 4 * 1024 * 1024)
     metadata = {
         "name": spec.name,
         "description": spec.summary,
-        "readme_content": spec.instructions,
+        "readme_content": briefing(spec),
         "version": version("agentgym-rl"),
         "author": None,
         "documentation_url": None,

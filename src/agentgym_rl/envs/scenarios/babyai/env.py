@@ -28,7 +28,7 @@ from agentgym_rl.envs.scenarios.babyai.simulator import dismantle, make_simulato
 from agentgym_rl.envs.scenarios.babyai.view import describe, look, name_of
 from agentgym_rl.types import StepResult, Task
 
-_TILE_PIXELS = 24
+_TILE_PIXELS = 48
 
 _INSTRUCTIONS = """\
 You are in a grid of rooms and look in one direction. You see the things before you, named by \

@@ -3,7 +3,8 @@
 Trac asks `pkg_resources` where its files are and which components it has. Setuptools no longer has
 that module (from 81 on), and an older setuptools would hold back everything else that is installed,
 so a module with the few functions that Trac calls stands in for it. Babel is kept from Trac, so
-that dates look the same whether it is installed or not. The clock is the episode's.
+that dates look the same whether it is installed or not. So is a module `multipart` that is not the
+package Trac means: python-multipart brings one of the same name. The clock is the episode's.
 """
 
 from __future__ import annotations
@@ -62,9 +63,18 @@ def prepare() -> None:
     sys.modules["pkg_resources"] = _package_resources()
     for name in ("babel", "babel.core", "babel.support"):
         sys.modules.setdefault(name, None)  # type: ignore[arg-type] - how an import is refused
+    if not hasattr(_module("multipart"), "parse_form_data"):
+        sys.modules["multipart"] = None  # type: ignore[assignment] - as above
     datefmt = importlib.import_module("trac.util.datefmt")
     datefmt.datetime_now = _datetime_now
     datefmt.time_now = _time_now
+
+
+def _module(name: str) -> ModuleType | None:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
 
 
 def _datetime_now(tz: datetime.tzinfo | None = None) -> datetime.datetime:

@@ -1,0 +1,151 @@
+"""Servers of the Model Context Protocol as environments: real processes, and broken ones."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from agentgym_rl.envs import registry
+from agentgym_rl.envs.adapters.mcp import McpEpisode, McpTask, mcp_class
+from agentgym_rl.envs.checking.checker import check
+from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError
+from mcp_servers import QUICK, REAL, server_of
+from waiting import wait_for
+
+TASKS = (
+    McpTask(goal="Count to 3.", expert=("count(by=3)", 'answer(text="3")'), data={"sum": "3"}),
+    McpTask(goal="Count to 4.", split="test", expert=("count(by=4)", 'answer(text="4")'),
+            data={"sum": "4"}),
+)  # fmt: skip
+
+
+def counted(episode: McpEpisode) -> float:
+    return float(episode.final == episode.task.data["sum"] == episode.answer)
+
+
+def quick(folder: Path, *words: str, **limits: float):
+    server = server_of(folder, QUICK, *words, **limits)
+    return mcp_class(server, name="quick", tasks=TASKS, score=counted, final_call="count(by=0)")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_a_real_server_from_mcp_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    server_of(tmp_path, REAL)
+    task = {"goal": "Send 3 to b.", "expert": ['send("a", "b", 3)', 'answer("")'], "data": {}}
+    (tmp_path / "tasks.jsonl").write_text(json.dumps(task) + "\n")
+    (tmp_path / "ledger_score.py").write_text(
+        "def score(episode):\n    return float('\"b\": 3' in episode.final)\n"
+    )
+    ours = {"tasks": "tasks.jsonl", "score": "ledger_score:score", "final_call": "dump()"}
+    entry = {"command": sys.executable, "args": ["server.py"], "cwd": str(tmp_path)}
+    servers = {"mcpServers": {"ledger": {**entry, "agentgym": ours}}}
+    (tmp_path / "mcp.json").write_text(json.dumps(servers))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    env = registry.make("mcp/ledger", {})
+    assert [tool["function"]["name"] for tool in env.spec.tools] == ["send", "dump", "answer"]
+    assert env.reset(env.tasks("train")[0]) == "Send 3 to b."
+    assert env.step('send("a", "b", 9)').valid_action is False
+    refused = env.step('send("a", "b")')
+    assert refused.observation.startswith("`send` was not called: the argument `amount` is missing")
+    assert env.step('send("a", "b", "x")').valid_action is False
+    assert env.step('send("a", "b", 3)').observation == "sent"
+    result = env.step('answer("done")')
+    assert (result.reward, result.success) == (1.0, True)
+    env.close()
+    env.close()
+
+
+def test_episodes_do_not_share_a_process_and_none_is_left_behind(tmp_path: Path):
+    cls = quick(tmp_path)
+    first, second = cls(), cls()
+    pids = list[int]()
+    for env in (first, second):
+        env.reset(cls.tasks("train")[0])
+        pids += map(int, env.step("pid()").observation.split())
+    assert first.step("count(2)").observation == "2"
+    assert second.step("count(1)").observation == "1"
+    assert first.step('count("x")').observation == "not a number"
+    first.close()
+    second.close()
+    assert len(set(pids)) == 4
+    # The children of a server end with its process group, a moment after the signal.
+    wait_for(lambda: not any(map(is_alive, pids)), timeout_s=10.0)
+
+
+def test_the_contract_holds(tmp_path: Path):
+    report = check(quick_counting(tmp_path), tasks_per_split=1, num_processes=0)
+    assert report.problems == () and report.expert_success_rate == 1.0
+
+
+def quick_counting(folder: Path):
+    """The quick server without the tools that break it or tell process ids."""
+    program = QUICK.replace('("hang", "die", "pid")', "()")
+    server = server_of(folder, program)
+    return mcp_class(server, name="quick", tasks=TASKS, score=counted, final_call="count(by=0)")
+
+
+def test_a_server_that_hangs_is_ended_at_the_deadline(tmp_path: Path):
+    env = quick(tmp_path, call_timeout_s=8.0)()
+    env.reset(env.tasks("train")[0])
+    server, child = map(int, env.step("pid()").observation.split())
+    env._session._server = server_of(tmp_path, QUICK, call_timeout_s=0.3)  # an impatient deadline
+    with pytest.raises(EnvTimeoutError, match=r"the tool hang .* passed its deadline of 0.3 s"):
+        env.step("hang()")
+    env.close()
+    wait_for(lambda: not is_alive(server) and not is_alive(child), timeout_s=10.0)
+
+
+def test_a_server_that_dies_is_gone_with_what_it_said(tmp_path: Path):
+    env = quick(tmp_path)()
+    env.reset(env.tasks("train")[0])
+    with pytest.raises(EnvGoneError, match="it said: no more"):
+        env.step("die()")
+    with pytest.raises(EnvError):
+        env.step("count(1)")
+    env.reset(env.tasks("train")[0])
+    assert env.step("count(1)").observation == "1", "a reset starts another"
+    env.close()
+
+
+def test_a_server_that_does_not_start(tmp_path: Path):
+    began = time.monotonic()
+    with pytest.raises(EnvTimeoutError, match=r"was not ready within 0.5 s"):
+        quick(tmp_path, "slow-start", start_timeout_s=0.5)
+    assert time.monotonic() - began < 60
+    broken = server_of(tmp_path, "import no_such_package_of_ours")
+    with pytest.raises(EnvError, match=r"did not start.*no_such_package_of_ours"):
+        mcp_class(broken, name="broken")
+    missing = type(broken)(command=(str(tmp_path / "nothing"),))
+    with pytest.raises(EnvError, match="did not start"):
+        mcp_class(missing, name="missing")
+
+
+def test_what_mcp_json_lacks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=r"needs a file mcp\.json"):
+        registry.env_class("mcp/book")
+    (tmp_path / "mcp.json").write_text('{"mcpServers": {"books": {"command": "x"}}}')
+    with pytest.raises(ValueError, match=r"no server .book. .did you mean .books."):
+        registry.env_class("mcp/book")
+    with pytest.raises(ValueError, match="no server 'rm -rf'"):
+        registry.env_class("mcp/rm -rf")
+
+
+def test_an_expert_needs_calls_that_exist_and_a_reward(tmp_path: Path):
+    server = server_of(tmp_path, QUICK)
+    with pytest.raises(ValueError, match=r"'jump\(\)' cannot be made: There is no tool 'jump'"):
+        mcp_class(server, name="quick", tasks=[McpTask(goal="Go.", expert=("jump()",))])
+    with pytest.raises(ValueError, match="need a `score`"):
+        mcp_class(server, name="quick", tasks=[McpTask(goal="Go.", expert=("count(by=1)",))])
