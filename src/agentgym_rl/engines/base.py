@@ -11,9 +11,13 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from agentgym_rl.errors import EngineError
 from agentgym_rl.types import Completion, Message, SamplingParams
+
+if TYPE_CHECKING:
+    from agentgym_rl.engines.channels.delivery import WeightSource
 
 _CONTEXT_FULL = re.compile(
     r"context_length_exceeded|context (?:length|window|size)|maximum context|too many tokens|"
@@ -77,11 +81,27 @@ class Engine(ABC):
     def publish(self, version: int) -> None:
         """Use the weights of training step `version` for the next replies."""
 
+    @property
+    def reads_policy(self) -> bool:
+        """Whether `publish` takes the weights of the policy, which must have them by then."""
+        return True
+
+    def follow(self, source: WeightSource) -> None:  # noqa: B027 - most read the policy
+        """Take weights from the processes of a learner from now on, if the engine can."""
+
     def rest(self) -> None:  # noqa: B027 - most engines have no memory to release
         """Release memory for the learner until the next reply or publication.
 
         No reply may be under way.
         """
+
+    def take_metrics(self) -> dict[str, float]:
+        """Return what happened since the last call, by the names of metrics.
+
+        `rollout/published_bytes` are of weights that were moved, `rollout/servers_replaced` are of
+        servers. An engine with the learner's own weights reports nothing.
+        """
+        return {}
 
     @abstractmethod
     def close(self) -> None:

@@ -76,6 +76,7 @@ def test_each_kind_of_layer_is_compiled_once_whatever_the_tokens(architecture: s
     assert counter.frame_count == num_kinds
 
 
+@pytest.mark.long
 def test_layers_with_an_adapter_are_compiled_too():
     pytest.importorskip("peft")
     model = small_model("qwen2", vocab_size=VOCABULARY)

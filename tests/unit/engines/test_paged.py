@@ -19,6 +19,7 @@ from agentgym_rl.engines.paged.runner import Chunk, Sampled
 from agentgym_rl.errors import EngineError
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.types import Sample, SamplingParams
+from case_shares import spread_over
 from chat_families import ARCHITECTURES, small_policy
 from engine_plays import LONG, MAX_CONTEXT, PROMPT, SHORT, endless_policy, play, play_all, start
 
@@ -90,7 +91,7 @@ def architecture_policy(architecture: str) -> Policy:
     return small_policy(architecture)
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", spread_over(ARCHITECTURES, 2))
 async def test_it_samples_what_the_cpu_engine_samples(architecture: str):
     policy = architecture_policy(architecture)
     native = NativeEngine(policy, NativeEngineConfig())
@@ -111,8 +112,9 @@ async def test_it_samples_what_the_cpu_engine_samples(architecture: str):
     native.close()
 
 
-@pytest.mark.parametrize("steps", [1, 3, 8])
-@pytest.mark.parametrize("concurrency", [1, 12])
+@pytest.mark.parametrize(
+    ("steps", "concurrency"), spread_over([(1, 1), (1, 12), (3, 1), (3, 12), (8, 1), (8, 12)], 2)
+)
 async def test_replies_depend_on_neither_steps_nor_company(
     policy: Policy, expected: dict[int, Sample], steps: int, concurrency: int
 ):

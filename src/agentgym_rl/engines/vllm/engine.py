@@ -31,16 +31,17 @@ from agentgym_rl.engines.vllm.protocol import COMPLETIONS, CompletionRequest, re
 from agentgym_rl.engines.vllm.server import (
     START_TIMEOUT_S,
     OwnServer,
+    Placement,
     Server,
     ServerOptions,
     UserServer,
 )
+from agentgym_rl.engines.vllm.transfer import TransferRefusedError, WeightTransfer
 from agentgym_rl.engines.vllm.weights import (
     WeightStore,
     drop_adapter,
     load_adapter,
     reload_from_disk,
-    transfer,
 )
 from agentgym_rl.errors import EngineError
 from agentgym_rl.models.loading import Policy
@@ -93,19 +94,34 @@ class VllmEngine(Engine):
     """
 
     def __init__(
-        self, policy: Policy, config: VllmEngineConfig, *, folder: Path | None = None
+        self,
+        policy: Policy,
+        config: VllmEngineConfig,
+        *,
+        folder: Path | None = None,
+        placement: Placement | None = None,
+        store: WeightStore | None = None,
     ) -> None:
+        """Without a `placement` the server takes the policy's GPU. A `store` that is given is
+        shared by several engines, and not cleared here."""
         self._policy, self._config = policy, config
         self._stop_ids = policy.stop_token_ids
         self._has_lora = has_lora(policy.model)
-        self._is_colocated = policy.model.device.type == "cuda" and not config.url
-        self._can_transfer = (
-            self._is_colocated and config.tensor_parallel_size == 1 and not self._has_lora
-        )
+        self._placement = placement or Placement.of(policy.model.device)
+        self._is_colocated = self._placement.is_cuda and self._placement.is_shared
+        self._is_colocated = self._is_colocated and not config.url
+        is_near = self._placement.is_shared and can_transfer(policy, config)
+        self._transfer = WeightTransfer(policy.model) if is_near else None
+        """None where weights go through the disk."""
+        self._has_died_in_transfer = False
+        self._num_bytes_transferred = self._num_replaced = 0
+        self._reported: dict[str, float] = {}
         self._scratch = folder is None
         self._folder = folder or Path(tempfile.mkdtemp(prefix="agentgym-engine-"))
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._store = WeightStore(policy, self._folder)
+        self.name = self._folder.name
+        self._store = store or WeightStore(policy, self._folder)
+        self._owns_store = store is None
         self._version, self._adapter = 0, ""
         self._is_asleep = self._is_closed = self._is_lost = self._was_published = False
         self._under_way: set[VllmSession] = set()
@@ -122,6 +138,7 @@ class VllmEngine(Engine):
         except BaseException:
             self._stop_loop()
             raise
+        self.take_metrics()  # the weights that a server starts with are not published
 
     def session(self, key: int) -> VllmSession:
         return VllmSession(self, key)
@@ -141,6 +158,25 @@ class VllmEngine(Engine):
         self._is_closed = True
         self._call(self._close())
         self._stop_loop()
+
+    def take_metrics(self) -> dict[str, float]:
+        # Sums that only the engine's thread changes, less what this thread has taken of them.
+        num_written = self._store.num_bytes_written if self._owns_store else 0
+        totals: dict[str, float] = {
+            "rollout/published_bytes": self._num_bytes_transferred + num_written,
+            "rollout/servers_replaced": self._num_replaced,
+        }
+        before, self._reported = self._reported, totals
+        return {name: total - before.get(name, 0.0) for name, total in totals.items()}
+
+    @property
+    def is_alive(self) -> bool:
+        """It replaces its own server."""
+        return not self._is_closed
+
+    @property
+    def is_ready(self) -> bool:
+        return not self._is_lost
 
     @property
     def server(self) -> Server:
@@ -175,7 +211,7 @@ class VllmEngine(Engine):
                 self._adapter = await self._load_adapter(server)
         except BaseException:
             await server.close()
-            self._store.clear()
+            self._clear_store()
             raise
         return server
 
@@ -193,9 +229,10 @@ class VllmEngine(Engine):
             return UserServer(self._config)
         options = ServerOptions(
             dtype=str(self._policy.model.dtype).removeprefix("torch."),
-            is_cuda=self._is_colocated,
+            is_cuda=self._placement.is_cuda,
+            gpus=",".join(self._placement.gpus),
             lora_rank=lora_rank(self._policy.model),
-            can_transfer=self._can_transfer,
+            can_transfer=self._transfer is not None,
         )
         save = self._store.save_model
         return OwnServer(self._config, options=options, folder=self._folder, save=save)
@@ -207,7 +244,11 @@ class VllmEngine(Engine):
             session.close()
         await asyncio.sleep(0)  # lets their requests end before the connections do
         await self._server.close()
-        self._store.clear()
+        self._clear_store()
+
+    def _clear_store(self) -> None:
+        if self._owns_store:
+            self._store.clear()
 
     async def _reply(self, session: VllmSession, params: SamplingParams) -> Completion:
         self._under_way.add(session)
@@ -283,6 +324,9 @@ class VllmEngine(Engine):
     async def _replace(self) -> None:
         """Replace a failed server by one with the policy's weights; wait for a user's server."""
         self._is_lost = True
+        self._num_replaced += 1
+        if self._transfer is not None:
+            self._transfer.forget_server()
         await self._server.come_back()
         self._is_asleep = False
         try:
@@ -329,15 +373,30 @@ class VllmEngine(Engine):
             await self._post("/resume")
 
     async def _update_model(self) -> None:
-        client, timeout_s = self._server.client, START_TIMEOUT_S
-        if self._can_transfer:
-            try:
-                await transfer(client, self._policy.model, timeout_s=timeout_s)
-            except EngineError:
-                self._can_transfer = False
-                raise
-        else:
-            await reload_from_disk(client, self._store.save_model(), timeout_s=timeout_s)
+        if self._transfer is None or not await self._transferred(self._transfer):
+            client, folder = self._server.client, self._store.save_model()
+            await reload_from_disk(client, folder, timeout_s=START_TIMEOUT_S)
+
+    async def _transferred(self, transfer: WeightTransfer) -> bool:
+        """Return whether the server has the weights; one that refused them is as it was."""
+        quick_s = self._config.timeout_s
+        try:
+            self._num_bytes_transferred += await transfer.send(
+                self._server.client, timeout_s=START_TIMEOUT_S, quick_s=quick_s
+            )
+        except TransferRefusedError as error:
+            logger.warning("weights go through the disk from now on: %s", error)
+            self._transfer = None
+            return False
+        except EngineError as error:
+            # A death may have had another cause; a second one in a row would be no accident.
+            if self._has_died_in_transfer or not isinstance(error, ServerLostError):
+                logger.warning("weights go through the disk from now on: %s", error)
+                self._transfer = None
+            self._has_died_in_transfer = True
+            raise
+        self._has_died_in_transfer = False
+        return True
 
     async def _load_adapter(self, server: Server) -> str:
         folder = self._store.save_adapter()
@@ -363,3 +422,13 @@ class VllmEngine(Engine):
             "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True, or leave engine.url empty. It must see "
             f"{self._folder}"
         )
+
+
+def can_transfer(policy: Policy, config: VllmEngineConfig) -> bool:
+    """Return whether our own server is on the GPU of a policy that changes as a whole."""
+    return (
+        policy.model.device.type == "cuda"
+        and not config.url
+        and config.tensor_parallel_size == 1
+        and not has_lora(policy.model)
+    )

@@ -12,8 +12,10 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from pydantic import BaseModel, ValidationError
 
 from agentgym_rl.config import VllmEngineConfig
@@ -191,11 +193,29 @@ class UserServer(Server):
             )
 
 
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a server of ours runs."""
+
+    is_cuda: bool
+    is_shared: bool
+    """Whether a learner uses the same GPUs, so that the server sleeps while it works."""
+    gpus: tuple[str, ...] = ()
+    """As CUDA_VISIBLE_DEVICES names them; empty for those that this process sees."""
+
+    @classmethod
+    def of(cls, device: torch.device) -> Placement:
+        """Return the place of a policy."""
+        return cls(is_cuda=device.type == "cuda", is_shared=True)
+
+
 class ServerOptions(BaseModel, frozen=True):
     """What a server must be able to do for this policy."""
 
     dtype: str
     is_cuda: bool
+    gpus: str = ""
+    """CUDA_VISIBLE_DEVICES of the server; empty leaves it as it is."""
     lora_rank: int
     """0 for a policy without an adapter."""
     can_transfer: bool
@@ -204,6 +224,8 @@ class ServerOptions(BaseModel, frozen=True):
     def environment(self) -> dict[str, str]:
         """Return the variables that open the routes we use."""
         env = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1"}
+        if self.gpus:
+            env["CUDA_VISIBLE_DEVICES"] = self.gpus
         if self.lora_rank:
             env["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
         if self.can_transfer:  # handles of GPU memory are sent pickled

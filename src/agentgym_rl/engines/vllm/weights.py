@@ -1,17 +1,12 @@
-"""Gives weights to the server: as an adapter, within the GPU, or through the disk."""
+"""Gives weights to the server through the disk, as a whole model or as an adapter."""
 
 from __future__ import annotations
 
-import base64
 import itertools
-import pickle
 import secrets
 import shutil
+import threading
 from pathlib import Path
-
-import torch
-from torch.multiprocessing.reductions import reduce_tensor
-from transformers import PreTrainedModel
 
 from agentgym_rl.engines.vllm.client import VllmClient
 from agentgym_rl.models.loading import Policy
@@ -27,6 +22,7 @@ class WeightStore:
         self._token = secrets.token_hex(4)
         """Distinguishes our adapters from others on a shared server."""
         self._newest: dict[str, Path] = {}
+        self.num_bytes_written = 0
 
     def save_model(self) -> Path:
         """Write the model, without its adapter if it has one; return its folder."""
@@ -57,6 +53,7 @@ class WeightStore:
         return self._folder / f"{kind}-{self._token}-{next(self._numbers)}"
 
     def _keep(self, kind: str, folder: Path) -> Path:
+        self.num_bytes_written += sum(file.stat().st_size for file in folder.glob("*.safetensors"))
         old = self._newest.get(kind)
         if old is not None:
             shutil.rmtree(old, ignore_errors=True)
@@ -64,25 +61,37 @@ class WeightStore:
         return self._newest[kind]
 
 
+class SharedStore(WeightStore):
+    """A store for several servers: what is published together is written once."""
+
+    def __init__(self, policy: Policy, folder: Path) -> None:
+        super().__init__(policy, folder)
+        self._lock = threading.Lock()
+        self._present: dict[str, Path] = {}
+        """What was written of the present weights."""
+
+    def begin(self) -> None:
+        """Expect other weights."""
+        with self._lock:
+            self._present = {}
+
+    def save_model(self) -> Path:
+        with self._lock:
+            if "model" not in self._present:
+                self._present["model"] = super().save_model()
+            return self._present["model"]
+
+    def save_adapter(self) -> Path:
+        with self._lock:
+            if "adapter" not in self._present:
+                self._present["adapter"] = super().save_adapter()
+            return self._present["adapter"]
+
+
 async def reload_from_disk(client: VllmClient, folder: Path, *, timeout_s: float) -> None:
     """Make every worker of the server load the folder's weights."""
     body = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
     await client.call("POST", "/collective_rpc", body, timeout_s=timeout_s)
-
-
-async def transfer(client: VllmClient, model: PreTrainedModel, *, timeout_s: float) -> None:
-    """Make the server copy the weights from this process's GPU memory (CUDA IPC)."""
-    uuid = str(torch.cuda.get_device_properties(model.device).uuid)
-    weights = {name: weight.detach().contiguous() for name, weight in model.named_parameters()}
-    handles = [{uuid: reduce_tensor(weight)} for weight in weights.values()]
-    torch.cuda.synchronize(model.device)  # the weights must have been computed
-    info = {
-        "names": list(weights),
-        "dtype_names": [str(weight.dtype).removeprefix("torch.") for weight in weights.values()],
-        "shapes": [list(weight.shape) for weight in weights.values()],
-        "ipc_handles_pickled": base64.b64encode(pickle.dumps(handles)).decode(),
-    }
-    await client.call("POST", "/update_weights", {"update_info": info}, timeout_s=timeout_s)
 
 
 async def load_adapter(client: VllmClient, folder: Path, *, timeout_s: float) -> str:

@@ -1,0 +1,1 @@
+"""Ways for weights from a learner to engines in other processes."""

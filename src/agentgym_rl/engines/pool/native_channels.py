@@ -1,0 +1,134 @@
+"""Weights to native engines in other processes: by broadcast, or through a file.
+
+Every engine reports a checksum of the weights that it has, and one that differs from the learner's
+has failed. A broadcast that fails, as when an engine dies in the middle of it, is repeated through
+the file for the engines that are left.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+from agentgym_rl.engines.channels.delivery import Delivery, Given, WeightSource
+from agentgym_rl.engines.channels.group import Backend, GroupPlan
+from agentgym_rl.engines.pool.messages import Taken, Value
+from agentgym_rl.engines.pool.remote import RemoteEngine
+from agentgym_rl.errors import EngineError
+
+logger = logging.getLogger(__name__)
+
+_GRACE_S = 10.0
+"""For engines to notice what the learner has noticed."""
+
+
+class FolderChannel:
+    """Through a file in a folder that learner and engines share."""
+
+    def __init__(self, source: WeightSource, folder: Path, *, timeout_s: float) -> None:
+        self._source, self._folder, self._timeout_s = source, folder, timeout_s
+        self._numbers = itertools.count(1)
+
+    def follow(self, source: WeightSource) -> bool:
+        self._source = source
+        return True
+
+    def publish(self, version: int, engines: Sequence[RemoteEngine]) -> int:
+        if not engines:
+            return 0
+        file = self._folder / f"weights-{next(self._numbers)}.safetensors"
+        try:
+            given = self._source.give_weights(file)
+            if given.error:
+                raise EngineError(f"the weights could not be written to {file}: {given.error}")
+            orders = _order(engines, version, file)
+            missing = _missing(orders, given, self._timeout_s)
+        finally:
+            file.unlink(missing_ok=True)
+        for engine, reason in missing.items():
+            if engine.is_alive:
+                logger.warning("%s is ended: %s", engine.name, reason)
+                engine.kill()
+        return given.num_bytes * (len(engines) - len(missing))
+
+    def close(self) -> None:
+        """Leave nothing: each file is removed after its publication."""
+
+
+class BroadcastChannel:
+    """Through a group of torch.distributed, formed anew when an engine is replaced."""
+
+    def __init__(
+        self, source: WeightSource, folder: Path, *, backend: Backend, timeout_s: float
+    ) -> None:
+        self._source, self._folder, self._timeout_s = source, folder, timeout_s
+        self._backend: Backend = backend
+        self._file = FolderChannel(source, folder, timeout_s=timeout_s)
+        self._numbers = itertools.count(1)
+        self._members: tuple[RemoteEngine, ...] = ()
+        self._plan: GroupPlan | None = None
+        """Of the members; None before the first broadcast and after a failure."""
+
+    def follow(self, source: WeightSource) -> bool:
+        self._source, self._plan = source, None
+        return self._file.follow(source)
+
+    def publish(self, version: int, engines: Sequence[RemoteEngine]) -> int:
+        if not engines:
+            return 0
+        plan = self._plan_for(engines)
+        orders = _order(engines, version, plan)
+        given = self._source.give_weights(plan)
+        missing = _missing(orders, given, _GRACE_S if given.error else self._timeout_s)
+        reasons = [given.error, *missing.values()] if given.error else list(missing.values())
+        if not reasons:
+            return given.num_bytes * len(engines)
+        self._plan = None
+        logger.warning("a broadcast of weights failed (%s): they go through a file", reasons[0])
+        return self._file.publish(version, [engine for engine in engines if engine.is_alive])
+
+    def close(self) -> None:
+        """Leave nothing: the meeting places are in the folder of the pool."""
+
+    def _plan_for(self, engines: Sequence[RemoteEngine]) -> GroupPlan:
+        if self._plan is None or self._members != tuple(engines):
+            self._members = tuple(engines)
+            meeting = self._folder / f"group-{next(self._numbers)}"
+            self._plan = GroupPlan(
+                meeting.absolute().as_uri(), len(engines) + 1, self._backend, self._timeout_s
+            )
+        return self._plan
+
+
+_Orders = Sequence[tuple[RemoteEngine, Future[Value] | EngineError]]
+
+
+def _order(engines: Sequence[RemoteEngine], version: int, delivery: Delivery) -> _Orders:
+    """Make engines take weights; what an engine that has just died says is kept in its place."""
+    orders: list[tuple[RemoteEngine, Future[Value] | EngineError]] = []
+    for rank, engine in enumerate(engines, start=1):
+        try:
+            orders.append((engine, engine.take_weights(version, delivery, rank)))
+        except EngineError as error:
+            orders.append((engine, error))
+    return orders
+
+
+def _missing(orders: _Orders, given: Given, timeout_s: float) -> dict[RemoteEngine, str]:
+    """Wait for all; return the engines without exactly the weights that were given, and why."""
+    missing: dict[RemoteEngine, str] = {}
+    for engine, order in orders:
+        try:
+            if isinstance(order, EngineError):
+                raise order
+            taken = engine.result(order, timeout_s, "take weights")
+        except EngineError as error:
+            missing[engine] = str(error)
+            continue
+        assert isinstance(taken, Taken), "an answer to `TakeWeights`"
+        if taken.checksum != given.checksum:
+            missing[engine] = f"the weights of {engine.name} differ from the learner's"
+    return missing

@@ -1,0 +1,209 @@
+"""One engine elsewhere, as the controller sees it: requests, answers, deadlines and its end.
+
+An engine that does not answer in time hangs: it is killed, and its end is reported like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from agentgym_rl.engines.base import EngineSession
+from agentgym_rl.engines.channels.delivery import Delivery
+from agentgym_rl.engines.pool.line import Line, StartEngine
+from agentgym_rl.engines.pool.messages import (
+    Answer,
+    Ask,
+    CloseSession,
+    EnginePlan,
+    Message,
+    Ready,
+    Rest,
+    TakeWeights,
+    Value,
+)
+from agentgym_rl.errors import EngineError
+from agentgym_rl.types import Completion, SamplingParams
+
+logger = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 1800.0
+"""Enough to load any model; a process that ends is noticed at once."""
+_GRACE_S = 5.0
+"""What a request may take beyond the engine's own deadline before the engine counts as hung."""
+
+_Waiting = asyncio.Future[Value] | Future[Value]
+
+
+class RemoteEngine:
+    """Is made at once; `ready` waits until the engine is."""
+
+    def __init__(
+        self, plan: EnginePlan, start: StartEngine, *, on_end: Callable[[RemoteEngine], None]
+    ) -> None:
+        """`on_end` is called once, from a thread of the line, unless the engine was closed."""
+        self.name = plan.folder.name
+        self.max_context: int | None = None
+        self._timeout_s = plan.engine.timeout_s
+        self._on_end = on_end
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._start: Future[Value] = Future()
+        self._waiting: dict[int, _Waiting] = {0: self._start}
+        self._death = ""
+        """How it ended; empty while it lives."""
+        self._is_closed = False
+        self.line: Line = start(plan, self._on_answers, self._ended)
+
+    @property
+    def is_alive(self) -> bool:
+        return not self._death
+
+    @property
+    def is_ready(self) -> bool:
+        return self.is_alive
+
+    def session(self, key: int) -> RemoteSession:
+        return RemoteSession(self, key)
+
+    def ready(self) -> None:
+        """Wait until the engine is built; raises EngineError if it cannot be."""
+        value = self.result(self._start, START_TIMEOUT_S, "start")
+        assert isinstance(value, Ready), "the first answer"
+        self.max_context = value.max_context
+
+    async def reply(
+        self, session: RemoteSession, new_ids: Sequence[int], params: SamplingParams
+    ) -> Completion:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Value] = loop.create_future()
+        number = self._register(future)
+        self.line.send(Ask(number, session.number, session.key, new_ids, params))
+        limit = loop.call_later(self._timeout_s + _GRACE_S, self._hangs, "reply")
+        try:
+            value = await future
+        finally:
+            limit.cancel()
+            with self._lock:
+                self._waiting.pop(number, None)
+        assert isinstance(value, Completion), "an answer to `Ask`"
+        return value
+
+    def take_weights(self, version: int, delivery: Delivery, rank: int) -> Future[Value]:
+        """Ask for it; `result` waits for the engine's `Taken`."""
+        return self._order(lambda number: TakeWeights(number, version, delivery, rank))
+
+    def rest(self) -> None:
+        """Release memory until the next reply or weights; raises EngineError if it cannot."""
+        self.result(self._order(Rest), self._timeout_s + _GRACE_S, "rest")
+
+    def take_metrics(self) -> dict[str, float]:
+        return {}
+
+    def result(self, future: Future[Value], timeout_s: float, what: str) -> Value:
+        """Wait for the answer to an order; an engine that is late is killed."""
+        try:
+            return future.result(timeout_s)
+        except TimeoutError:
+            self._hangs(what)
+            raise EngineError(f"{self.name} did not {what} within {timeout_s:g} s") from None
+
+    def close_session(self, number: int) -> None:
+        if self.is_alive:
+            self.line.send(CloseSession(number))
+
+    def kill(self) -> None:
+        self.line.kill()
+
+    def close(self) -> None:
+        """End the engine, and wait until it has ended. Safe to repeat."""
+        self._is_closed = True
+        self.line.close()
+
+    def _order(self, message: Callable[[int], Message]) -> Future[Value]:
+        future: Future[Value] = Future()
+        self.line.send(message(self._register(future)))
+        return future
+
+    def _register(self, future: _Waiting) -> int:
+        with self._lock:
+            if self._death:
+                raise EngineError(self._death)
+            number = next(self._numbers)
+            self._waiting[number] = future
+            return number
+
+    def _hangs(self, what: str) -> None:
+        if self.is_alive:
+            logger.warning("%s does not answer (%s) and is killed", self.name, what)
+            self.line.kill()
+
+    def _on_answers(self, answers: Sequence[Answer]) -> None:
+        with self._lock:
+            found = [(self._waiting.pop(answer.number, None), answer.value) for answer in answers]
+        _settle([(future, value) for future, value in found if future is not None])
+
+    def _ended(self, how: str) -> None:
+        with self._lock:
+            self._death = (
+                "the engine was closed" if self._is_closed else f"{self.name} ended: {how}"
+            )
+            waiting, self._waiting = self._waiting, dict[int, _Waiting]()
+        _settle([(future, EngineError(self._death)) for future in waiting.values()])
+        if not self._is_closed:
+            self._on_end(self)
+
+
+class RemoteSession(EngineSession):
+    """The context of one episode, which the engine keeps."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, engine: RemoteEngine, key: int) -> None:
+        self._engine, self.key = engine, key
+        self.number = next(self._numbers)
+        self._is_open = self._is_closed = False
+
+    async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
+        assert new_ids or self._is_open, "a reply needs a context"
+        if self._is_closed:
+            raise EngineError("generate was called on a closed session")
+        self._is_open = True
+        return await self._engine.reply(self, new_ids, params)
+
+    def close(self) -> None:
+        if self._is_open and not self._is_closed:
+            self._engine.close_session(self.number)
+        self._is_closed = True
+
+
+def _settle(answers: Sequence[tuple[_Waiting, Value]]) -> None:
+    """Hand answers to those who wait, waking each event loop once."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Waiting, Value]]] = {}
+    for future, value in answers:
+        if isinstance(future, Future):
+            _set(future, value)
+        else:
+            by_loop.setdefault(future.get_loop(), []).append((future, value))
+    for loop, of_loop in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+            loop.call_soon_threadsafe(_set_all, of_loop)
+
+
+def _set_all(answers: Sequence[tuple[_Waiting, Value]]) -> None:
+    for future, value in answers:
+        _set(future, value)
+
+
+def _set(future: _Waiting, value: Value) -> None:
+    if future.done():
+        return
+    if isinstance(value, EngineError):
+        future.set_exception(value)
+    else:
+        future.set_result(value)
