@@ -88,6 +88,12 @@ def test_it_agrees_with_the_learner_through_updates_sleep_and_death(tmp_path: Pa
         pid = engine.server.pid
         engine.publish(1)
         assert engine.server.pid == pid, "the weights were not updated in place"
+        taken = engine.take_metrics()
+        assert taken["rollout/servers_replaced"] == 0
+        weights = policy.model.parameters()
+        size = sum(weight.numel() * weight.element_size() for weight in weights)
+        moved = taken["rollout/published_bytes"]
+        assert 0 < moved < size if has_lora else moved == size, "not within the GPU"
         second = played(engine)
         assert {sample.version for sample in second} == {1}
         assert difference(policy, second) < BFLOAT16_DIFFERENCE

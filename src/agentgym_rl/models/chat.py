@@ -26,7 +26,7 @@ from jinja2 import TemplateError
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from agentgym_rl.envs.base import ToolSchema
+from agentgym_rl.envs.base import JsonValue, ToolSchema
 from agentgym_rl.models.text_encoder import TextEncoder
 
 logger = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class ChatRenderer:
         """The role of the message that answers a tool call: "tool" or "user"."""
         return "user" if self._result_turn is None else "tool"
 
-    def call_text(self, name: str, arguments: Mapping[str, str]) -> str | None:
+    def call_text(self, name: str, arguments: Mapping[str, JsonValue]) -> str | None:
         """Return the reply that calls a tool, as the template writes it.
 
         None if it is not plain text: it has special tokens, or is not apart from other text.
@@ -232,7 +232,7 @@ class ChatRenderer:
                 )
         return None
 
-    def _split_call(self, name: str, arguments: Mapping[str, str]) -> tuple[str, str] | None:
+    def _split_call(self, name: str, arguments: Mapping[str, JsonValue]) -> tuple[str, str] | None:
         """Return a call as the template writes it, and what follows its close."""
         try:
             text, other = (self._render_call(name, arguments, id_) for id_ in _CALL_IDS)
@@ -247,7 +247,7 @@ class ChatRenderer:
             return None
         return call.strip(), rest
 
-    def _render_call(self, name: str, arguments: Mapping[str, str], call_id: str) -> str:
+    def _render_call(self, name: str, arguments: Mapping[str, JsonValue], call_id: str) -> str:
         function = {"name": name, "arguments": dict(arguments)}
         call = {"id": call_id, "type": "function", "function": function}
         result = {"role": "tool", "tool_call_id": call_id, "name": name, "content": _RESULT}

@@ -8,7 +8,7 @@ Shape legend: A action tokens, C those of one chunk, H hidden size, V vocabulary
 
 from __future__ import annotations
 
-import copy
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -20,6 +20,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from agentgym_rl.models import fused_logprobs
 from agentgym_rl.models.compilation import is_compiling
+from agentgym_rl.models.sharding import is_sharded, plain_class
 
 _MAX_LOGITS_ON_CPU = 2**27
 """The most logits of a chunk. Smaller chunks save little, since there is a gradient as large as the
@@ -54,7 +55,7 @@ def chunked_logprobs(
         max_logits = _max_logits_on_gpu(num_weights) if hidden_AH.is_cuda else _MAX_LOGITS_ON_CPU
     rows = max(1, max_logits // int(model.config.get_text_config().vocab_size))
     rows = max(_ROWS_STEP, rows // _ROWS_STEP * _ROWS_STEP)
-    how = _How(head, rows, temperature, is_compiling(model))
+    how = _How(head, rows, temperature, is_compiling(model), is_sharded(model))
     logprobs_A, entropies_A = _ChunkedLogprobs.apply(how, ids_A, hidden_AH, *weights)
     return logprobs_A, entropies_A
 
@@ -82,6 +83,8 @@ class _How:
     temperature: float
     is_fused: bool
     """Whether the code after the head is compiled (fused_logprobs.py)."""
+    is_shared: bool
+    """Whether the head's weights are sharded over ranks."""
 
 
 class _Hidden(nn.Module):
@@ -105,8 +108,13 @@ class _Head(nn.Module):
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
-        without_decoder = copy.copy(model)
+        without_decoder = object.__new__(plain_class(model))
+        without_decoder.__dict__.update(model.__dict__)
         without_decoder._modules = {**model._modules, model.base_model_prefix: _Hidden()}
+        if is_sharded(model):
+            # Its hooks would gather and give back the weights of the whole root.
+            without_decoder._forward_pre_hooks = OrderedDict()
+            without_decoder._forward_hooks = OrderedDict()
         self._model = without_decoder
 
     def forward(self, hidden_CH: Tensor) -> Tensor:
@@ -155,6 +163,9 @@ class _ChunkedLogprobs(torch.autograd.Function):
                 grad_hidden_AH[chunk] = grad_hidden_CH
             grad_weights = list(map(_add, grad_weights, parts))
             del parts  # as large as the head, and not needed for the next chunk
+        if ctx.how.is_shared and not len(ids_A):
+            # Ranks add up their gradients, so one without tokens must have the same as the others.
+            return None, None, grad_hidden_AH, *map(torch.zeros_like, weights)
         return None, None, grad_hidden_AH, *map(_cast_like, grad_weights, weights)
 
 

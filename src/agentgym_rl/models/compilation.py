@@ -24,6 +24,9 @@ _R = TypeVar("_R")
 _FLAG = "_agentgym_compiles"
 """Set on every layer to compile, so that a copy of a model (a critic, a reference) has it, too."""
 
+_IN_FORWARD = "_agentgym_forward"
+"""The original `forward` of a layer whose `forward` is compiled."""
+
 
 def decoder_layers(model: nn.Module) -> list[GradientCheckpointingLayer]:
     return [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]
@@ -46,8 +49,27 @@ def prepare_layers(model: nn.Module) -> None:
     A checkpoint of a layer encloses the compiled code, so the backward pass runs it again.
     """
     for layer in decoder_layers(model):
-        if hasattr(layer, _FLAG) and layer._compiled_call_impl is None:
+        is_prepared = layer._compiled_call_impl is not None or _IN_FORWARD in layer.__dict__
+        if hasattr(layer, _FLAG) and not is_prepared:
             layer._compiled_call_impl = partial(_call_layer, layer)
+
+
+def compile_before_sharding(layer: GradientCheckpointingLayer) -> None:
+    """Make a layer that is about to be sharded call compiled code, if it is enabled.
+
+    The compiled code replaces `forward`, not the call: the hooks that gather weights enclose it.
+    """
+    if hasattr(layer, _FLAG):
+        layer._compiled_call_impl = None
+        setattr(layer, _IN_FORWARD, layer.forward)
+        layer.forward = partial(_forward_layer, layer)
+
+
+def _forward_layer(
+    layer: GradientCheckpointingLayer, hidden_states: Tensor, **arguments: object
+) -> Tensor:
+    assert isinstance(arguments.get("layout"), PackedSequences), "a sharded model only learns"
+    return compiled(type(layer).forward)(layer, hidden_states, **arguments)
 
 
 def _call_layer(

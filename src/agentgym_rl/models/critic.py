@@ -16,7 +16,8 @@ from typing import Literal
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from agentgym_rl.models.forward import action_hidden
+from agentgym_rl.models.forward import ActionHidden, action_hidden
+from agentgym_rl.models.sharding import Shards
 from agentgym_rl.types import Sample
 
 
@@ -38,6 +39,12 @@ class Critic(nn.Module):
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
 
+    def shard(self, shards: Shards) -> list[bool]:
+        """Spread the critic's own weights over ranks; return which are rounded for arithmetic."""
+        trunk = self.own_trunk
+        is_rounded = shards.shard_trained(trunk) if isinstance(trunk, nn.Module) else []
+        return is_rounded + shards.shard_trained(self.head)
+
     @property
     def is_shared(self) -> bool:
         """Whether the critic uses the policy's own layers."""
@@ -47,11 +54,11 @@ class Critic(nn.Module):
         """Return the value of each action token, samples one after another."""
         trunk = self._shared_trunk[0] if self.own_trunk is None else self.own_trunk
         assert isinstance(trunk, PreTrainedModel), "a decoder"
-        return self.read(action_hidden(trunk, samples).hidden_AH)
+        return self.read(action_hidden(trunk, samples))
 
-    def read(self, hidden_AH: Tensor) -> Tensor:
-        """Return the values of hidden states from which action tokens are predicted."""
-        return self.head(hidden_AH.to(self.head.weight.dtype))[:, 0]
+    def read(self, actions: ActionHidden) -> Tensor:
+        """Return the value of each action token of the pass."""
+        return actions.whole(self.head(actions.hidden_AH.to(self.head.weight.dtype))[:, 0])
 
     def final_values(self, sequences: Sequence[Sequence[int]]) -> Tensor:
         """Return the value after the last token of each sequence (B)."""

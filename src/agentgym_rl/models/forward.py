@@ -22,6 +22,13 @@ from agentgym_rl.models.attention import AttentionLayout, PackedSequences
 from agentgym_rl.models.chunked_logprobs import chunked_logprobs
 from agentgym_rl.models.compilation import decoder_layers, prepare_layers
 from agentgym_rl.models.device import on_device
+from agentgym_rl.models.sequence_parallel import (
+    OwnActions,
+    SplitSequences,
+    sequence_group,
+    split_pass,
+)
+from agentgym_rl.models.sharding import compute_device, inside
 from agentgym_rl.types import Sample
 
 _NONE = torch.empty(0, dtype=torch.long)
@@ -43,6 +50,27 @@ class ActionHidden:
     hidden_AH: Tensor
     ids_A: Tensor
     """The sampled tokens."""
+    own: OwnActions | None = None
+    """Which of the pass's sampled tokens these are, where ranks share a pass."""
+
+    def whole(self, numbers_A: Tensor) -> Tensor:
+        """Return the numbers of all sampled tokens of the pass, from those of the tokens here."""
+        return numbers_A if self.own is None else self.own.whole(numbers_A)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """What a decoder computes in one pass, on its device."""
+
+    ids_T: Tensor
+    positions_T: Tensor
+    predicted_A: Tensor
+    """Where each sampled token is predicted: one position before it."""
+    actions_A: Tensor
+    """The sampled tokens."""
+    layout: PackedSequences | None
+    """None where there are no tokens."""
+    own: OwnActions | None
 
 
 def packed_logits(
@@ -68,41 +96,81 @@ def action_logprobs(
     model: PreTrainedModel, samples: Sequence[Sample], *, temperature: float
 ) -> ActionLogprobs:
     """Return log-probabilities under the distribution that the samples were drawn from."""
-    actions = action_hidden(model, samples)
-    logprobs_A, entropies_A = chunked_logprobs(
-        model, actions.hidden_AH, actions.ids_A, temperature=temperature
-    )
-    return ActionLogprobs(logprobs_A, entropies_A)
+    logprobs, _ = action_logprobs_and_hidden(model, samples, temperature=temperature)
+    return logprobs
+
+
+def action_logprobs_and_hidden(
+    model: PreTrainedModel, samples: Sequence[Sample], *, temperature: float
+) -> tuple[ActionLogprobs, ActionHidden]:
+    """Return the same, and the hidden states from which a critic can read values."""
+    packed = _pack(model, samples)
+
+    def compute() -> tuple[Tensor, ...]:
+        hidden_AH = _hidden(model, packed)
+        return *chunked_logprobs(
+            model, hidden_AH, packed.actions_A, temperature=temperature
+        ), hidden_AH
+
+    logprobs_A, entropies_A, hidden_AH = inside(model, compute)
+    actions = ActionHidden(hidden_AH, packed.actions_A, packed.own)
+    return ActionLogprobs(actions.whole(logprobs_A), actions.whole(entropies_A)), actions
 
 
 def action_hidden(model: PreTrainedModel, samples: Sequence[Sample]) -> ActionHidden:
-    """Return the hidden states from which the sampled tokens, or their values, are predicted."""
+    """Return the hidden states from which the sampled tokens, or their values, are predicted.
+
+    `model` is a causal model, or only its decoder.
+    """
+    packed = _pack(model, samples)
+
+    def compute() -> tuple[Tensor, ...]:
+        return (_hidden(model, packed),)
+
+    is_decoder = model.base_model is model  # which gathers its weights itself
+    (hidden_AH,) = compute() if is_decoder else inside(model, compute)
+    return ActionHidden(hidden_AH, packed.actions_A, packed.own)
+
+
+def _pack(model: PreTrainedModel, samples: Sequence[Sample]) -> _Pass:
+    """Return the pass of the samples; of a shared one, this rank's stretch."""
     samples = [sample for sample in samples if sample.token_ids]
     assert not any(sample.loss_mask[0] for sample in samples), "nothing predicts a first token"
-    device = model.device
+    device, sequence = compute_device(model), sequence_group(model)
     lengths = [len(sample.token_ids) for sample in samples]
-    ids_T, positions_T, actions_A = (
-        on_device(torch.cat(parts), device=device, dtype=torch.long)
-        for parts in (
-            [_NONE, *(_numbers(sample.token_ids) for sample in samples)],
-            [_NONE, *map(torch.arange, lengths)],
-            [_actions(samples)],
-        )
+    ids_T = torch.cat([_NONE, *(_numbers(sample.token_ids) for sample in samples)])
+    positions_T = torch.cat([_NONE, *map(torch.arange, lengths)])
+    actions_A = _actions(samples)
+    sampled_A, predicted_A, own, layout = ids_T[actions_A], actions_A - 1, None, None
+    if sequence is not None:
+        split = split_pass(ids_T, positions_T, predicted_A, sequence)
+        ids_T, positions_T, predicted_A = split.ids_T, split.positions_T, split.predicted_A
+        own, layout = split.actions, SplitSequences(lengths, device, sequence)
+        sampled_A = sampled_A[own.start : own.end]
+    elif samples:
+        layout = PackedSequences(lengths, device)
+    moved = (
+        on_device(tensor, device=device, dtype=torch.long)
+        for tensor in (ids_T, positions_T, predicted_A, sampled_A)
     )
-    if not samples:  # no rows of hidden states, but still part of the graph
+    return _Pass(*moved, layout=layout, own=own)
+
+
+def _hidden(model: PreTrainedModel, packed: _Pass) -> Tensor:
+    """Return the decoder's output where sampled tokens are predicted, (A, H)."""
+    if packed.layout is None:  # no rows of hidden states, but still part of the graph
         embeddings_VH = model.get_input_embeddings().weight
         assert isinstance(embeddings_VH, Tensor), "an embedding has a matrix"
-        return ActionHidden(embeddings_VH[:0], ids_T)
+        return embeddings_VH[:0]
     prepare_layers(model)
     with _checkpointed_layers(model):
         hidden_TH = model.base_model(
-            input_ids=ids_T[None],
-            position_ids=positions_T[None],
+            input_ids=packed.ids_T[None],
+            position_ids=packed.positions_T[None],
             use_cache=False,
-            layout=PackedSequences(lengths, device),
+            layout=packed.layout,
         ).last_hidden_state[0]
-    # A token is predicted one position before it.
-    return ActionHidden(hidden_TH.index_select(0, actions_A - 1), ids_T[actions_A])
+    return hidden_TH.index_select(0, packed.predicted_A)
 
 
 def _numbers(entries: tuple[int, ...]) -> Tensor:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -31,7 +32,8 @@ from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.device import choose_device
 from agentgym_rl.models.float32_logits import keep_float32_logits
 from agentgym_rl.models.gguf import SMOLLM2, find_gguf, load_gguf, load_gguf_tokenizer
-from agentgym_rl.models.lora import has_lora, save_adapter, save_merged
+from agentgym_rl.models.hub import check_hub_name
+from agentgym_rl.models.lora import has_lora, merged_weights, save_adapter, save_base, save_merged
 from agentgym_rl.models.model_folder import check_model_folder
 from agentgym_rl.models.tiny import build_tiny_model, quiet_unseen_tokens, train_tokenizer
 from agentgym_rl.runs.durable import put_in_place
@@ -84,16 +86,42 @@ class Policy:
 
         With LoRA the weights include the adapter, which is also in the folder `ADAPTER` by itself.
         """
-        with _replacing(folder) as writing:
-            if has_lora(self.model):
-                save_merged(self.model, writing)
-                save_adapter(self.model, writing / ADAPTER)
-            else:
-                self.model.save_pretrained(writing, state_dict=_weights_on_host(self.model))
-            self.tokenizer.save_pretrained(writing)
-            for weights in writing.rglob("*.safetensors"):
-                # safetensors lets only the owner read its files; the others follow the umask.
-                shutil.copymode(writing / "config.json", weights)
+        self.begin_save(folder, is_copied=False)()
+
+    def save_apart(self, folder: Path) -> None:
+        """Write it for another process of the run: an adapter stays apart from what is below it."""
+        if not has_lora(self.model):
+            self.save(folder)
+            return
+        save_base(self.model, folder)
+        save_adapter(self.model, folder / ADAPTER)
+        self.tokenizer.save_pretrained(folder)
+
+    def begin_save(self, folder: Path, *, is_copied: bool = True) -> Callable[[], None]:
+        """Copy the weights; the returned call writes the folder, on any thread.
+
+        Without `is_copied` the weights must not change before it has.
+        """
+        writing = folder.with_name(f".{folder.name}.writing")
+        shutil.rmtree(writing, ignore_errors=True)
+        self.tokenizer.save_pretrained(writing)  # now: a tokenizer is not for two threads
+        if has_lora(self.model):
+            save_adapter(self.model, writing / ADAPTER)  # now: it is small
+            weights = merged_weights(self.model)
+        else:
+            weights = _weights_on_host(self.model, is_copied=is_copied)
+        return partial(self._finish_save, writing, folder, weights)
+
+    def _finish_save(self, writing: Path, folder: Path, weights: Mapping[str, Tensor]) -> None:
+        if has_lora(self.model):
+            save_merged(self.model, writing, weights)
+        else:
+            self.model.save_pretrained(writing, state_dict=dict(weights))
+        for file in writing.rglob("*.safetensors"):
+            # safetensors lets only the owner read its files; the others follow the umask.
+            shutil.copymode(writing / "config.json", file)
+        shutil.rmtree(folder, ignore_errors=True)
+        put_in_place(writing, folder)
 
     def save_tokenizer(self, folder: Path) -> None:
         """Write only the tokenizer, unless it is there; the folder appears only when complete."""
@@ -119,8 +147,10 @@ def _declared_stops(model: PreTrainedModel) -> list[int]:
     return [id_ for id_ in ids if id_ is not None]
 
 
-def _weights_on_host(model: PreTrainedModel) -> dict[str, Tensor]:
+def _weights_on_host(model: PreTrainedModel, *, is_copied: bool) -> dict[str, Tensor]:
     """Return the weights in the CPU's memory; tied weights stay one tensor.
+
+    Without `is_copied` they are those of the model itself, where it is there.
 
     transformers would copy weights that share memory (joined layers) on the GPU.
     """
@@ -129,7 +159,7 @@ def _weights_on_host(model: PreTrainedModel) -> dict[str, Tensor]:
     for name, weight in model.state_dict().items():
         key = (weight.data_ptr(), weight.shape)
         if key not in copies:
-            copies[key] = weight.cpu()
+            copies[key] = weight.to("cpu", copy=is_copied)
         weights[name] = copies[key]
     return weights
 
@@ -156,6 +186,7 @@ def load_pretrained(path: str | Path, *, dtype: str = "float32", device: str = "
     are as in `[model]`.
     """
     target, text = choose_device(device), str(path)
+    check_hub_name(text)
     gguf = _find_model(text)
     try:
         if gguf is not None:
@@ -208,10 +239,8 @@ def policy_of(model: object, tokenizer: object) -> Policy:
 
 
 def check_model(path: str) -> None:
-    """Raise ConfigError if there can be no model, without reading its weights.
-
-    Hub names are left to `load_pretrained`: asking the hub may take long.
-    """
+    """Raise ConfigError if there can be no model, without reading its weights."""
+    check_hub_name(path)
     if _find_model(path) is None and Path(path).is_dir():
         try:
             AutoConfig.from_pretrained(path, trust_remote_code=False)
@@ -239,6 +268,7 @@ def _find_model(text: str) -> Path | None:
 
 def load_renderer(path: str) -> ChatRenderer:
     """Return the renderer of a model, without reading its weights."""
+    check_hub_name(path)
     gguf = find_gguf(path)
     try:
         tokenizer = (

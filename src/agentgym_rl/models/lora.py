@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,8 +78,13 @@ def reference_policy(model: PreTrainedModel) -> Iterator[PreTrainedModel]:
     layers = _lora_layers(model)
     if not layers:
         raise ValueError("a model without LoRA is not its own reference: keep a copy of it")
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
     for layer in layers.values():
         layer.enable_adapters(enabled=False)
+    for weight in trained:
+        # peft freezes the adapter, too. A sharded model's first pass must see what is trained: it
+        # chooses the type of gradients.
+        weight.requires_grad_(True)
     try:
         with torch.no_grad():
             yield model
@@ -124,12 +129,17 @@ def load_adapter(model: PreTrainedModel, folder: Path) -> None:
     set_peft_model_state_dict(model, weights, adapter_name=_ADAPTER)
 
 
-def save_merged(model: PreTrainedModel, folder: Path) -> None:
-    """Write an ordinary model directory with the adapter added to the weights.
+def merged_weights(model: PreTrainedModel) -> dict[str, Tensor]:
+    """Return the weights with the adapter added; training does not change them afterwards.
 
     The model itself is not touched: merging and unmerging in place would change its last bits.
     """
-    model.save_pretrained(folder, state_dict=_plain_weights(model, is_merged=True))
+    return _plain_weights(model, is_merged=True)
+
+
+def save_merged(model: PreTrainedModel, folder: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write an ordinary model directory with `merged_weights`."""
+    model.save_pretrained(folder, state_dict=dict(weights))
     heads = (model.get_input_embeddings(), model.get_output_embeddings())
     if model.config.tie_word_embeddings and any(
         head in _lora_layers(model).values() for head in heads

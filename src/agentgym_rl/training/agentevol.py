@@ -27,7 +27,7 @@ from agentgym_rl.training.collect.collection import Collected, Collector
 from agentgym_rl.training.data.conversation_files import to_json_line
 from agentgym_rl.training.data.conversations import Conversation, from_episode
 from agentgym_rl.training.data.fixed_data import hold_to_data
-from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.learner.group import LearnerGroup
 from agentgym_rl.training.learner.scoring import Scorers, score_samples
 from agentgym_rl.training.learner.update_report import (
     NOTHING_LEARNED,
@@ -52,7 +52,7 @@ class AgentEvolTrainer(OnlineTrainer):
         parts: RunParts,
         demos: Sequence[Conversation] = (),
         *,
-        learner: Learner,
+        learner: LearnerGroup,
         collector: Collector,
     ) -> None:
         super().__init__(parts, learner=learner, collector=collector)
@@ -121,6 +121,7 @@ class AgentEvolTrainer(OnlineTrainer):
         A mean over the tokens of all this iteration's episodes, successful or not.
         """
         config = self._config
+        self._learner.fetch_weights()
         scored = score_samples(
             [sample for episode in episodes for sample in episode.samples],
             Scorers(policy=self._logprobs),

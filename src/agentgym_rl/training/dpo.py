@@ -28,7 +28,7 @@ from agentgym_rl.training.algorithms.base import (
 )
 from agentgym_rl.training.algorithms.kl import drift
 from agentgym_rl.training.data.preferences import PairSet
-from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.learner.group import LearnerGroup
 from agentgym_rl.training.learner.reference_scores import reference_logprobs
 from agentgym_rl.training.offline import OfflineTrainer
 from agentgym_rl.training.run_parts import RunParts
@@ -49,7 +49,7 @@ def preference_loss(differences_P: Tensor, *, beta: float) -> Tensor:
 class DPOTrainer(OfflineTrainer[ScoredPair]):
     """Learns from pairs; the reference is the policy that the run begins with."""
 
-    def __init__(self, parts: RunParts, data: PairSet, *, learner: Learner) -> None:
+    def __init__(self, parts: RunParts, data: PairSet, *, learner: LearnerGroup) -> None:
         """`learner` scores with the policy, and divides sums over tokens by episodes."""
         assert isinstance(parts.config.algorithm, DPOConfig), "preference learning"
         self._dpo, self._num_left_out = parts.config.algorithm, data.num_left_out

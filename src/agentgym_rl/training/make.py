@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from agentgym_rl.config import AgentEvolConfig, DPOConfig, OnlineConfig, RunConfig, SFTConfig
 from agentgym_rl.lookup import check_call, is_own, load_class
+from agentgym_rl.models.device import choose_device
 from agentgym_rl.training.agentevol import AgentEvolTrainer
 from agentgym_rl.training.algorithms.aggregation import Aggregation
 from agentgym_rl.training.algorithms.base import Algorithm, Needs, SharedSettings
@@ -17,8 +18,9 @@ from agentgym_rl.training.collect.collection import Collector, StepCollector
 from agentgym_rl.training.data.conversations import Conversation
 from agentgym_rl.training.data.preferences import PairSet, load_pairs
 from agentgym_rl.training.dpo import DPOTrainer
+from agentgym_rl.training.learner.group import LearnerGroup
 from agentgym_rl.training.learner.learner import Learner
-from agentgym_rl.training.learner.token_kinds import kind_weights
+from agentgym_rl.training.learner.token_kinds import KindWeights, kind_weights
 from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.training.sft import SFTTrainer
 from agentgym_rl.training.trainer import RLTrainer, Trainer
@@ -59,12 +61,50 @@ def make_algorithm(config: RunConfig, cls: type[Algorithm] | None = None) -> Alg
     return found(settings, shared)
 
 
+def make_learner(
+    parts: RunParts,
+    *,
+    temperature: float,
+    needs: Needs | None = None,
+    aggregation: Aggregation | None = None,
+    kind_weights: KindWeights | None = None,
+    num_updates: int = 0,
+) -> LearnerGroup:
+    """Return a learner in this process, or on `training.shards` processes."""
+    config = parts.config
+    if config.training.shards == 1:
+        return Learner(
+            parts.policy,
+            config.training,
+            temperature=temperature,
+            needs=needs,
+            aggregation=aggregation,
+            kind_weights=kind_weights,
+            num_updates=num_updates,
+        )
+    # Start-up time: one process needs no torch.distributed.
+    from agentgym_rl.training.learner.sharded.sharded_learner import ShardedLearner
+
+    learner = ShardedLearner(
+        parts.policy,
+        config.training,
+        temperature=temperature,
+        needs=needs,
+        aggregation=aggregation,
+        kind_weights=kind_weights,
+        num_updates=num_updates,
+        device=choose_device(config.model.device).type,
+    )
+    if parts.envs:  # a warm start has no engine
+        parts.engine.follow(learner)
+    return learner
+
+
 def rl_trainer(parts: RunParts, algorithm: Algorithm | None = None) -> RLTrainer:
     """Return a trainer of reinforcement learning; by default with the recipe's algorithm."""
     algorithm = algorithm or make_algorithm(parts.config)
-    learner = Learner(
-        parts.policy,
-        parts.config.training,
+    learner = make_learner(
+        parts,
         temperature=parts.config.rollout.temperature,
         needs=algorithm.needs,
         aggregation=algorithm.aggregation,
@@ -76,9 +116,8 @@ def rl_trainer(parts: RunParts, algorithm: Algorithm | None = None) -> RLTrainer
 
 def agentevol_trainer(parts: RunParts, demos: Sequence[Conversation] = ()) -> AgentEvolTrainer:
     """Return a trainer that explores and imitates its successes and `demos`."""
-    learner = Learner(
-        parts.policy,
-        parts.config.training,
+    learner = make_learner(
+        parts,
         temperature=1.0,
         kind_weights=kind_weights(parts.config.agent.train),
     )
@@ -88,17 +127,14 @@ def agentevol_trainer(parts: RunParts, demos: Sequence[Conversation] = ()) -> Ag
 def sft_trainer(parts: RunParts, demos: Sequence[Conversation]) -> SFTTrainer:
     """Return a trainer that imitates `demos`."""
     config = parts.config
-    learner = Learner(
-        parts.policy, config.training, temperature=1.0, num_updates=config.num_updates
-    )
+    learner = make_learner(parts, temperature=1.0, num_updates=config.num_updates)
     return SFTTrainer(parts, demos, learner=learner)
 
 
 def dpo_trainer(parts: RunParts, pairs: PairSet) -> DPOTrainer:
     """Return a trainer that learns to prefer one episode of each pair."""
-    learner = Learner(
-        parts.policy,
-        parts.config.training,
+    learner = make_learner(
+        parts,
         temperature=1.0,
         needs=Needs(policy=True),
         # Divided by episodes: each token has the weight that the loss of its pair gives.

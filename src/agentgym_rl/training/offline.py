@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from agentgym_rl.rollout.tasks import EpochSampler
 from agentgym_rl.runs.folder import Metrics
-from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.learner.group import LearnerGroup
 from agentgym_rl.training.run_parts import RunParts
 from agentgym_rl.training.stopping import unbroken
 from agentgym_rl.training.trainer import Trainer
@@ -23,7 +23,7 @@ class OfflineTrainer(Trainer, Generic[_Item]):
     """Goes through items in a new random order every epoch, one update per step."""
 
     def __init__(
-        self, parts: RunParts, items: Sequence[_Item], *, learner: Learner, batch_size: int
+        self, parts: RunParts, items: Sequence[_Item], *, learner: LearnerGroup, batch_size: int
     ) -> None:
         super().__init__(parts, learner=learner)
         self._items = EpochSampler(items, seed=parts.config.seed)
@@ -47,5 +47,6 @@ class OfflineTrainer(Trainer, Generic[_Item]):
         metrics["time/step_s"] = time.monotonic() - started
         self._run.append_metrics(metrics)
         self._last_step.complete(step)
-        self._save_when_due(step)
-        self._listeners.on_step(metrics)
+        if self._is_due(step, self._config.checkpoint.every):
+            self._save_last_step()
+        self._tell(metrics)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from agentgym_rl.config import RunConfig
 from agentgym_rl.engines.base import Engine
@@ -27,6 +28,8 @@ class Listeners:
 
     on_episode: Callable[[Episode], None] | None = None
     on_step: Callable[[Metrics], None] = lambda _: None
+    on_checkpoint: Callable[[Path, int], None] = lambda _path, _step: None
+    """A checkpoint is complete; after `on_step` of its step."""
     stop_reason: Callable[[], str | None] = lambda: None
     """Asked after every step; where not None, the run ends as if the step had been its last."""
 

@@ -12,7 +12,7 @@ from agentgym_rl.runs.folder import Metrics
 from agentgym_rl.training.algorithms.base import TokenBatch, TokenLoss, TrainingSample
 from agentgym_rl.training.data.conversations import Conversation, to_sample
 from agentgym_rl.training.data.fixed_data import hold_to_data
-from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.learner.group import LearnerGroup
 from agentgym_rl.training.learner.update_report import imitation_report
 from agentgym_rl.training.offline import OfflineTrainer
 from agentgym_rl.training.run_parts import RunParts
@@ -25,7 +25,7 @@ class SFTTrainer(OfflineTrainer[TrainingSample]):
     """Minimises the negative log-probability of the demonstrated replies, a mean over tokens."""
 
     def __init__(
-        self, parts: RunParts, conversations: Sequence[Conversation], *, learner: Learner
+        self, parts: RunParts, conversations: Sequence[Conversation], *, learner: LearnerGroup
     ) -> None:
         config = parts.config
         assert isinstance(config.algorithm, SFTConfig), "supervised"

@@ -24,9 +24,9 @@ from agentgym_rl.rollout.statistics import metrics_by_env
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import Metrics
 from agentgym_rl.training.algorithms.base import Algorithm, TrainingSample
-from agentgym_rl.training.checkpoint import restore_checkpoint, save_checkpoint
+from agentgym_rl.training.checkpoint import CheckpointWriter, restore_checkpoint
 from agentgym_rl.training.collect.collection import Collected, Collector, Horizons
-from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.learner.group import LearnerGroup
 from agentgym_rl.training.learner.score_recorder import ScoreRecorder
 from agentgym_rl.training.learner.update_report import NOTHING_LEARNED, mean_report
 from agentgym_rl.training.rounds import RunRounds
@@ -42,11 +42,13 @@ _Result = TypeVar("_Result")
 class Trainer(ABC):
     """Runs the steps of a run, evaluates and writes checkpoints; a subclass says what a step is."""
 
-    def __init__(self, parts: RunParts, *, learner: Learner) -> None:
+    def __init__(self, parts: RunParts, *, learner: LearnerGroup) -> None:
         self._config, self._policy, self._run = parts.config, parts.policy, parts.folder
         self._evaluate, self._listeners = parts.evaluate, parts.listeners
         self._learner = learner
+        self._evaluated = parts.engine if parts.envs else None
         self._last_step = LastStep(self._write_checkpoint)
+        self._checkpoints = CheckpointWriter(parts.folder, keep=parts.config.checkpoint.keep)
         self._collector_state: Mapping[str, object] = {}
         """After the last complete step; an abandoned step may have modified the live one since."""
 
@@ -61,50 +63,73 @@ class Trainer(ABC):
     async def train(self, *, after: int = 0) -> None:
         """Run the steps after step `after`, then save the model."""
         self._last_step.begin(after)
-        await self._run_steps(after)
+        try:
+            with self._checkpoints:
+                await self._run_steps(after)
+        finally:
+            self._tell_of_checkpoints()
+        self._learner.fetch_weights()
         self._policy.save(self._run.model)
 
+    def close(self) -> None:
+        """End the learner's processes, where it has any."""
+        self._learner.close()
+
     async def _run_steps(self, after: int) -> None:
+        if self._is_stopped(after):
+            return
         try:
             for step in range(after + 1, self._config.training.steps + 1):
                 await self._step(step)
-                reason = self._listeners.stop_reason()
-                if reason is not None:
-                    logger.warning("the run ends after step %d: %s", step, reason)
-                    self._last_step.save()
+                if self._is_stopped(step):
+                    self._save_last_step()
                     break
         except asyncio.CancelledError:
-            self._last_step.save()
+            self._save_last_step()
             raise
+
+    def _is_stopped(self, step: int) -> bool:
+        reason = self._listeners.stop_reason()
+        if reason is not None:
+            logger.warning("the run ends after step %d: %s", step, reason)
+        return reason is not None
+
+    def _save_last_step(self) -> None:
+        self._checkpoints.wait()
+        self._tell_of_checkpoints()
+        self._last_step.save()
+
+    def _tell(self, metrics: Metrics) -> None:
+        """Tell listeners of a step, and of checkpoints that are complete by now."""
+        self._listeners.on_step(metrics)
+        self._tell_of_checkpoints()
+
+    def _tell_of_checkpoints(self) -> None:
+        """Tell listeners of each checkpoint once: before the next begins, which may remove it."""
+        for path, step in self._checkpoints.take_complete():
+            self._listeners.on_checkpoint(path, step)
 
     async def _evaluate_when_due(self, step: int) -> Metrics:
         if self._evaluate is None or not self._is_due(step, self._config.eval.every):
             return {}
+        if self._evaluated is None or self._evaluated.reads_policy:
+            self._learner.fetch_weights()
         return await self._evaluate(step)
-
-    def _save_when_due(self, step: int) -> None:
-        if self._is_due(step, self._config.checkpoint.every):
-            self._last_step.save()
 
     def _is_due(self, step: int, every: int) -> bool:
         """Return whether what happens every `every` steps, and at the last, happens now."""
         return step == self._config.training.steps or (every > 0 and step % every == 0)
 
     def _write_checkpoint(self, step: int) -> None:
-        save_checkpoint(
-            self._run,
-            self._policy,
-            self._learner,
-            step=step,
-            keep=self._config.checkpoint.keep,
-            collector=self._collector_state,
+        self._checkpoints.save(
+            self._policy, self._learner, step=step, collector=self._collector_state
         )
 
 
 class OnlineTrainer(Trainer):
     """Learns from its own episodes; a subclass says how."""
 
-    def __init__(self, parts: RunParts, *, learner: Learner, collector: Collector) -> None:
+    def __init__(self, parts: RunParts, *, learner: LearnerGroup, collector: Collector) -> None:
         super().__init__(parts, learner=learner)
         self._engine, self._collector = parts.engine, collector
         self._thread: ThreadPoolExecutor | None = None
@@ -113,7 +138,7 @@ class OnlineTrainer(Trainer):
         self._scores = ScoreRecorder()
         """Of the present step: what `learn` computed of tokens, for the episode store."""
         self._checkpoint_s = 0.0
-        """Of the checkpoint since the last line of metrics."""
+        """What the run has waited for a checkpoint since the last line of metrics."""
 
     @abstractmethod
     def learn(self, step: int, collected: Collected) -> Metrics:
@@ -158,8 +183,11 @@ class OnlineTrainer(Trainer):
         await self._apart(self._engine.rest)
         metrics |= await self._apart(partial(self.learn, step, collected))
         updated = time.monotonic()
+        if self._engine.reads_policy:
+            await self._apart(self._learner.fetch_weights)
         await self._apart(partial(self._engine.publish, step))
         published = time.monotonic()
+        metrics |= self._engine.take_metrics()
         await self._apart(partial(self._store, step, groups))
         stored = time.monotonic()
         metrics |= await self._evaluate_when_due(step)
@@ -179,8 +207,13 @@ class OnlineTrainer(Trainer):
         self._rounds.follow([metrics])
         self._last_step.complete(step)
         self._collector_state = self._collector.state()
-        await self._apart(partial(self._save_when_due, step))
-        self._listeners.on_step(metrics)
+        started = time.monotonic()
+        if self._is_due(step, self._config.checkpoint.every):
+            await self._apart(self._checkpoints.wait)
+            self._tell_of_checkpoints()
+            await self._apart(self._last_step.save)
+        self._checkpoint_s = time.monotonic() - started
+        self._tell(metrics)
 
     async def _apart(self, work: Callable[[], _Result]) -> _Result:
         """Do slow work, on a thread if episodes carry over: their environments answer meanwhile,
@@ -199,17 +232,12 @@ class OnlineTrainer(Trainer):
         )
         self._scores = ScoreRecorder()
 
-    def _save_when_due(self, step: int) -> None:
-        started = time.monotonic()
-        super()._save_when_due(step)
-        self._checkpoint_s = time.monotonic() - started
-
 
 class RLTrainer(OnlineTrainer):
     """Online reinforcement learning: compares episodes."""
 
     def __init__(
-        self, parts: RunParts, *, algorithm: Algorithm, learner: Learner, collector: Collector
+        self, parts: RunParts, *, algorithm: Algorithm, learner: LearnerGroup, collector: Collector
     ) -> None:
         super().__init__(parts, learner=learner, collector=collector)
         self._algorithm = algorithm

@@ -109,6 +109,7 @@ def run_forward(model: PreTrainedModel, lengths: list[int]) -> None:
 
 
 @pytest.mark.parametrize("counter", ["eager"], indirect=True)
+@pytest.mark.long
 def test_a_copy_of_a_compiled_model_is_compiled_too(counter: CompileCounterWithBackend):
     model = small_model("qwen2", vocab_size=VOCAB_SIZE)
     enable_compilation(model)
@@ -121,6 +122,7 @@ def test_a_copy_of_a_compiled_model_is_compiled_too(counter: CompileCounterWithB
     assert counter.frame_count == before, "the copy runs what was compiled for the first"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("counter", ["eager"], indirect=True)
 def test_generation_is_not_compiled(counter: CompileCounterWithBackend):
     model = small_model("qwen2", vocab_size=VOCAB_SIZE)

@@ -25,6 +25,7 @@ from agentgym_rl.models.lora import (
     add_lora,
     has_lora,
     load_adapter,
+    merged_weights,
     reference_policy,
     save_adapter,
     save_merged,
@@ -231,7 +232,7 @@ async def test_the_engine_samples_with_the_adapter_and_the_learner_agrees(
 def test_a_merged_model_is_an_ordinary_one(targets: str, is_tied: bool, tmp_path: Path):
     model = adapt(make_model(is_tied=is_tied), targets=targets)
     before = scores(model)
-    save_merged(model, tmp_path)
+    save_merged(model, tmp_path, merged_weights(model))
     assert torch.equal(scores(model), before)
     merged = AutoModelForCausalLM.from_pretrained(
         tmp_path, dtype=torch.float32, attn_implementation=ATTENTION

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import random
 from collections.abc import Sequence
 
 import pytest
@@ -18,8 +17,9 @@ from agentgym_rl.models.lora import add_lora
 from agentgym_rl.training.algorithms.base import Algorithm
 from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.make import make_algorithm
-from agentgym_rl.types import Episode, Group, Round, Sample, Segment, SegmentKind, StopReason, Task
+from agentgym_rl.types import Group, Sample, SegmentKind, StopReason
 from chat_families import small_policy
+from episode_groups import make_episode, make_groups
 
 TEMPERATURE = 0.8
 
@@ -40,51 +40,6 @@ AGGREGATIONS = ("token_mean", "episode_mean", "constant")
 
 def recipe(*overrides: str) -> RunConfig:
     return parse_config({}, overrides, source="test")
-
-
-def make_episode(index: int, *, num_rounds: int, stop_reason: StopReason) -> Episode:
-    """An episode of random tokens; equal observations occur in several."""
-    rng = random.Random(index)
-    ids, mask, logprobs, rewards = [7] * 5, [0] * 5, [0.0] * 5, [0.0] * 5
-    segments, rounds = [Segment(SegmentKind.PROMPT, 0, 5, 0)], list[Round]()
-    for number in range(num_rounds):
-        length, reward = rng.randint(1, 5), rng.choice([0.0, 0.5, 1.0])
-        start = len(ids)
-        ids += [rng.randrange(400) for _ in range(length)]
-        mask += [1] * length
-        logprobs += [-6.0 * rng.random() for _ in range(length)]
-        rewards += [*(0.0 for _ in range(length - 1)), reward]
-        segments.append(Segment(SegmentKind.ACTION, start, len(ids), number))
-        rounds.append(Round("", "", rng.choice(["wall", "door"]), reward, valid_action=True))
-        if number + 1 < num_rounds:
-            size, start = rng.randint(1, 4), len(ids)
-            ids += [rng.randrange(400) for _ in range(size)]
-            mask += [0] * size
-            logprobs += [0.0] * size
-            rewards += [0.0] * size
-            segments.append(Segment(SegmentKind.OBSERVATION, start, len(ids), number))
-    sample = Sample(*map(tuple, (ids, mask, logprobs, rewards, segments)), version=0)
-    return Episode(
-        Task("counting", "train", index // 4),
-        index % 4,
-        stop_reason,
-        sum(rewards),
-        False,
-        tuple(rounds),
-        (),
-        (sample,),
-        0.0,
-    )
-
-
-def make_groups() -> list[Group]:
-    """Three groups of four episodes with 1 to 4 rounds, a third of them cut by the horizon."""
-    reasons = (StopReason.SUCCESS, StopReason.TERMINATED, StopReason.MAX_ROUNDS)
-    episodes = [
-        make_episode(index, num_rounds=1 + index % 4, stop_reason=reasons[index % 3])
-        for index in range(12)
-    ]
-    return [Group(episodes[first].task, tuple(episodes[first : first + 4])) for first in (0, 4, 8)]
 
 
 def make_learner(policy: Policy, algorithm: Algorithm, **fields: float) -> Learner:

@@ -122,7 +122,7 @@ async def test_tasks_bear_the_label_and_the_environment_sees_its_own_name(policy
         assert max(len(e.rounds) for g in groups for e in g.episodes) <= ROUNDS[label]
 
 
-@pytest.mark.parametrize("stale", [0, 1])
+@pytest.mark.parametrize("stale", [pytest.param(0, marks=pytest.mark.long), 1])
 async def test_an_environment_that_comes_back_costs_the_others_nothing(policy: Policy, stale: int):
     carries = ("rollout.max_staleness=1", "policy_loss.importance_cap=2") if stale else ()
     whole = await make(policy, *carries, "training.steps=1")
@@ -137,7 +137,7 @@ async def test_an_environment_that_comes_back_costs_the_others_nothing(policy: P
         await collector.aclose()
 
 
-@pytest.mark.parametrize("stale", [0, 1])
+@pytest.mark.parametrize("stale", [0, pytest.param(1, marks=pytest.mark.long)])
 async def test_an_environment_that_stays_away_ends_the_run_and_is_named(policy: Policy, stale: int):
     carries = ("rollout.max_staleness=1", "policy_loss.importance_cap=2") if stale else ()
     Outage.num_failures = 10**6

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from agentgym_rl.models.forward import action_logprobs
 from agentgym_rl.models.lora import has_lora, reference_policy
+from agentgym_rl.models.sharding import Shards, gathered, load_whole, named_tensors
 from agentgym_rl.types import Sample
 
 
@@ -39,6 +40,13 @@ class Reference:
         with reference_policy(self._policy) as model:
             return self._logprobs(model, samples)
 
+    def shard(self, shards: Shards) -> None:
+        """Spread the copy over ranks, which park it themselves; call it before anything else."""
+        if self._copy is not None:
+            self.park()
+            self._parked = []
+            shards.shard_frozen(self._copy)
+
     def park(self) -> None:
         """Give back the GPU's memory."""
         if self._copy is not None and self._parked:
@@ -47,7 +55,7 @@ class Reference:
 
     def state(self) -> dict[str, Tensor]:
         """Return the weights for a checkpoint; none where no copy is kept."""
-        return self._copy.state_dict() if self._copy is not None else {}
+        return gathered(self._copy.state_dict()) if self._copy is not None else {}
 
     def load_state(self, state: Mapping[str, object]) -> None:
         """Resume with what `state` returned."""
@@ -58,7 +66,20 @@ class Reference:
             self._copy_policy()
         assert self._copy is not None, "`_copy_policy` makes one"
         self.park()
-        self._copy.load_state_dict(state)
+        load_whole(self._copy, state)
+
+    def named_state(self) -> dict[str, Tensor]:
+        """Return the weights by name, of each shard this rank's part; none without a copy."""
+        return named_tensors(self._copy) if self._copy is not None else {}
+
+    def to_fill(self, *, is_copied: bool) -> dict[str, Tensor]:
+        """Return tensors that resume a reference when a saved state is copied into them."""
+        if not is_copied:
+            self._copy, self._parked = None, list[Tensor]()
+        elif self._copy is None:
+            self._copy_policy()
+        self.park()
+        return self.named_state()
 
     def _copy_policy(self) -> None:
         """Take the policy's present weights."""

@@ -9,7 +9,6 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from agentgym_rl.models.critic import Critic
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.training.algorithms.base import ScoredEpisode, ScoredSample, Scores
 from agentgym_rl.training.learner.packing import split_by_tokens
@@ -37,7 +36,14 @@ def score_groups(
     Samples are packed into passes of at most `max_tokens` tokens.
     """
     samples = [s for group in groups for episode in group.episodes for s in episode.samples]
-    scored = iter(score_samples(samples, scorers, max_tokens=max_tokens))
+    return regrouped(groups, score_samples(samples, scorers, max_tokens=max_tokens))
+
+
+def regrouped(
+    groups: Sequence[Group], samples: Sequence[ScoredSample]
+) -> list[list[ScoredEpisode]]:
+    """Return the episodes of each group with their scored samples, which are in this order."""
+    scored = iter(samples)
     return [
         [
             ScoredEpisode(episode, tuple(next(scored) for _ in episode.samples))
@@ -56,9 +62,10 @@ def score_samples(
     return list(chain.from_iterable(_score(part, scorers) for part in passes))
 
 
-@torch.no_grad()
 def bootstrap_groups(
-    groups: Sequence[Sequence[ScoredEpisode]], critic: Critic, policy: Policy, *, max_tokens: int
+    groups: Sequence[Sequence[ScoredEpisode]],
+    policy: Policy,
+    final_values: Callable[[Sequence[Sequence[int]]], list[float]],
 ) -> list[list[ScoredEpisode]]:
     """Return the episodes with the value of the state in which a limit on length ended them, or 0.
 
@@ -67,8 +74,7 @@ def bootstrap_groups(
     reply could follow with any limit, so the value is 0.
     """
     ends = [_ids_after(item.episode, policy) for group in groups for item in group]
-    passes = split_by_tokens([ids for ids in ends if ids], len, max_tokens=max_tokens)
-    values = iter([value for part in passes for value in critic.final_values(part).tolist()])
+    values = iter(final_values([ids for ids in ends if ids]))
     of_episode = iter([next(values) if ids else 0.0 for ids in ends])
     return [[replace(item, final_value=next(of_episode)) for item in group] for group in groups]
 

@@ -15,9 +15,10 @@ from agentgym_rl.training.algorithms.base import TrainingSample
 class Speed:
     """Adds up the updates of one policy; a critic's computation is not counted."""
 
-    def __init__(self, policy: PreTrainedModel) -> None:
+    def __init__(self, policy: PreTrainedModel, *, num_devices: int = 1) -> None:
         self._device = policy.device
         self._flops, self._peak = update_flops(policy), peak_flops_of(policy)
+        self._num_devices = num_devices
         self._num_tokens, self._num_flops, self._seconds = 0, 0.0, 0.0
 
     def add(self, samples: Sequence[TrainingSample], *, started: float) -> None:
@@ -41,6 +42,6 @@ class Speed:
             return {}
         rates = {"train/tokens_per_s": self._num_tokens / self._seconds}
         if self._num_flops and self._peak is not None:
-            rates["train/mfu"] = self._num_flops / self._seconds / self._peak
+            rates["train/mfu"] = self._num_flops / self._seconds / (self._peak * self._num_devices)
         self._num_tokens, self._num_flops, self._seconds = 0, 0.0, 0.0
         return rates

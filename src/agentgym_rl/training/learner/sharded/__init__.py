@@ -1,0 +1,1 @@
+"""The learner on several processes: who gets which samples, how they travel, the processes."""
