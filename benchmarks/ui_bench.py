@@ -55,9 +55,12 @@ def _routes(size: Size) -> list[Route]:
         ("runs", "runs", {}, _LIST_S),
         ("metric names", "metric_names", {}, _LIST_S),
         ("all metrics", "metrics", {}, _LIST_S),
+        ("evaluations", "evaluations", {}, _LIST_S),
+        ("their curves", "eval_curves", {}, _LIST_S),
         ("facets", "facets", {}, _LIST_S),
         ("episodes, newest", "episodes", {}, _LIST_S),
         ("by reward", "episodes", {"sort": "reward"}, _LIST_S),
+        ("by invalid rounds", "episodes", {"sort": "num_invalid", "invalid_min": 1}, _LIST_S),
         (
             "by seconds, page 500",
             "episodes",

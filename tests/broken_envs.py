@@ -50,6 +50,15 @@ class OddTags(CountingEnv):
     spec: ClassVar[EnvSpec] = fake_spec("counting", action_tags=("Search", "think"))
 
 
+class OddTools(CountingEnv):
+    """Its example action is not a call of its tool."""
+
+    spec: ClassVar[EnvSpec] = fake_spec(
+        "counting",
+        tools=({"type": "function", "function": {"name": "x", "parameters": {"type": "object"}}},),
+    )
+
+
 class NeedsMore(CountingEnv):
     def __init__(self) -> None:
         raise FileNotFoundError("the data are not on this machine")
@@ -273,6 +282,7 @@ BROKEN: Mapping[str, type[Environment]] = {
     "spec-rounds": NoRounds,
     "spec-rewards": TurnedRange,
     "spec-tags": OddTags,
+    "spec-tools": OddTools,
     "constructs": NeedsMore,
     "splits-have-tasks": NoTests,
     "same-tasks": Shuffling,

@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -69,6 +70,7 @@ class Command:
         folder: Path | None = None,
         columns: int = 80,
         kill: Kill | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         # The processes inherit it: threads only get in each other's way on a model of this size.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -77,7 +79,14 @@ class Command:
         (streams / "0").write_text(stdin, encoding="utf-8")
         self.process: BaseProcess = _FORKS.Process(
             target=_run_command,
-            args=([*map(str, words)], streams, folder or Path.cwd(), columns, kill),
+            args=(
+                [*map(str, words)],
+                streams,
+                folder or Path.cwd(),
+                columns,
+                kill,
+                dict(env or {}),
+            ),
         )
         self.process.start()
 
@@ -101,7 +110,12 @@ def agentgym(*words: object, stdin: str = "", folder: Path | None = None) -> Out
 
 
 def _run_command(
-    words: list[str], streams: Path, folder: Path, columns: int, kill: Kill | None
+    words: list[str],
+    streams: Path,
+    folder: Path,
+    columns: int,
+    kill: Kill | None,
+    env: dict[str, str],
 ) -> None:
     """What the process does."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests' own may ignore it
@@ -110,7 +124,7 @@ def _run_command(
         os.dup2(os.open(streams / str(number), os.O_WRONLY | os.O_CREAT), number)
     sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115 - as long as the process
     os.chdir(folder)
-    os.environ["COLUMNS"] = str(columns)
+    os.environ.update(env, COLUMNS=str(columns))
     if kill is not None:
         arm(kill)
     sys.argv = ["agentgym", *words]

@@ -123,7 +123,17 @@ def succeeded(outcome: Outcome) -> bool:
 
 def refused(outcome: Outcome, *told: str) -> bool:
     """Whether the command ended with status 2 and one line that says what is wrong."""
-    assert outcome.status == 2, outcome.output
+    return ended(outcome, 2, *told)
+
+
+def interrupted(outcome: Outcome, *told: str) -> bool:
+    """Whether Ctrl-C ended the command, with one line that says how to resume."""
+    return ended(outcome, 130, *told)
+
+
+def ended(outcome: Outcome, status: int, *told: str) -> bool:
+    """Whether the command ended with a status and one line that says why."""
+    assert outcome.status == status, outcome.output
     assert "Traceback" not in outcome.output
     errors = [line for line in outcome.output.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1 and outcome.output.rstrip().endswith(errors[0]), outcome.output

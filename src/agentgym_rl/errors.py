@@ -8,8 +8,10 @@
     │   ├── EnvBusyError       the server has no free place; try again later
     │   └── PromptTooLongError a task's first prompt leaves no room for a reply
     ├── EngineError            generation failed
+    ├── LearnerDiedError       a process of a sharded learner is gone
     ├── AgentError             an agent's own code failed
     └── RunError               a run folder cannot be used as asked
+        └── RunFailedError     a run or an evaluation ended without its result
 
 `ValueError` is for an argument that the caller can fix; `assert` for what only a bug can break.
 """
@@ -63,12 +65,20 @@ class EngineError(AgentGymError):
     """Generation failed."""
 
 
+class LearnerDiedError(AgentGymError):
+    """A process of a sharded learner is gone, or does not answer; all of them have been ended."""
+
+
 class AgentError(AgentGymError):
     """An agent's own code failed; its exception is the cause."""
 
 
 class RunError(AgentGymError):
     """A run folder is missing, in use, or does not fit what was asked."""
+
+
+class RunFailedError(RunError):
+    """A run or an evaluation ended without its result, for reasons that are not its settings'."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

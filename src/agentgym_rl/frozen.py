@@ -46,14 +46,16 @@ NOTHING: FrozenDict[Any] = FrozenDict()  # Any: it has no values, so it is of ev
 """The empty mapping."""
 
 
-def frozen_payload(payload: Mapping[str, JsonValue]) -> FrozenDict[JsonValue]:
+def frozen_payload(
+    payload: Mapping[str, JsonValue], what: str = "the payload of a task"
+) -> FrozenDict[JsonValue]:
     """Return a copy of JSON data that cannot be changed; lists become tuples.
 
     Raises TypeError or ValueError, with the place, for what JSON in UTF-8 cannot carry.
     """
     if not isinstance(payload, Mapping):
-        raise TypeError(f"the payload of a task must be a mapping, not {type(payload).__name__}")
-    return _frozen_mapping(payload, "payload", _MAX_DEPTH)
+        raise TypeError(f"{what} must be a mapping, not {type(payload).__name__}")
+    return _frozen_mapping(payload, what.split()[1], _MAX_DEPTH)
 
 
 def named_numbers(values: Mapping[str, float], what: str) -> FrozenDict[float]:

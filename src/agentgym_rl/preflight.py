@@ -6,19 +6,29 @@ nothing. Environment, agent, tasks and engine are asked right after (experiment/
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from agentgym_rl.config import AgentEvolConfig, DPOConfig, NativeEngineConfig, RunConfig, SFTConfig
+from agentgym_rl.engines.placement import engine_gpus
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.device import choose_device
 from agentgym_rl.models.flash4 import check_flash4
 from agentgym_rl.models.loading import DTYPES, TINY, check_model
 from agentgym_rl.models.lora import require_peft
 from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.sizing.advice import refusal, remedy, shortage
+from agentgym_rl.sizing.find_shape import UnknownModelError
+from agentgym_rl.sizing.machine import Gpu, this_machine
+from agentgym_rl.sizing.of_recipe import estimate_of_recipe
+from agentgym_rl.tracking.trackers import check_trackers
+
+logger = logging.getLogger(__name__)
 
 C_COMPILERS = ("cc", "gcc", "clang")
 _CXX_COMPILERS = ("g++", "clang++", "c++")
@@ -30,7 +40,12 @@ def check_before_start(config: RunConfig, run: RunFolder) -> None:
     check_dtype(config, device)
     check_compiler(config, device)
     check_flash4(device, DTYPES[config.model.dtype])
+    check_shards(config, device)
+    if config.cluster.type != "none":
+        engine_gpus(config)
     check_data(config)
+    check_memory(config, device)
+    check_trackers(config.tracking)
     if config.lora.rank:
         require_peft()
     is_saved = run.latest_checkpoint() is not None or RunFolder(run.warm_start).model.exists()
@@ -68,13 +83,50 @@ def check_compiler(config: RunConfig, device: torch.device) -> None:
     )
 
 
+def check_shards(config: RunConfig, device: torch.device) -> None:
+    """Refuse more ranks than GPUs; a CPU takes any number."""
+    num_ranks = config.training.shards
+    if device.type == "cuda" and num_ranks > torch.cuda.device_count():
+        raise ConfigError(
+            f"training.shards={num_ranks} needs {num_ranks} GPUs, one for each rank, and this "
+            f"machine has {torch.cuda.device_count()}: lower training.shards to that, or set "
+            "model.device=cpu"
+        )
+
+
+def check_memory(config: RunConfig, device: torch.device) -> None:
+    """Refuse a run that clearly has no room; warn of one that may have none."""
+    machine = this_machine().without_gpus()
+    if device.type == "cuda":
+        found = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+        machine = replace(machine, gpus=tuple(Gpu(gpu.name, gpu.total_memory) for gpu in found))
+    try:
+        estimate = estimate_of_recipe(config, machine)
+    except UnknownModelError:
+        return  # `check_model` refuses what is wrong
+    if error := refusal(estimate):
+        raise error
+    over = [shortage(place) for place in estimate.places if not place.fits]
+    if over:
+        logger.warning(
+            "memory may not suffice: %s. To make it fit: %s", "; ".join(over), remedy(estimate)
+        )
+
+
 def check_data(config: RunConfig) -> None:
-    """Refuse a file of demonstrations or preferences that does not exist."""
+    """Refuse a file of demonstrations, preferences or tasks that does not exist."""
     algorithm = config.algorithm
     if isinstance(algorithm, SFTConfig | DPOConfig | AgentEvolConfig):
         data = algorithm.data
         if data and not Path(data).exists():
             raise ConfigError(f"algorithm.data={data} does not exist")
+    for of_env in config.environments.values():
+        for key in ("tasks_file", "eval_tasks_file"):
+            file = of_env.env.tasks_file if key == "tasks_file" else of_env.env.eval_tasks_file
+            if file and not Path(file).is_file():
+                raise ConfigError(
+                    f"env.{key}={file} does not exist; it is a JSON list of ids of tasks"
+                )
 
 
 def check_space(config: RunConfig, run: RunFolder) -> None:

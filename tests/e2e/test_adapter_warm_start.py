@@ -24,6 +24,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.long
 def test_a_warm_start_of_the_adapter_resumes_from_the_checkpoint_alone(tmp_path: Path):
     recipe, base = tmp_path / "small.toml", tmp_path / "base"
     recipe.write_text(RECIPE)

@@ -16,6 +16,7 @@ from agentgym_rl.config import TinyModelConfig
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.models.tiny import build_tiny_model, train_tokenizer
+from case_shares import spread_over
 from commands import Outcome
 
 pytestmark = pytest.mark.slow
@@ -51,17 +52,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_envs_lists_what_runs_here():
-    result = agentgym("envs")
-    assert result.status == 0
-    assert "textcraft" in result.stdout and "babyai" in result.stdout and "yes" in result.stdout
-
-
+@pytest.mark.long
 def test_looking_around_makes_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("AGENTGYM_CACHE", str(tmp_path))
     for command in ("envs", "doctor"):
         result = agentgym(command)
-        assert result.status == 0 and "searchqa" in result.stdout, result.stdout + result.stderr
+        assert result.status == 0, result.stderr
+        assert "searchqa" in result.stdout and "textcraft" in result.stdout
         assert list(tmp_path.iterdir()) == []
 
 
@@ -137,16 +134,19 @@ def test_serve_answers_and_stops_on_sigterm():
 
 @pytest.mark.parametrize(
     ("words", "told"),
-    [
-        (("play", "babyia"), ("babyia", "babyai")),
-        (("play", "babyai", "--task", "99999999"), ("99999999",)),
-        (("check", "no.such:Env"), ("no",)),
-        (("demos", "babyai", "-n", "1", "-o", "/dev/null", "--split", "x"), ("'x'", "train")),
-        (("demos", "babyai", "-n", "1", "-o", "x", "--format", "poem"), ("poem", "react")),
-        (("serve", "textcraft", "--host", "0.0.0.0"), ("0.0.0.0", "token")),
-        (("serve", "textcraft", "depth=3"), ("depth", "num_distractors")),
-        (("eval", "./nowhere", "--env", "babyai"), ("./nowhere",)),
-    ],
+    spread_over(
+        [
+            (("play", "babyia"), ("babyia", "babyai")),
+            (("play", "babyai", "--task", "99999999"), ("99999999",)),
+            (("check", "no.such:Env"), ("no",)),
+            (("demos", "babyai", "-n", "1", "-o", "/dev/null", "--split", "x"), ("'x'", "train")),
+            (("demos", "babyai", "-n", "1", "-o", "x", "--format", "poem"), ("poem", "react")),
+            (("serve", "textcraft", "--host", "0.0.0.0"), ("0.0.0.0", "token")),
+            (("serve", "textcraft", "depth=3"), ("depth", "num_distractors")),
+            (("eval", "./nowhere", "--env", "babyai"), ("./nowhere",)),
+        ],
+        3,
+    ),
 )
 def test_a_mistake_is_one_line_that_names_it(words: tuple[str, ...], told: tuple[str, ...]):
     result = agentgym(*words)

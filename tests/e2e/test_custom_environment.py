@@ -61,6 +61,7 @@ def test_it_is_known_by_its_name(installed: dict[str, str], tmp_path: Path):
     assert "the contract holds" in output
 
 
+@pytest.mark.long
 def test_its_expert_writes_demonstrations(installed: dict[str, str], tmp_path: Path):
     words = ["demos", "lights_out", "-n", "3", "-o", "demos.jsonl"]
     run([*AGENTGYM, *words], installed, tmp_path)

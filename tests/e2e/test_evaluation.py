@@ -26,6 +26,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
     started.kill()
 
 
+@pytest.mark.long
 def test_a_killed_evaluation_goes_on_with_the_same_command(
     server: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

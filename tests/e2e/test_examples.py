@@ -67,3 +67,22 @@ def test_a_script_with_everything_of_its_own(tmp_path: Path):
 def test_the_cells_of_the_python_api(capsys: pytest.CaptureFixture[str]):
     runpy.run_path(str(EXAMPLES / "python_api.py"))
     assert "rollout/success_rate" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("action_format", ["direct", "function_call"])
+def test_tools_train_in_words_and_as_tool_calls(tmp_path: Path, action_format: str):
+    from tool_environment import Thermostat  # as above
+
+    recipe = tmp_path / "small.toml"
+    recipe.write_text(RECIPE)
+    settings = [*SHORT, f"agent.format={action_format}", "rollout.max_tokens_per_round=32"]
+    run = ag.train(recipe, [*settings, "env.levels=[]"], env=Thermostat, run_dir=tmp_path / "run")
+    assert run.metrics["rollout/episodes_failed"] == [0.0, 0.0] and run.metrics["train/loss"]
+
+
+def test_the_recipe_of_customer_service_trains(tmp_path: Path):
+    recipe = EXAMPLES / "customer_service" / "recipe.toml"
+    tiny = "model.tiny={ vocab_size = 320, hidden_size = 32, num_layers = 1 }"
+    few = ["training.tasks_per_step=2", "warm_start.num_demos=8", "algorithm.group_size=2"]
+    run = ag.train(recipe, [*SHORT, *few, tiny], run_dir=tmp_path / "run")
+    assert run.config.env.levels and run.metrics["rollout/episodes_failed"] == [0.0, 0.0]

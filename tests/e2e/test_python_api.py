@@ -35,6 +35,10 @@ class Noting(ag.Callback):
     def on_evaluation(self, report: ag.EvalReport) -> None:
         self.heard.append(f"evaluation {report.step}")
 
+    def on_checkpoint(self, path: Path, step: int) -> None:
+        assert (path / "model" / "config.json").exists()
+        self.heard.append(f"checkpoint {step}")
+
     def on_run_end(self, run: ag.Run) -> None:
         self.heard.append(f"end {len(run.metrics)}")
 
@@ -111,7 +115,8 @@ def test_callbacks_hear_and_stop_a_run_that_resumes(tmp_path: Path):
     overrides = {**SHORT, "env.levels": ["GoToRedBallNoDists"]}
     first = Noting(stop_at=2)
     run = ag.train(recipe, overrides, env=Hidden, reward=halved, callbacks=[first], run_dir=folder)
-    assert first.but_episodes == ["start 0", "evaluation 0", "step 1", "step 2", "end 2"]
+    heard = ["start 0", "evaluation 0", "step 1", "step 2", "checkpoint 2", "end 2"]
+    assert first.but_episodes == heard
     assert first.heard.count("episode") == 2 * 2 * 4
     assert run.model.path.name == "model" and (folder / "checkpoints" / "step-2").exists()
     with pytest.raises(ConfigError, match=r"env=\.\.\., reward=\.\.\."):
@@ -119,7 +124,7 @@ def test_callbacks_hear_and_stop_a_run_that_resumes(tmp_path: Path):
     assert refused(train("--run-dir", folder, "--resume"), "pass them again", "env=...")
     second = Noting()
     ag.train(run_dir=folder, resume=True, env=Hidden, reward=halved, callbacks=[second])
-    assert second.but_episodes == ["start 2", "evaluation 3", "step 3", "end 3"]
+    assert second.but_episodes == ["start 2", "evaluation 3", "step 3", "checkpoint 3", "end 3"]
     whole = tmp_path / "whole"
     ag.train(recipe, overrides, env=Hidden, reward=halved, run_dir=whole)
     assert metrics_of(folder) == metrics_of(whole)

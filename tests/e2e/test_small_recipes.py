@@ -37,7 +37,7 @@ def run(path: Path, recipe: str, *overrides: str) -> None:
         pytest.param("small/textcraft-grpo", (), marks=pytest.mark.long),
         pytest.param("small/textcraft-grpo", PPO, marks=pytest.mark.long),
         pytest.param("small/textcraft-scaling-inter", (), marks=pytest.mark.long),
-        ("small/searchqa-grpo", ()),
+        pytest.param("small/searchqa-grpo", (), marks=pytest.mark.long),
         pytest.param("small/two-envs", (), marks=pytest.mark.long),
         pytest.param("small/sciworld-grpo", ("algorithm.group_size=2",), marks=pytest.mark.long),
         pytest.param("small/miniwob", (), marks=pytest.mark.long),

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.slow
 SMALL = "--model test --device cpu --dtype float32 --length 64 --sequences 2 --updates 1 --warm 0"
 
 
+@pytest.mark.long
 def test_a_small_model_on_the_cpu():
     words = ("bench", "train", *SMALL.split(), "--ways", "plain", "checkpointing")
     done = Command(*words, columns=200).wait()

@@ -46,7 +46,7 @@ NOT_EVALUATED: dict[str, object] = {"eval": {"tasks": 0}}
 @pytest.mark.parametrize(
     "changes",
     [
-        {"algorithm": {"type": "grpo", "group_size": 4, "level": "round"}},
+        NOT_EVALUATED | {"algorithm": {"type": "grpo", "group_size": 4, "level": "round"}},
         pytest.param(
             NOT_EVALUATED | {"algorithm": {"type": "gigpo", "group_size": 4}},
             marks=pytest.mark.long,

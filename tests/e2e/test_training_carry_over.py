@@ -15,8 +15,8 @@ from training_runs import (
     RECIPE,
     episodes_of,
     go_on,
+    interrupted,
     metrics_of,
-    refused,
     succeeded,
     train,
 )
@@ -84,7 +84,7 @@ def test_a_run_that_is_stopped_goes_on_and_loses_no_task(
     else:
         fifth_line = Kill(r"open .*interrupted/metrics\.jsonl", 5, signal.SIGINT)
         outcome = train(*words, kill=fifth_line)
-        assert refused(outcome, f"agentgym train --run-dir {path} --resume")
+        assert interrupted(outcome, f"agentgym train --run-dir {path} --resume")
     assert succeeded(go_on(path))
     assert tasks_of(path) == tasks_of(waiting_run)
     assert [line["step"] for line in metrics_of(path)] == list(range(1, 9))

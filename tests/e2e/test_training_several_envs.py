@@ -40,6 +40,7 @@ FEW = (
 )
 
 
+@pytest.mark.long
 def test_a_killed_run_on_two_environments_resumes_exactly_and_is_evaluated(tmp_path: Path):
     recipe, whole, killed = tmp_path / "two.toml", tmp_path / "whole", tmp_path / "killed"
     head, _, rest = RECIPE.partition("[env]")

@@ -55,6 +55,7 @@ def test_a_step_that_is_being_stored_is_finished_and_saved(recipe: Path, tmp_pat
     assert is_the_same_run(path, whole)
 
 
+@pytest.mark.long
 def test_episodes_under_way_are_given_up_and_the_step_before_is_saved(recipe: Path, tmp_path: Path):
     whole, path, marker = tmp_path / "whole", tmp_path / "stopped", tmp_path / STOP_AT
     # Which tasks rest changes while a step is collected: the checkpoint must not see it.

@@ -1,7 +1,7 @@
 """Every algorithm must teach a model: held-out success on BabyAI rises, from the same warm start.
 
 The tiny model, minutes on a CPU. What the algorithms reach over longer runs and
-several seeds is in docs/results.md.
+several seeds is in docs/results/algorithms.md.
 """
 
 from __future__ import annotations

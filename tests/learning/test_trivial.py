@@ -115,7 +115,7 @@ EXPLORE = "policy_loss.entropy_coef=0.02"
         pytest.param("reinforce_pp", [EXPLORE], marks=pytest.mark.long),
         pytest.param("gigpo", [EXPLORE], marks=pytest.mark.long),
         pytest.param("ppo", [EXPLORE, "algorithm.critic_lr=1e-2"], marks=pytest.mark.long),
-        ("agentevol", ["training.steps=12"]),
+        pytest.param("agentevol", ["training.steps=12"], marks=pytest.mark.long),
     ],
 )
 def test_a_trivial_environment_is_solved(algorithm: str, overrides: list[str], tmp_path: Path):

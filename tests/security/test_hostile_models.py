@@ -8,6 +8,7 @@ import pickle
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from io import BytesIO
 from pathlib import Path
 from typing import cast
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from agentgym_rl.config import TrainingConfig
 from agentgym_rl.errors import AgentGymError, EnvError, RunError
 from agentgym_rl.models.loading import load_pretrained, load_renderer
 from agentgym_rl.models.lora import add_lora, load_adapter, save_adapter
@@ -28,6 +30,7 @@ from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.catalog import RunCatalog
 from agentgym_rl.ui.models import Models
 from agentgym_rl.ui.played_episodes import PlayedEpisode
+from chat_families import small_policy
 from engine_plays import endless_policy
 
 CODE = """
@@ -239,6 +242,23 @@ def test_checkpoints_are_read_without_running_them(tmp_path: Path, mark: Path):
         ):
             with pytest.raises(RunError):
                 read()
+            assert not mark.exists()
+
+
+def test_shards_of_a_checkpoint_are_read_without_running_them(tmp_path: Path, mark: Path):
+    run = RunFolder(tmp_path / "run")
+    folder = run.checkpoint_path(3)
+    shards = folder / "learner"
+    shards.mkdir(parents=True)
+    (folder / "state.json").write_text('{"step": 3}')
+    learner = Learner(small_policy("qwen3"), TrainingConfig(), temperature=1.0)
+    for name in (".metadata", "__0_0.distcp", "shard-00001-model-00001-of-00001.safetensors"):
+        payload, zipped = {"optimizer.weight.step": Payload(mark)}, BytesIO()
+        torch.save(payload, zipped)
+        for harm in (zipped.getvalue(), pickle.dumps(payload)):
+            (shards / name).write_bytes(harm)
+            with pytest.raises(RunError):
+                restore_checkpoint(run, learner)
             assert not mark.exists()
 
 

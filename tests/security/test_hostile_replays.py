@@ -15,10 +15,11 @@ from ui_servers import UiClient, episode, make_run, ui_process
 
 SECRET = "the-secret-of-another-file"
 EPISODE = "train-000001:0"
-POSTS = ("state", "play", "play/step", "play/model", "play/close")
+POSTS = ("state", "play", "play/step", "play/model", "play/close", "alternatives")
 GETS = (
     "runs", "config", "metric_names", "metrics", "reports", "facets", "episodes", "episode",
-    "tokens", "group", "diagnosis", "time", "envs", "tasks", "models",
+    "tokens", "group", "diagnosis", "time", "envs", "tasks", "models", "evaluations",
+    "evaluation", "eval_curves", "compare", "config_difference",
 )  # fmt: skip
 FOREIGN = (
     {"Origin": "http://evil.example"},

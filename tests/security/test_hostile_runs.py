@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from agentgym_rl.runs.folder import RunFolder
+from case_shares import spread_over
 from ui_servers import UiClient, make_run, read_whole, ui_process
 
 SECRET = "the-secret-of-another-file"
@@ -273,7 +274,7 @@ BOMBS: tuple[Callable[[Path], None], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("bomb", BOMBS, ids=lambda bomb: bomb.__name__)
+@pytest.mark.parametrize("bomb", spread_over(BOMBS, 3), ids=lambda bomb: bomb.__name__)
 def test_a_part_that_unfolds_is_left_out(ui: UiClient, root: Path, bomb: Callable[[Path], None]):
     run = bomb.__name__
     assert (root / run / "episodes" / "train-000009.parquet").stat().st_size < 1_000_000

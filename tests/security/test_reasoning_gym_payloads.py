@@ -87,7 +87,7 @@ def ask(generator: str) -> SeededEnvironment:
 @pytest.mark.parametrize(
     "generator",
     [
-        pytest.param(name, marks=() if name in EVALUATING or place % 4 == 0 else pytest.mark.long)
+        pytest.param(name, marks=() if name in EVALUATING or place % 32 == 0 else pytest.mark.long)
         for place, name in enumerate(GENERATORS)
     ],
 )

@@ -22,6 +22,7 @@ import pytest
 from agentgym_rl.sandbox import interpreter
 from agentgym_rl.sandbox.interpreter import SandboxLimits, SandboxResult, run_code, why_unavailable
 from agentgym_rl.sandbox.locks import NOBODY
+from case_shares import spread_over
 from sandbox_attacks import ATTACKS, FLOODS
 from waiting import ask_until
 
@@ -132,7 +133,7 @@ def test_an_attack_changes_nothing_outside(name: str, world: World):
     assert run_code("6 * 7", LIMITS) == SandboxResult("42\n", "")
 
 
-@pytest.mark.parametrize("name", FLOODS)
+@pytest.mark.parametrize("name", spread_over(FLOODS, 3))
 def test_a_flood_is_contained(name: str, world: World):
     code, problem = FLOODS[name]
     before = world.snapshot()

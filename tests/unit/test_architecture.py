@@ -32,12 +32,13 @@ SOURCE = REPOSITORY / "src" / PACKAGE
 LAYERS = (
     ("__init__",),
     ("cli",),
+    ("report", "migration", "scaffold"),
     ("ui",),
     ("api",),
     ("experiment",),
     ("preflight", "callbacks"),
-    ("results",),
-    ("distributed", "evaluation"),
+    ("results", "tracking"),
+    ("distributed", "evaluation", "sizing"),
     ("objects",),
     ("training",),
     ("rollout",),
@@ -60,6 +61,7 @@ ENV_LAYERS = (
     ("service",),
     ("execution",),
     ("scenarios", "adapters"),
+    ("tools",),
     ("registry", "client"),
     ("episode",),
     ("base",),
@@ -68,11 +70,17 @@ ENV_LAYERS = (
 of lower layers only, and itself. Nobody imports a scenario or an adapter: the registry finds them
 by name."""
 FOUND_BY_NAME = ("scenarios", "adapters")
-KNOWN_TO_SCENARIOS = {"base", "retrieval", "sandbox", "browser", "types", "errors", "frozen"}
+KNOWN_TO_SCENARIOS = {
+    *("base", "tools", "retrieval", "sandbox", "browser", "types", "errors", "frozen", "lookup"),
+}
 
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
-MAX_CONFIG_LEAVES = 173  # 140 after the redesign, 1 for pictures, 32 for several environments
+MAX_CONFIG_LEAVES = (
+    # 140 after the redesign, 1 for pictures, 32 for several environments, 3 shards, 8 tracking,
+    # 4 task files, 3 cluster
+    191
+)
 MAX_PUBLIC_NAMES = 25
 MAX_HELP_S = 1.0
 MAX_IMPORT_S = 0.2
@@ -209,7 +217,7 @@ def test_scenarios_and_adapters_know_neither_a_server_nor_a_client_nor_each_othe
 
 
 def test_late_imports_count():
-    assert "agentgym_rl.cli.train" in imports_of("agentgym_rl.cli.main")
+    assert "agentgym_rl.cli.train" in imports_of("agentgym_rl.cli.commands.training")
     assert "agentgym_rl.experiment" in imports_of("agentgym_rl.cli.train")
 
 
@@ -241,6 +249,8 @@ def test_the_light_parts_start_without_torch():
         "cli.ui",
         "cli.main",
         "cli.train",
+        "cli.runs",
+        "report.page",
         "api.plan",
         "api.environments",
     )

@@ -15,8 +15,16 @@ from agentgym_rl.config import RunConfig, dump_config, parse_config
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.experiment import train
 from agentgym_rl.models import flash4, lora
-from agentgym_rl.preflight import check_before_start, check_compiler, check_dtype, check_space
+from agentgym_rl.preflight import (
+    check_before_start,
+    check_compiler,
+    check_dtype,
+    check_memory,
+    check_shards,
+    check_space,
+)
 from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.sizing.machine import Machine
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 BFLOAT16 = ("model.dtype=bfloat16",)
@@ -82,6 +90,38 @@ def test_bfloat16_needs_a_gpu_that_has_it(monkeypatch: pytest.MonkeyPatch):
         check_dtype(make_config(*BFLOAT16), GPU)
     check_dtype(make_config(), GPU)
     check_dtype(make_config(*BFLOAT16), CPU)
+
+
+def test_every_rank_needs_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    with pytest.raises(ConfigError, match=r"training\.shards=2 needs 2 GPUs.* has 1: lower"):
+        check_shards(make_config("training.shards=2"), GPU)
+    check_shards(make_config("training.shards=2"), CPU)
+    check_shards(make_config(), GPU)
+
+
+def test_a_run_without_room_for_its_optimiser_is_refused(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    size = namedtuple("size", "name total_memory")
+    config = make_config(*BFLOAT16, "model.path=Qwen/Qwen2.5-1.5B-Instruct")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: size("a GPU", 24 * 2**30))
+    told = r"alone take 25\.9 GiB of GPU 0, which has 24\.0 GiB: set training\.offload=optimizer"
+    with pytest.raises(ConfigError, match=told):
+        check_memory(config, GPU)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: size("a GPU", 40 * 2**30))
+    check_memory(config, GPU)
+    assert "memory may not suffice: GPU 0 has 40.0 GiB" in caplog.text
+    assert "set training.gradient_checkpointing=true" in caplog.text
+    check_memory(make_config("model.path=nobody/knows"), GPU)
+
+
+def test_a_run_without_a_gpu_is_refused_by_the_machines_memory(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(preflight, "this_machine", lambda: Machine((), 4 * 2**30))
+    check_memory(make_config(), CPU)
+    with pytest.raises(ConfigError, match=r"of memory, which has 4\.0 GiB"):
+        check_memory(make_config("model.path=Qwen/Qwen2.5-0.5B-Instruct"), CPU)
 
 
 def test_lora_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -15,6 +15,7 @@ from agentgym_rl.agents.formats import ParsedReply, ToolTemplate, make_format
 from agentgym_rl.agents.interaction import Interaction, TryOver
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.base import EnvSpec, ToolSchema
+from agentgym_rl.envs.tools.described import briefing
 from agentgym_rl.lookup import check_call, is_own, load_object
 
 
@@ -88,7 +89,9 @@ class Agent:
         """Return what precedes the first observation."""
         if not self.config.include_instructions:
             return ""
-        return f"{self.spec.instructions.strip()}\n\n{self._format.instructions()}\n\n"
+        # A format that calls tools shows them itself, or has the chat template do so.
+        told = self.spec.instructions.strip() if self._format.tools else briefing(self.spec)
+        return f"{told}\n\n{self._format.instructions()}\n\n"
 
 
 def make_agent(config: AgentConfig, spec: EnvSpec, cls: type[Agent] | None = None) -> Agent:

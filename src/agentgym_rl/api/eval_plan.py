@@ -20,7 +20,7 @@ from agentgym_rl.evaluation.settings import Wanted, load_settings
 from agentgym_rl.lookup import OBJECT_MARKER
 from agentgym_rl.models.loading import TINY
 from agentgym_rl.objects import Objects
-from agentgym_rl.rollout.tasks import select_tasks
+from agentgym_rl.rollout.chosen_tasks import choose_tasks, task_splits
 from agentgym_rl.runs.folder import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -103,7 +103,9 @@ def check_env(config: RunConfig, objects: Objects | None = None) -> None:
         with boundary(f"environment {env.name!r}"):
             cls = registry.configured(objects.env or registry.env_class(env.name), env.options)
             cls.require_split(env.eval_split)
-            select_tasks(env, cls.spec, cls.tasks(env.eval_split))
+            splits = task_splits(env, cls.spec, tested=True)
+            tasks = [task for split in splits for task in cls.tasks(split)]
+            choose_tasks(env, cls.spec, tasks, tested=True)
             objects.make_agent(config.agent, cls.spec)
             registry.construct(cls, env.options).close()
     except ValueError as error:

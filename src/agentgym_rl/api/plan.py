@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from agentgym_rl import __version__
 from agentgym_rl.agents.agent import agent_class
 from agentgym_rl.config import (
     AdaptiveRoundsConfig,
@@ -35,6 +36,8 @@ from agentgym_rl.objects import Objects
 from agentgym_rl.rewards import load_function
 from agentgym_rl.rollout.tasks import select_tasks
 from agentgym_rl.runs.folder import RunFolder, step_of, write_atomically
+from agentgym_rl.runs.record import FILE as RECORD
+from agentgym_rl.runs.record import recorded
 
 logger = logging.getLogger(__name__)
 
@@ -45,15 +48,21 @@ _MAY_CHANGE = (
     "training.tokens_per_batch",
     "training.compile",
     "training.gradient_checkpointing",
+    "training.shards",
+    "training.sequence_parallel",
+    "training.offload",
     "model.device",
     "rollout.max_concurrency",
     "engine.",
+    "cluster.",
     "checkpoint.",
     "eval.every",
     "env.timeout_s",
     "env.url",
     "env.workers",
     "env.token_file",
+    "tracking",
+    "callbacks.",
 )
 
 
@@ -65,6 +74,8 @@ class RunPlan:
     folder: RunFolder
     objects: Objects
     is_new: bool
+    recipe: str = ""
+    """The name or file of the recipe; empty for settings that a program made."""
 
 
 def plan_run(
@@ -90,7 +101,10 @@ def plan_run(
         folder = RunFolder(run_dir or _default_folder(source))
     objects.refuse_missing(config, source=f"the run in {folder.path}")
     _check_names(config, objects)
-    return RunPlan(config, folder, objects, is_new=not resume)
+    name = (
+        DEFAULT_RECIPE if recipe is None else "" if isinstance(recipe, RunConfig) else str(recipe)
+    )
+    return RunPlan(config, folder, objects, is_new=not resume, recipe="" if resume else name)
 
 
 @contextmanager
@@ -107,16 +121,18 @@ def opened(plan: RunPlan) -> Iterator[None]:
             run.create(text)
         else:
             write_atomically(run.config_file, text)
-        try:
-            yield
-        except Exception:
-            _remove_unbegun(run, made)
-            raise
+        with recorded(run, recipe=plan.recipe, version=__version__):
+            try:
+                yield
+            except Exception:
+                _remove_unbegun(run, made)
+                raise
 
 
 def _remove_unbegun(run: RunFolder, made: Sequence[Path]) -> None:
     """Leave nothing of a run that was refused; `made` are the folders that this call made."""
-    is_begun = any(item not in (run.config_file, run.lock_file) for item in run.path.iterdir())
+    own = (run.config_file, run.lock_file, run.path / RECORD)
+    is_begun = any(item not in own for item in run.path.iterdir())
     if is_begun or run.path not in made:
         return
     shutil.rmtree(run.path)
@@ -206,9 +222,7 @@ def _resumed(
 ) -> tuple[RunConfig, RunFolder]:
     """Return the recipe and folder of a run that resumes, with the changes that are allowed."""
     if run_dir is None:
-        raise ConfigError(
-            "which run to resume is not said: name its folder (--run-dir, in Python run_dir)"
-        )
+        raise ConfigError("--resume needs the folder of the run (--run-dir, in Python run_dir)")
     run = RunFolder(run_dir)
     if not run.exists:
         remedy = (

@@ -31,7 +31,7 @@ from agentgym_rl.api.eval_plan import (
 from agentgym_rl.callbacks import Callback, Callbacks
 from agentgym_rl.config import OpenAIEngineConfig, RunConfig
 from agentgym_rl.config.overrides import Overrides, override_texts
-from agentgym_rl.errors import RunError
+from agentgym_rl.errors import RunError, RunFailedError
 from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
 from agentgym_rl.evaluation.run import evaluate as evaluate_env
@@ -39,9 +39,10 @@ from agentgym_rl.evaluation.run import open_policy
 from agentgym_rl.evaluation.settings import Wanted, load_settings
 from agentgym_rl.objects import Objects, name_of
 from agentgym_rl.results import SavedModel
+from agentgym_rl.rollout.chosen_tasks import tasks_of
 from agentgym_rl.rollout.collect import collect
 from agentgym_rl.rollout.limits import episode_limits
-from agentgym_rl.rollout.tasks import evaluation_tasks, select_tasks
+from agentgym_rl.rollout.tasks import evaluation_tasks
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.types import Episode, Task
 
@@ -98,7 +99,9 @@ def evaluate(  # noqa: PLR0913 - everything that a recipe names can be an object
         )
         report = run_blocking(work)[0]
     if not report.overall.episodes:
-        raise RunError(f"there is no result: every episode failed; the first with: {heard.error}")
+        raise RunFailedError(
+            f"there is no result: every episode failed; the first with: {heard.error}"
+        )
     if report.overall.failed:
         logger.warning("%d episodes failed, one with: %s", report.overall.failed, heard.error)
     return report
@@ -207,7 +210,7 @@ async def _play(
     ):
         spec = await source.spec()
         if isinstance(tasks, int):
-            known = select_tasks(config.env, spec, await source.tasks(config.env.eval_split))
+            known = await tasks_of(source, config.env, spec, tested=True)
             tasks = evaluation_tasks(known, tasks, seed=config.seed)
         agent = objects.make_agent(config.agent, spec)
         groups = await collect(

@@ -113,6 +113,11 @@ class CannotActError(Exception):
 
 async def act(session: BrowserSession, action: BrowserAction, elements: Mapping[int, Node]) -> None:
     """Do one action. Raises CannotActError where the agent cannot do this here."""
+    await _do(session, action, elements)
+    session.tab.begin_wait()
+
+
+async def _do(session: BrowserSession, action: BrowserAction, elements: Mapping[int, Node]) -> None:
     match action:
         case Click(number):
             await _point(session.tab, _element(number, elements), number, click=True)

@@ -103,6 +103,8 @@ class Tab:
         tab = cls(page, speaker, origins)
         page.on("crash", tab._on_crash)
         listeners = {
+            "Page.frameRequestedNavigation": tab._on_plan,
+            "Page.frameScheduledNavigation": tab._on_plan,
             "Page.frameStartedLoading": tab._on_loading,
             "Page.windowOpen": tab._on_popup,
             "Page.frameStoppedLoading": tab._on_loaded,
@@ -162,6 +164,10 @@ class Tab:
         ending = asyncio.ensure_future(self._speaker.send("Runtime.terminateExecution"))
         ending.add_done_callback(forget)  # not answered while a dialog is open
         await asyncio.sleep(0)
+
+    def begin_wait(self) -> None:
+        """Let the next `settle` wait for what an action may have begun, if only for a moment."""
+        self._tell()
 
     async def settle(self) -> None:
         """Wait until the page is loaded and still, or for as long as patience lasts."""
@@ -247,6 +253,9 @@ class Tab:
 
     def _on_popup(self, _: object) -> None:
         self.num_popups += 1
+
+    def _on_plan(self, _: object) -> None:
+        self._tell()
 
     def _on_loading(self, event: Mapping[str, object]) -> None:
         frame = str(event["frameId"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from agentgym_rl.cli.progress import quiet_transformers
+from agentgym_rl.cli.terminal import suggest
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.loading import DTYPES, load_pretrained
 
@@ -21,3 +22,6 @@ def convert_model(model: str, folder: Path, *, dtype: str) -> None:
     policy.save(folder)
     num_weights = sum(weight.numel() for weight in policy.model.parameters())
     print(f"{folder}: {type(policy.model).__name__}, {num_weights:,} weights")
+    suggest(
+        f"agentgym train quickstart model.path={folder}", f"agentgym eval {folder} --env babyai"
+    )

@@ -38,7 +38,7 @@ class MachineFinding:
 def diagnose() -> None:
     table = Table(title="This machine", title_justify="left")
     for column in ("what", "", "found", "to get it"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for finding in examine():
         mark = "yes" if finding.is_there else "no"
         # A remedy such as 'agentgym-rl[java]' is not markup.

@@ -8,14 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.markup import escape
+from rich import box
 from rich.table import Table
 
-from agentgym_rl.cli.terminal import announce, print_table
+from agentgym_rl.cli.terminal import announce, print_table, suggest
 from agentgym_rl.config import EnvConfig, parse_value
+from agentgym_rl.config.recipes import packaged_recipes
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.checking.checker import check
+from agentgym_rl.envs.tools.described import briefing
 from agentgym_rl.errors import AgentGymError, ConfigError, EnvError, boundary
 from agentgym_rl.types import Task
 
@@ -50,9 +52,11 @@ def run_server(
 
 def list_environments() -> None:
     """Print every environment, whether it runs here, and its tasks."""
-    table = Table(title="Environments", title_justify="left")
-    for column in ("name", "runs here", "tasks", "rounds", "what"):
-        table.add_column(column)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("name", no_wrap=True)
+    for column in ("runs", "tasks", "rounds", "what"):
+        table.add_column(column, overflow="fold")
+    missing = list[str]()
     for name in registry.names():
         try:
             cls = registry.env_class(name)
@@ -62,12 +66,16 @@ def list_environments() -> None:
                 sizes = {split: len(cls.tasks(split)) for split in cls.spec.splits}
                 counts = ", ".join(f"{split} {size}" for split, size in sizes.items())
         except (AgentGymError, ValueError) as error:
-            table.add_row(name, "no", "", "", escape(str(error)))
+            table.add_row(name, "no", "", "", "see below")
+            missing.append(str(error))
             continue
         table.add_row(name, "yes", counts, str(cls.spec.max_rounds), cls.spec.summary)
     print_table(table)
+    for line in missing:
+        print(f"{line}\n")
     families = ", ".join(f"{family}/ID" for family in registry.FAMILIES)
     print(f'Other names are {families}, and "module:Class" for a class of your own.')
+    suggest("agentgym play babyai", "agentgym train quickstart env.name=NAME 'env.levels=[]'")
 
 
 def play_environment(env: str, words: Sequence[str], *, index: int, split: str) -> None:
@@ -81,7 +89,7 @@ def play_environment(env: str, words: Sequence[str], *, index: int, split: str) 
         task = _find_task(cls, index, split)
         playing = registry.construct(cls, options)
         first = playing.reset(task)
-    print(f"{cls.spec.instructions}\n\n[{task.id}: {task.category} {task.level}]")
+    print(f"{briefing(cls.spec)}\n\n[{task.id}: {task.category} {task.level}]")
     print("[an empty line lists actions, ? asks the expert, q leaves]\n")
     print(first)
     try:
@@ -155,13 +163,16 @@ def write_demonstrations(
         raise EnvError(f"{env} has no expert that solves a task of split {split!r}")
     output.write_text("".join(lines), encoding="utf-8")
     print(f"{len(lines)} demonstrations of {env} ({split}) in {output}")
+    recipe = f"small/{env}-sft"
+    known = recipe if recipe in packaged_recipes() else "RECIPE algorithm.type=sft"
+    suggest(f"agentgym train {known} algorithm.data={output}")
 
 
 def check_environment(env: str, *, num_tasks: int, call_timeout_s: float) -> None:
     """Print what the checker found; exit with 1 when the contract is broken."""
     report = check(env, tasks_per_split=num_tasks, call_timeout_s=call_timeout_s)
     print(f"{report.env}: {report.num_tasks} tasks, {report.num_episodes} episodes, "
-          f"{report.num_steps} steps, some once more in {report.num_processes} fresh processes"
+          f"{report.num_steps} steps, some replayed in {report.num_processes} fresh processes"
           )  # fmt: skip
     if report.expert_success_rate is not None:
         rate = report.expert_success_rate
@@ -176,6 +187,7 @@ def check_environment(env: str, *, num_tasks: int, call_timeout_s: float) -> Non
         print(f"{len(report.problems)} law(s) broken; docs/environments.md has the contract")
         raise SystemExit(1)
     print("the contract holds")
+    suggest(f"agentgym play {env}", f"agentgym train quickstart env.name={env} 'env.levels=[]'")
 
 
 def _parse_options(words: Sequence[str]) -> dict[str, object]:

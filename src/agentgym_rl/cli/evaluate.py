@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sys
 import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
@@ -23,8 +25,9 @@ from agentgym_rl.api.eval_plan import (
     refuse_a_run,
 )
 from agentgym_rl.cli.progress import duration, quiet_transformers
+from agentgym_rl.cli.terminal import ToldInterrupt, suggest
 from agentgym_rl.envs import registry
-from agentgym_rl.errors import AgentGymError, ConfigError, RunError
+from agentgym_rl.errors import AgentGymError, ConfigError, RunError, RunFailedError
 from agentgym_rl.evaluation.horizons import horizons_markdown
 from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
@@ -36,6 +39,8 @@ from agentgym_rl.types import Episode
 
 ALL = "all"
 _OPENAI = "openai"
+_INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,8 @@ class EvalOptions:
     engine: str = ""
     """Empty for the engine of the settings."""
     out: Path | None = None
+    tasks: Path | None = None
+    """File of the ids of the tasks, instead of those of the split."""
 
     def settings(self) -> list[str]:
         engine = [f"engine.type={self.engine}"] if self.engine else []
@@ -62,6 +69,7 @@ class EvalOptions:
             f"env.eval_split={self.split}",
             f"eval.max_rounds={max(parse_horizons(self.rounds))}",
             f"eval.tasks={self.limit or ALL_TASKS}",
+            *([f"env.eval_tasks_file={json.dumps(str(self.tasks))}"] if self.tasks else []),
             *engine,
         ]
 
@@ -199,7 +207,8 @@ def _run(work: Coroutine[None, None, _ResultT]) -> _ResultT:
     try:
         return asyncio.run(work)
     except KeyboardInterrupt:
-        raise RunError("stopped; repeat the command to resume") from None
+        print("error: stopped; repeat the command to resume", file=sys.stderr)
+        raise ToldInterrupt(_INTERRUPTED) from None
 
 
 def _close(console: Console, out: Path, reports: Sequence[EvalReport], error: str) -> None:
@@ -207,9 +216,10 @@ def _close(console: Console, out: Path, reports: Sequence[EvalReport], error: st
     console.print(f"report, picture and episodes in {out}", highlight=False)
     num_failed = sum(report.overall.failed for report in reports)
     if any(report.overall.episodes == 0 for report in reports):
-        raise RunError(f"there is no result: every episode failed; the first with: {error}")
+        raise RunFailedError(f"there is no result: every episode failed; the first with: {error}")
     if num_failed:
-        raise RunError(
+        raise RunFailedError(
             f"{num_failed} episodes failed for reasons that are not the model's, the first with: "
             f"{error}; repeat the command with --out {out} to play them again"
         )
+    suggest(f"agentgym ui {out.parent}", f"agentgym eval --compare {out} OTHER")

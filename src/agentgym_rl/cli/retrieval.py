@@ -8,12 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agentgym_rl.cli.terminal import announce
+from agentgym_rl.cli.terminal import announce, suggest
 from agentgym_rl.envs.scenarios.searchqa.embedded import embedded_corpus_file
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.retrieval.base import MAX_TOPK
 from agentgym_rl.retrieval.build import build_index, progress_bar
-from agentgym_rl.retrieval.corpus import open_corpus
+from agentgym_rl.retrieval.corpus import Corpus, open_corpus
 from agentgym_rl.retrieval.open import open_retriever, parse_options
 
 if TYPE_CHECKING:  # only `serve` needs the HTTP stack
@@ -40,6 +40,11 @@ def index_corpus(corpus_file: Path, folder: Path, vectors: VectorOptions) -> Non
     with progress_bar(f"indexing {corpus.name}") as report:
         meta = build_index(corpus, folder, report=report)
     print(f"{meta.num_passages} passages of {corpus.name} in {folder}")
+    _add_vectors(corpus, folder, vectors)
+    suggest(f"agentgym serve searchqa-retriever index={folder}")
+
+
+def _add_vectors(corpus: Corpus, folder: Path, vectors: VectorOptions) -> None:
     if vectors.model is None:
         return
     # Late: FAISS is an optional extra.

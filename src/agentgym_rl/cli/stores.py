@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agentgym_rl.cli.terminal import suggest
 from agentgym_rl.rewards import load_function
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.runs.imports import import_episodes
@@ -18,6 +19,7 @@ def run_import(source: Path, output: Path, *, env: str) -> None:
         f"{summary.num_episodes} episodes of {summary.num_steps} steps in {output}: "
         f"success {summary.success_rate:.1%}, mean reward {reward}"
     )
+    suggest(f"agentgym ui {output.parent}", f"agentgym report {output}")
 
 
 def run_rescoring(run: Path, reward: str, output: Path) -> None:
@@ -28,3 +30,4 @@ def run_rescoring(run: Path, reward: str, output: Path) -> None:
         f"{summary.num_episodes} episodes in {output}, of which {summary.num_changed} have another "
         f"reward: mean {summary.mean_before:.4f} before, {summary.mean_after:.4f} after"
     )
+    suggest(f"agentgym ui {output.parent}")

@@ -29,6 +29,16 @@ def print_table(table: Table) -> None:
     console.print(table)
 
 
+class ToldInterrupt(SystemExit):
+    """Ctrl-C ended the command, which has said so itself."""
+
+
+def suggest(*commands: str) -> None:
+    """Print what to do next: one command per line."""
+    for place, command in enumerate(commands):
+        print(f"{'' if place else 'next':<7} {command}")
+
+
 def announce(what: str, address: Address, url: str) -> None:
     """Print where a server listens, once it does."""
     print(f"{what} at {url} (Ctrl-C stops)", flush=True)

@@ -12,15 +12,18 @@ from pathlib import Path
 from rich.console import Console
 
 from agentgym_rl.api.plan import DEFAULT_RECIPE, RunPlan, opened, plan_run
+from agentgym_rl.cli.memory import report_memory
 from agentgym_rl.cli.stopping import Stopped, run_stoppable
-from agentgym_rl.cli.terminal import interruptible_imports
+from agentgym_rl.cli.terminal import ToldInterrupt, interruptible_imports, suggest
 from agentgym_rl.config import dump_config
-from agentgym_rl.errors import RunError
 from agentgym_rl.evaluation.report import EvalReport, by_env, read_reports
+from agentgym_rl.models.hub import check_hub_name
 from agentgym_rl.runs.folder import Metrics, RunFolder, step_of
 
 _TERMINATED = 128 + signal.SIGTERM
 """Exit status of a run that SIGTERM stopped: schedulers take it for one to be started again."""
+_INTERRUPTED = 128 + signal.SIGINT
+"""Exit status after Ctrl-C."""
 
 
 def run_training(
@@ -34,12 +37,15 @@ def run_training(
     """Train, with progress on the terminal and a closing table."""
     plan = plan_run(recipe, overrides, run_dir=run_dir, resume=resume)
     if dry_run:
-        print(dump_config(plan.config), end="")
+        print(dump_config(plan.config), end="", flush=True)
+        report_memory(plan.config)
         return
     _train(plan, title=f"{recipe or DEFAULT_RECIPE} -> {plan.folder.path}")
 
 
 def _train(plan: RunPlan, *, title: str) -> None:
+    if plan.is_new:
+        check_hub_name(plan.config.model.path)  # before torch, which takes seconds to import
     with interruptible_imports():  # here, because --dry-run must not wait for torch
         from agentgym_rl.cli.progress import TrainingDisplay, quiet_transformers
         from agentgym_rl.experiment import train
@@ -55,19 +61,19 @@ def _train(plan: RunPlan, *, title: str) -> None:
     except (Stopped, KeyboardInterrupt) as stop:
         with suppress(Exception):  # how to resume is what has to be said
             _draw_curve(run, run.read_metrics(), read_reports(run))
-        error = _stopped(run)
-        if isinstance(stop, Stopped) and stop.by == signal.SIGTERM:
-            print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_stopped(run)}", file=sys.stderr)
+        is_by_machine = isinstance(stop, Stopped) and stop.by == signal.SIGTERM
+        if is_by_machine:
             sys.exit(_TERMINATED)
-        raise error from None
+        raise ToldInterrupt(_INTERRUPTED) from None
 
 
-def _stopped(run: RunFolder) -> RunError:
+def _stopped(run: RunFolder) -> str:
     """Return what to say of a run that was stopped."""
     checkpoint = run.latest_checkpoint()
     step = step_of(checkpoint.name) if checkpoint is not None else 0
     saved = f"step {step} is saved" if step else "no step was complete"
-    return RunError(f"stopped, {saved}; resume with: agentgym train --run-dir {run.path} --resume")
+    return f"stopped, {saved}; resume with: agentgym train --run-dir {run.path} --resume"
 
 
 def _close(console: Console, run: RunFolder, *, seconds: float) -> None:
@@ -83,6 +89,11 @@ def _close(console: Console, run: RunFolder, *, seconds: float) -> None:
     console.print(f"model   {run.model}", highlight=False)
     if picture := _draw_curve(run, metrics, reports):
         console.print(f"curve   {picture}", highlight=False)
+    suggest(
+        f"agentgym ui {run.path.parent}",
+        f"agentgym eval {run.path}",
+        f"agentgym report {run.path}",
+    )
 
 
 def _draw_curve(

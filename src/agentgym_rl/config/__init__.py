@@ -18,6 +18,8 @@ from agentgym_rl.config.algorithms import (
     RLOOConfig,
     SFTConfig,
 )
+from agentgym_rl.config.callbacks import CallbacksConfig, judged_metric
+from agentgym_rl.config.cluster import ClusterConfig
 from agentgym_rl.config.envs import EnvTableConfig, naming_env
 from agentgym_rl.config.ignored import Ignored, reset_ignored
 from agentgym_rl.config.load import dump_config, load_config, parse_config, parse_value
@@ -45,3 +47,4 @@ from agentgym_rl.config.sections import (
     TrainingConfig,
     VllmEngineConfig,
 )
+from agentgym_rl.config.tracking import TRACKERS

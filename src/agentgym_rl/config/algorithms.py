@@ -195,7 +195,7 @@ class DPOConfig(AlgorithmBaseConfig):
 
     The defaults differ from the paper's. Of two episodes of an agent the failed one is usually
     longer, and the two share much: sums over tokens, and preferences without imitation, make both
-    less likely until the policy can do neither (docs/training.md has a measurement).
+    less likely until the policy can do neither (docs/howto/demonstrations.md has a measurement).
     """
 
     ignores: ClassVar[tuple[Ignored, ...]] = (_ADVANTAGES, _EPISODES, _KINDS)

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 
 from agentgym_rl.config.algorithms import AlgorithmBaseConfig
 from agentgym_rl.config.envs import EnvTableConfig
+from agentgym_rl.config.keys import elsewhere
 from agentgym_rl.config.overrides import Overrides, override_texts
 from agentgym_rl.config.own_sections import OWN_BASES, OwnClasses
 from agentgym_rl.config.recipes import TomlTable, find_recipe, read_table, without_ignored
@@ -248,7 +249,7 @@ def _explain(error: ValidationError, models: Mapping[str, type[BaseModel]]) -> l
         message = item["msg"].removeprefix("Value error, ")
         if kind == "extra_forbidden":
             fields = _fields_at(location[:-1], models)
-            message = f"unknown key{did_you_mean(location[-1], fields)}"
+            message = f"unknown key{elsewhere(key, fields)}"
             message += f"; legal here: {', '.join(fields)}" if fields else ""
         elif kind == "missing":
             message = f"is required; set {key}=..."

@@ -24,6 +24,8 @@ from agentgym_rl.config.algorithms import (
     PolicyLossConfig,
 )
 from agentgym_rl.config.base import BaseConfig, laid_over
+from agentgym_rl.config.callbacks import CallbacksConfig, check_callbacks
+from agentgym_rl.config.cluster import ClusterConfig
 from agentgym_rl.config.envs import EnvTableConfig, labelled
 from agentgym_rl.config.ignored import check_ignored
 from agentgym_rl.config.rounds import FixedRoundsConfig, RoundsConfig
@@ -38,8 +40,10 @@ from agentgym_rl.config.sections import (
     RewardConfig,
     RolloutConfig,
     TrainingConfig,
+    VllmEngineConfig,
     WarmStartConfig,
 )
+from agentgym_rl.config.tracking import check_tracking
 
 
 class RunConfig(BaseConfig):
@@ -62,6 +66,7 @@ class RunConfig(BaseConfig):
     lora: LoraConfig = LoraConfig()
     agent: AgentConfig = AgentConfig()
     engine: EngineConfig = NativeEngineConfig()
+    cluster: ClusterConfig = ClusterConfig()
     rollout: RolloutConfig = RolloutConfig()
     rounds: RoundsConfig = FixedRoundsConfig()
     algorithm: AlgorithmConfig = GRPOConfig()
@@ -72,11 +77,26 @@ class RunConfig(BaseConfig):
     warm_start: WarmStartConfig = WarmStartConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     eval: EvalConfig = EvalConfig()
+    callbacks: CallbacksConfig = CallbacksConfig()
+
+    tracking: tuple[str, ...] = ()
+    """Where metrics go beside the run folder: wandb, tensorboard, mlflow, trackio, or your own
+    "module:Class"; each needs the extra of its name (docs/tracking.md)."""
+
+    tracking_project: str = Field(default="agentgym-rl", min_length=1)
+    """The project (in MLflow the experiment) that trackers file the run under."""
 
     @model_validator(mode="after")
     def _check_combinations(self) -> RunConfig:
         self._check_sections()
         self._check_envs()
+        check_tracking(self.tracking)
+        check_callbacks(
+            self.callbacks,
+            self.environments,
+            eval_tasks=self.eval.tasks,
+            eval_every=self.eval.every,
+        )
         return self
 
     def _check_sections(self) -> None:
@@ -91,6 +111,22 @@ class RunConfig(BaseConfig):
                 "or raise the second"
             )
         self._check_schedule()
+        self._check_cluster()
+
+    def _check_cluster(self) -> None:
+        engine = self.engine
+        if self.cluster.type == "none" or isinstance(engine, NativeEngineConfig):
+            return
+        if not isinstance(engine, VllmEngineConfig):
+            raise ValueError(
+                f"cluster.type={self.cluster.type} starts engines of the types native and vllm, "
+                f"and engine.type={engine.type}: set cluster.type=none"
+            )
+        if engine.url:
+            raise ValueError(
+                f"cluster.type={self.cluster.type} starts the servers itself, and engine.url="
+                f"{engine.url} is one that runs already: leave one of them out"
+            )
 
     def _check_envs(self) -> None:
         if self.rollout.follow_learnable and len(self.envs) < 2:

@@ -33,6 +33,13 @@ class EnvConfig(BaseConfig):
     levels: tuple[str, ...] = ()
     """Keep only tasks of these levels; empty keeps all."""
 
+    tasks_file: str = ""
+    """File of the ids of the tasks to train on, whatever their split: a JSON list such as
+    ["textcraft_12"], as AgentGym-RL has them; empty takes `split`. Evaluations leave them out."""
+
+    eval_tasks_file: str = ""
+    """File of the ids of the tasks to evaluate on; empty takes `eval_split`."""
+
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Keyword arguments of the environment's constructor."""
 
@@ -295,6 +302,33 @@ class TrainingConfig(BaseConfig):
     compile: bool = False
     """Compile the decoder's layers and the loss for the learner (torch.compile): faster on a GPU
     after a minute at the start; needs a C compiler."""
+
+    shards: int = Field(default=1, ge=1, le=1024)
+    """Processes that share the learner's weights, gradients and optimiser (FSDP2): one for each
+    GPU, or any number on a CPU. 1 learns in the run's own process."""
+
+    sequence_parallel: int = Field(default=1, ge=1, le=1024)
+    """How many of those processes split each pass over its tokens (Ulysses), for episodes whose
+    activations do not fit on one GPU. Divides `shards` and the model's attention heads."""
+
+    offload: Literal["none", "optimizer", "all"] = "none"
+    """What of the learner lives in the CPU's memory: nothing, masters and moments of AdamW, which
+    then computes there, or also weights and gradients between their uses (with `shards`)."""
+
+    @model_validator(mode="after")
+    def _check_shards(self) -> TrainingConfig:
+        if self.shards % self.sequence_parallel:
+            raise ValueError(
+                f"training.sequence_parallel={self.sequence_parallel} does not divide "
+                f"training.shards={self.shards}, the processes that there are: set training.shards "
+                "to a multiple of it"
+            )
+        if self.offload == "all" and self.shards == 1:
+            raise ValueError(
+                "training.offload=all moves weights in and out for every layer, which only sharded "
+                "weights do: set training.offload=optimizer, or training.shards to 2 or more"
+            )
+        return self
 
 
 class WarmStartConfig(BaseConfig):

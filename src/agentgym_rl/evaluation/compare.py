@@ -12,7 +12,7 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -123,7 +123,15 @@ def compare_folders(a: Path, b: Path, *, common: bool = False) -> list[Compariso
 
 def compare_episodes(a: Sequence[Episode], b: Sequence[Episode]) -> Comparison:
     """Compare the episodes of tasks that both sides have; others are left out."""
-    rates_a, rates_b = _success_by_task(a), _success_by_task(b)
+    left_out = {episode.task.id for episode in (*a, *b)}
+    found = compare_rates(a[0].task.env, _success_by_task(a), _success_by_task(b))
+    return replace(found, left_out=len(left_out) - found.tasks)
+
+
+def compare_rates(
+    env: str, rates_a: Mapping[str, float], rates_b: Mapping[str, float]
+) -> Comparison:
+    """Compare the success of each task, by its id, on the tasks that both sides have."""
     shared = [task for task in rates_a if task in rates_b]
     if not shared:
         raise RunError("there is no task with a completed episode on both sides")
@@ -132,9 +140,9 @@ def compare_episodes(a: Sequence[Episode], b: Sequence[Episode]) -> Comparison:
     is_single = all(rate in (0.0, 1.0) for rates in (rates_a, rates_b) for rate in rates.values())
     low, high = mean_interval(diffs, [1.0] * len(diffs)) or (-1.0, 1.0)
     return Comparison(
-        env=a[0].task.env,
+        env=env,
         tasks=len(shared),
-        left_out=len({e.task.id for e in a} | {e.task.id for e in b}) - len(shared),
+        left_out=len(rates_a.keys() | rates_b.keys()) - len(shared),
         success_a=fmean(rates_a[task] for task in shared),
         success_b=fmean(rates_b[task] for task in shared),
         only_a=only_a,
@@ -213,12 +221,7 @@ def _compare(a: Path, b: Path, *, common: bool) -> Comparison:
 
 
 def _refuse_other_limits(a: Path, b: Path) -> None:
-    limits_a, limits_b = _limits(a), _limits(b)
-    differing = [
-        f"{key}: {limits_a[key]!r} / {limits_b[key]!r}"
-        for key in limits_a
-        if key in limits_b and limits_a[key] != limits_b[key]
-    ]
+    differing = differing_limits(_limits(a), _limits(b))
     if differing:
         raise RunError(
             f"{a} and {b} are not under the same conditions ({'; '.join(differing)}), so a "
@@ -235,8 +238,17 @@ def _limits(folder: Path) -> dict[str, object]:
     except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
         raise RunError(f"{file} cannot be read ({error}); choose another folder") from error
     settings = load_settings(folder) or load_settings(folder.parent)  # above, of a horizon
-    config = settings.config if settings is not None else {}
-    return limits | {
+    return limits | limits_of(settings.config if settings is not None else {})
+
+
+def differing_limits(a: Mapping[str, object], b: Mapping[str, object]) -> list[str]:
+    """Return "key: A's / B's" for what both have and what differs."""
+    return [f"{key}: {a[key]!r} / {b[key]!r}" for key in a if key in b and a[key] != b[key]]
+
+
+def limits_of(config: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings, by dotted key, that make tasks easier or harder."""
+    return {
         key: value
         for key, value in config.items()
         if key.startswith(_LIMITS) and not key.startswith(_OF_THE_WAY)

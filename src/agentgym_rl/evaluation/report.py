@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from agentgym_rl.evaluation.metrics import bootstrap_interval, wilson_interval
 from agentgym_rl.evaluation.own_figures import Figure, figures_markdown
 from agentgym_rl.evaluation.samples import SampleScores, SuccessEstimate, reflection_markdown
-from agentgym_rl.runs.folder import RunFolder, step_of, write_atomically
+from agentgym_rl.runs.folder import Metrics, RunFolder, step_of, write_atomically
 from agentgym_rl.types import Episode, Group
 
 
@@ -141,10 +141,11 @@ def _table(kind: str, scores: Mapping[str, Score]) -> list[str]:
 
 def load_report(path: Path) -> EvalReport:
     """Return the report that `save` wrote as JSON."""
-    return _report(json.loads(path.read_text(encoding="utf-8")))
+    return report_from(json.loads(path.read_text(encoding="utf-8")))
 
 
-def _report(data: dict[str, Any]) -> EvalReport:  # Any: pydantic looks at what it is
+def report_from(data: dict[str, Any]) -> EvalReport:  # Any: pydantic looks at what it is
+    """Return the report that a table of JSON is. Raises ValueError for anything else."""
     for item in (data, data.get("several") or {}):
         if "attempts" in item:  # the name in older reports
             item["samples_per_task"] = item.pop("attempts")
@@ -161,7 +162,7 @@ def read_reports(run: RunFolder) -> list[EvalReport]:
     files = sorted(run.eval.glob("step-*.json"), key=lambda file: step_of(file.stem))
     found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
     # With several environments a file holds the report of each.
-    return [_report(item) for data in found for item in data.get("reports", [data])]
+    return [report_from(item) for data in found for item in data.get("reports", [data])]
 
 
 def by_env(reports: Sequence[EvalReport]) -> dict[str, list[EvalReport]]:
@@ -170,6 +171,24 @@ def by_env(reports: Sequence[EvalReport]) -> dict[str, list[EvalReport]]:
     for report in reports:
         found.setdefault(report.env, []).append(report)
     return found
+
+
+def eval_metrics(reports: Sequence[EvalReport]) -> Metrics:
+    """Return the numbers of one evaluation by their names in metrics.jsonl."""
+    metrics = dict[str, float]()
+    if len(reports) > 1:
+        # Each environment counts once, however many tasks it has.
+        metrics["eval/success_rate"] = fmean(report.overall.success_rate for report in reports)
+    for report in reports:
+        prefix = f"eval/{report.env}"
+        metrics |= {
+            f"{prefix}/success_rate": report.overall.success_rate,
+            f"{prefix}/reward_mean": report.overall.reward_mean,
+            f"{prefix}/rounds_mean": report.overall.rounds_mean,
+            **{f"{prefix}/env/{key}": item.mean for key, item in report.metrics.items()},
+            **{f"{prefix}/reward/{key}": item.mean for key, item in report.reward_parts.items()},
+        }
+    return metrics
 
 
 def score(episodes: Sequence[Episode]) -> Score:

@@ -26,10 +26,11 @@ from agentgym_rl.evaluation.settings import Wanted, begin_or_resume, model_name
 from agentgym_rl.evaluation.suite import SuiteReport
 from agentgym_rl.models.loading import Policy, load_pretrained
 from agentgym_rl.objects import Objects
+from agentgym_rl.rollout.chosen_tasks import tasks_of
 from agentgym_rl.rollout.episode import Participants, TextPolicy, TokenPolicy
 from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.rewards import EpisodeRewards
-from agentgym_rl.rollout.tasks import evaluation_tasks, select_tasks, tasks_per_category
+from agentgym_rl.rollout.tasks import evaluation_tasks, tasks_per_category
 from agentgym_rl.types import Episode
 
 NAME = "report"
@@ -148,7 +149,7 @@ async def _evaluate_env(
     objects, out, progress = hosts.objects, hosts.out, hosts.progress
     async with objects.source(config.env) as source:
         spec = await source.spec()
-        tasks = select_tasks(config.env, spec, await source.tasks(config.env.eval_split))
+        tasks = await tasks_of(source, config.env, spec, tested=True)
         if wanted.per_category:
             tasks = tasks_per_category(tasks, wanted.per_category, seed=config.seed)
         else:

@@ -30,6 +30,8 @@ _FREE = (
     "env.workers",
 )
 """May change between two calls: they decide how an evaluation gets on, not its result."""
+_ADDED: dict[str, object] = {"env.tasks_file": "", "env.eval_tasks_file": ""}
+"""What older evaluations had without saying so."""
 _SECTIONS = ("seed", "env", "reward", "model", "agent", "engine", "rollout", "eval")
 """What an evaluation reads of a recipe; the rest is about training."""
 
@@ -106,7 +108,7 @@ def load_settings(folder: Path) -> EvalSettings | None:
         data = json.loads(read_regular(file.resolve(), max_bytes=_MAX_BYTES))
         if "attempts" in data:  # the name in older files
             data["samples_per_task"] = data.pop("attempts")
-        data["config"] = with_present_keys(data.get("config", {}))
+        data["config"] = _ADDED | with_present_keys(data.get("config", {}))
         return EvalSettings(**(data | {"horizons": tuple(data["horizons"])}))
     except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
         raise RunError(f"{file} cannot be read ({error}); choose another folder") from error

@@ -19,9 +19,10 @@ from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.objects import Objects
+from agentgym_rl.rollout.chosen_tasks import tasks_of
 from agentgym_rl.rollout.episode import Participants, TokenPolicy
 from agentgym_rl.rollout.rewards import EpisodeRewards
-from agentgym_rl.rollout.tasks import evaluation_tasks, select_tasks, spread_tasks
+from agentgym_rl.rollout.tasks import evaluation_tasks, spread_tasks
 from agentgym_rl.training.run_parts import RunEnv
 from agentgym_rl.types import Task
 
@@ -129,11 +130,11 @@ def _check_served(config: RunConfig, spec: EnvSpec) -> None:
 async def _with_tasks(env: OpenedEnv) -> OpenedEnv:
     config = env.config
 
-    async def tasks(split: str) -> list[Task]:
-        return select_tasks(config.env, env.spec, await env.source.tasks(split))
+    async def tasks(*, tested: bool) -> list[Task]:
+        return await tasks_of(env.source, config.env, env.spec, tested=tested)
 
-    trained = await tasks(config.env.split)
-    tested = await tasks(config.env.eval_split) if config.eval.tasks else []
+    trained = await tasks(tested=False)
+    tested = await tasks(tested=True) if config.eval.tasks else []
     evaluated = evaluation_tasks(tested, config.eval.tasks, seed=config.seed)
     return replace(
         env,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 
 from agentgym_rl.config import OnlineConfig
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.evaluation.evaluator import Evaluator
 from agentgym_rl.evaluation.progress import Progress
-from agentgym_rl.evaluation.report import EvalReport
+from agentgym_rl.evaluation.report import EvalReport, eval_metrics
 from agentgym_rl.evaluation.suite import SuiteReport
 from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.runs.episodes import write_episodes
@@ -70,7 +69,7 @@ class RunEvaluation:
         self._engine.rest()
         for report in reports.values():
             self._on_report(report)
-        return _metrics(list(reports.values()))
+        return eval_metrics(list(reports.values()))
 
     def _save(self, step: int, reports: dict[str, EvalReport]) -> None:
         name, folder = f"step-{step:06d}", self._run.eval
@@ -80,20 +79,3 @@ class RunEvaluation:
             SuiteReport({label: [report] for label, report in reports.items()}, {}).save(
                 folder, name
             )
-
-
-def _metrics(reports: Sequence[EvalReport]) -> Metrics:
-    metrics = dict[str, float]()
-    if len(reports) > 1:
-        # Each environment counts once, however many tasks it has.
-        metrics["eval/success_rate"] = fmean(report.overall.success_rate for report in reports)
-    for report in reports:
-        prefix = f"eval/{report.env}"
-        metrics |= {
-            f"{prefix}/success_rate": report.overall.success_rate,
-            f"{prefix}/reward_mean": report.overall.reward_mean,
-            f"{prefix}/rounds_mean": report.overall.rounds_mean,
-            **{f"{prefix}/env/{key}": item.mean for key, item in report.metrics.items()},
-            **{f"{prefix}/reward/{key}": item.mean for key, item in report.reward_parts.items()},
-        }
-    return metrics

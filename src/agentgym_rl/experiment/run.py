@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,17 +10,21 @@ from functools import partial
 from pathlib import Path
 
 from agentgym_rl.callbacks import Callbacks
+from agentgym_rl.callbacks.from_recipe import recipe_callbacks
+from agentgym_rl.callbacks.model_card import write_card
 from agentgym_rl.config import (
     AgentEvolConfig,
+    CallbacksConfig,
     LoraConfig,
+    ModelConfig,
     RunConfig,
     SFTConfig,
     dump_config,
     reset_ignored,
 )
-from agentgym_rl.engines.base import EngineDiedError
+from agentgym_rl.engines.base import Engine, EngineDiedError
 from agentgym_rl.engines.create import check_engine, create_engine
-from agentgym_rl.errors import RunError
+from agentgym_rl.errors import LearnerDiedError, RunFailedError
 from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
 from agentgym_rl.experiment.demonstrations import demonstrations, read_demonstrations
@@ -34,6 +39,7 @@ from agentgym_rl.preflight import check_before_start
 from agentgym_rl.results import Run
 from agentgym_rl.rollout.rewards import EpisodeRewards
 from agentgym_rl.runs.folder import Metrics, RunFolder
+from agentgym_rl.tracking.trackers import Trackers
 from agentgym_rl.training.data.conversations import Conversation, texts_of
 from agentgym_rl.training.make import Trainer, make_algorithm, make_trainer, rl_trainer, sft_trainer
 from agentgym_rl.training.run_parts import Evaluate, Listeners, RunEnv, RunParts
@@ -58,12 +64,15 @@ async def train(
     check_before_start(config, run)
     await check_engine(config.engine)
     async with opened_envs(config, objects) as envs:
-        audience = _Audience(progress or Progress(), callbacks or Callbacks())
+        heard = Callbacks([*recipe_callbacks(config), *(callbacks or ())])
+        trackers = Trackers(config.tracking, run.path)
+        audience = _Audience(progress or Progress(), heard, trackers)
         experiment = _Experiment(config, run, objects, envs, audience=audience, rewards=rewards)
         try:
-            await experiment.train()
-        except EngineDiedError as error:
-            raise RunError(
+            with trackers:
+                await experiment.train()
+        except (EngineDiedError, LearnerDiedError) as error:
+            raise RunFailedError(
                 f"{error}. The log above says where. Resume from the newest checkpoint with: "
                 f"agentgym train --run-dir {run.path} --resume (in Python resume=True)"
             ) from error
@@ -90,8 +99,22 @@ def supervised_config(config: RunConfig) -> RunConfig:
                 update={"every": warm_start.steps, "keep": 1}
             ),
             "lora": LoraConfig() if config.model.path == TINY else config.lora,
+            "tracking": (),
+            "callbacks": CallbacksConfig(),
         }
     )
+
+
+def model_here(config: RunConfig) -> ModelConfig:
+    """Return the model of the run's own process.
+
+    Where others learn and generate, it is only for saving, and stays in the CPU's memory; AgentEvol
+    also computes with it.
+    """
+    is_busy = config.training.shards == 1 or isinstance(config.algorithm, AgentEvolConfig)
+    if config.cluster.type == "none" or is_busy:
+        return config.model
+    return config.model.model_copy(update={"device": "cpu"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +123,19 @@ class _Audience:
 
     progress: Progress
     callbacks: Callbacks
+    trackers: Trackers
 
     def listeners(self) -> Listeners:
-        return Listeners(self._on_episode, self._on_step, self.callbacks.stop_reason)
+        return Listeners(
+            self._on_episode, self._on_step, self._on_checkpoint, self.callbacks.stop_reason
+        )
 
     def warm_start_listeners(self) -> Listeners:
         return Listeners(self.progress.on_episode, self.progress.on_step)
+
+    def on_run_start(self, run: Run, *, done: int) -> None:
+        self.trackers.start(done)
+        self.callbacks.on_run_start(run)
 
     def on_report(self, report: EvalReport) -> None:
         self.progress.on_report(report)
@@ -117,7 +147,12 @@ class _Audience:
 
     def _on_step(self, metrics: Metrics) -> None:
         self.progress.on_step(metrics)
+        self.trackers.step(int(metrics["step"]))
         self.callbacks.on_step(metrics)
+
+    def _on_checkpoint(self, path: Path, step: int) -> None:
+        self.trackers.saved(step)
+        self.callbacks.on_checkpoint(path, step)
 
 
 class _Experiment:
@@ -142,23 +177,35 @@ class _Experiment:
         config = self._config
         policy, demos = await self._policy()
         policy.save_tokenizer(self._run.tokenizer)
-        engine = create_engine(policy, config.engine, folder=self._run.path / "engine")
+        engine = self._engine(policy)
         envs = [env.run_env(policy, engine, self._rewards) for env in self._envs]
         try:
             evaluate = self._evaluation(policy, envs)
             parts = RunParts(config, policy, self._run, envs, evaluate, self._audience.listeners())
             trainer = self._trainer(parts, demos)
-            done = trainer.restore()
-            self._run.forget_after(done)
-            engine.publish(done)
-            self._audience.callbacks.on_run_start(Run(self._run.path, config))
-            if evaluate is not None and not (self._run.eval / "step-000000.json").exists():
-                await evaluate(0)
-            self._progress.begin("train", config.training.steps, done=done)
-            await trainer.train(after=done)
+            with contextlib.closing(trainer):
+                done = trainer.restore()
+                self._run.forget_after(done)
+                engine.publish(done)
+                self._audience.on_run_start(Run(self._run.path, config), done=done)
+                if evaluate is not None and not (self._run.eval / "step-000000.json").exists():
+                    await evaluate(0)
+                self._audience.trackers.saved(done)
+                self._progress.begin("train", config.training.steps, done=done)
+                await trainer.train(after=done)
         finally:
             engine.close()
+        write_card(Run(self._run.path, config))
         self._audience.callbacks.on_run_end(Run(self._run.path, config))
+
+    def _engine(self, policy: Policy) -> Engine:
+        config, folder = self._config, self._run.path / "engine"
+        if config.cluster.type == "none":
+            return create_engine(policy, config.engine, folder=folder)
+        # Start-up time: one process needs no torch.distributed.
+        from agentgym_rl.engines.pool.local import local_pool
+
+        return local_pool(policy, config, folder=folder)
 
     def _trainer(self, parts: RunParts, demos: Sequence[Conversation]) -> Trainer:
         algorithm = self._objects.algorithm
@@ -204,7 +251,7 @@ class _Experiment:
             first_demos = self._demonstrations(config.warm_start.num_demos)
         if policy is None:
             texts = partial(texts_of, first_demos)
-            policy = load_policy(config.model, seed=config.seed, texts=texts)
+            policy = load_policy(model_here(config), seed=config.seed, texts=texts)
         if config.training.gradient_checkpointing:
             enable_checkpointing(policy.model)
         if config.training.compile:
@@ -223,7 +270,7 @@ class _Experiment:
 
         From here on agents and prompts are for this model's chat template.
         """
-        config = self._config.model
+        config = model_here(self._config)
         if saved is not None and saved.exists():
             policy = load_pretrained(saved, dtype=config.dtype, device=config.device)
         elif self._objects.model is not None:
@@ -255,7 +302,8 @@ class _Experiment:
         parts = RunParts(
             config, policy, warm_start, listeners=self._audience.warm_start_listeners()
         )
-        await sft_trainer(parts, demos).train()
+        with contextlib.closing(sft_trainer(parts, demos)) as trainer:
+            await trainer.train()
 
     def _demonstrations(self, num_demos: int, *, data: str = "") -> list[Conversation]:
         if data:

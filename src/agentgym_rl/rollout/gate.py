@@ -81,8 +81,15 @@ class GatedEngine(Engine):
     def max_context(self) -> int | None:
         return self._engine.max_context
 
+    @property
+    def reads_policy(self) -> bool:
+        return self._engine.reads_policy
+
     def publish(self, version: int) -> None:
         self._engine.publish(version)
+
+    def take_metrics(self) -> dict[str, float]:
+        return self._engine.take_metrics()
 
     def rest(self) -> None:
         self._engine.rest()

@@ -1,11 +1,14 @@
 """The run folder: where everything that a run leaves behind is, and how it is written.
 
     config.toml          resolved configuration
+    run.json             how it stands, and which recipe it is of (record.py)
     metrics.jsonl        one JSON object per training step
     episodes/            Parquet parts, one row per episode
     checkpoints/step-N/  everything needed to resume; `latest` points at the newest complete one
     tokenizer/           the tokenizer of the episodes' token ids
-    model/               the final model
+    model/               the final model, with its card
+    model.best/          the model of the best checkpoint
+    tracking/            what trackers keep of the run
     eval/                reports
     warm_start/          the supervised run before this one, also a run folder
     iterations/step-N/   what each iteration of AgentEvol learned from, and its model

@@ -85,7 +85,7 @@ NUM_CHARS, MAX_S = 30_000, 0.5
 STARTS = ("", "<tool_call>", '<tool_call>{"name": "', "<action>", "<action", "&amp;", "```\n", "<")
 
 
-@pytest.mark.parametrize("action_format", FORMATS[::3], ids=IDS[::3])
+@pytest.mark.parametrize("action_format", FORMATS[::6], ids=IDS[::6])
 def test_garbage_takes_linear_time(action_format):
     slowest = 0.0
     for start in STARTS:

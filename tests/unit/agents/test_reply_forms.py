@@ -1,6 +1,7 @@
-"""Replies as models write them, and what each format makes of them; docs/agents.md shows the table.
+"""Replies as models write them, and what each format makes of them.
 
-`python tests/unit/agents/test_reply_forms.py` writes the table into the page.
+The table is docs/reference/reply-forms.md, which
+`python tests/unit/agents/test_reply_forms.py` writes.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ CASES = [
     for number, form in enumerate(forms)
     for place, name in enumerate(NAMES)
 ]
-PAGE = Path(__file__).parents[3] / "docs" / "agents.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "reply-forms.md"
 START, END = "<!-- reply forms -->\n", "<!-- end of reply forms -->\n"
 
 

@@ -103,7 +103,7 @@ def test_what_is_no_such_object_is_refused(arguments: dict[str, object], message
 
 
 def test_mistakes_in_the_call_are_named():
-    with pytest.raises(ConfigError, match=r"name its folder .*in Python run_dir"):
+    with pytest.raises(ConfigError, match=r"folder of the run .*in Python run_dir"):
         ag.train(resume=True)
     with pytest.raises(ConfigError, match="did you mean 'quickstart'"):
         ag.train("quickstrt")

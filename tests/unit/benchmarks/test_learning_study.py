@@ -10,6 +10,7 @@ import pytest
 
 from agentgym_rl.cli.bench import run_benchmark
 from agentgym_rl.errors import ConfigError, RunError
+from case_shares import spread_over
 
 REPOSITORY = Path(__file__).parents[3]
 GOOD = """
@@ -52,7 +53,10 @@ def learn(tmp_path: Path, text: str, *words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted(file.stem for file in (REPOSITORY / "benchmarks" / "studies").glob("*.toml"))
+    "name",
+    spread_over(
+        sorted(file.stem for file in (REPOSITORY / "benchmarks" / "studies").glob("*.toml")), 3
+    ),
 )
 def test_our_studies_pass_the_checks(files: ModuleType, tmp_path: Path, name: str):
     files.check_runs(files.read_study(name), tmp_path, [0])

@@ -108,9 +108,12 @@ def test_few_of_many_messages_of_one_wording_are_told_and_the_rest_counted():
     ]
 
 
+@pytest.mark.long
 def test_the_command_line_tells_of_few_failed_episodes():
     program = (
-        "import sys; sys.argv[1:] = ['--version']; from agentgym_rl.cli.main import main; main(); "
+        "import contextlib, sys; sys.argv[1:] = ['--version']\n"
+        "from agentgym_rl.cli.main import main\n"
+        "with contextlib.suppress(SystemExit): main()\n"
         "from agentgym_rl.rollout import episode; print(episode.logger.filters)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -287,7 +287,7 @@ def test_a_dry_run_needs_neither_data_nor_a_server(agentgym, words: list[str]):
 def test_a_refused_run_leaves_nothing_behind(
     agentgym, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ):
-    assert agentgym("train", "paper/searchqa-grpo") == 2
+    assert agentgym("train", "paper/searchqa-grpo", "model.path=tiny") == 2
     assert "data/searchqa" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
@@ -295,7 +295,9 @@ def test_a_refused_run_leaves_nothing_behind(
 def test_a_refused_run_leaves_a_folder_that_was_there(agentgym, tmp_path: Path):
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     (tmp_path / "runs" / "mine" / "notes.txt").touch()
-    assert agentgym("train", "paper/searchqa-grpo", "--run-dir", "runs/mine") == 2
+    assert (
+        agentgym("train", "paper/searchqa-grpo", "model.path=tiny", "--run-dir", "runs/mine") == 2
+    )
     assert (tmp_path / "runs" / "mine" / "notes.txt").exists()
-    assert agentgym("train", "paper/searchqa-grpo", "--run-dir", "runs/new") == 2
+    assert agentgym("train", "paper/searchqa-grpo", "model.path=tiny", "--run-dir", "runs/new") == 2
     assert [item.name for item in (tmp_path / "runs").iterdir()] == ["mine"]

@@ -94,6 +94,7 @@ def test_each_request_has_the_whole_conversation_and_a_seed_of_its_own(
     assert len({call["seed"] for call in calls}) == len(calls)
 
 
+@pytest.mark.long
 def test_planning_reflection_and_memory_work_with_an_endpoint(server: StandIn, tmp_path: Path):
     server.behave(stuck=True)
     config = make_config(
@@ -263,6 +264,7 @@ def test_several_samples_without_log_probabilities(server: StandIn, tmp_path: Pa
     assert reports[0].several is not None and reports[0].several.best_by_logprob is None
 
 
+@pytest.mark.long
 def test_several_environments_make_one_report(server: StandIn, tmp_path: Path):
     envs = ["fakes:CountingEnv", "fakes:TroubleEnv"]
     options = EvalOptions(envs, per_category=2, engine="openai", out=tmp_path / "out")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from agentgym_rl.agents.formats.decoration import undecorated
-from agentgym_rl.envs.base import EnvSpec, ToolSchema
+from agentgym_rl.envs.base import EnvSpec, JsonValue, ToolSchema
 
 DEFAULT_THOUGHT = "I do the next step."
 """What a demonstration thinks where the expert gives no reason."""
@@ -48,7 +48,7 @@ class ToolTemplate(Protocol):
         """The role of the message that answers a tool call."""
         ...
 
-    def call_text(self, name: str, arguments: Mapping[str, str]) -> str | None:
+    def call_text(self, name: str, arguments: Mapping[str, JsonValue]) -> str | None:
         """Return the reply that calls a tool as the template writes it, if text can say it."""
         ...
 

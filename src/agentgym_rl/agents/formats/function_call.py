@@ -5,13 +5,14 @@
     [{"name": "search", "arguments": "{\\"text\\": \\"...\\"}"}]                    Mistral, OpenAI
 
 All are read, whichever is asked for. Instructions and demonstrations show the form of the model's
-chat template if it shows tools (`for_template`), otherwise the first. An environment's tags
-(`EnvSpec.action_tags`) are its tools; its plain actions are calls of `act`. Replies are only ever
-decoded as JSON.
+chat template if it shows tools (`for_template`), otherwise the first. The tools are those of the
+environment (`EnvSpec.tools`), or its tags (`EnvSpec.action_tags`) with one text each; actions that
+are neither are calls of `act`. Replies are only ever decoded as JSON.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 
@@ -24,6 +25,15 @@ from agentgym_rl.agents.formats.elements import (
     thought_end,
 )
 from agentgym_rl.envs.base import EnvSpec, JsonValue, ToolSchema
+from agentgym_rl.envs.tools.described import parameters_of
+from agentgym_rl.envs.tools.text import (
+    MalformedCallError,
+    ToolCall,
+    call_of,
+    decode_json,
+    name_and_arguments,
+    read_call,
+)
 
 _ACT = "act"
 
@@ -36,12 +46,6 @@ _BARE = re.compile(
 """The beginning of a call, or of a list of calls, that stands by itself."""
 _THOUGHT_END = re.compile(r"</think>", re.IGNORECASE)
 _THOUGHT = re.compile(r"<think>", re.IGNORECASE)
-_BLANK = re.compile(r"\s*")
-_DECODER = json.JSONDecoder(strict=False)  # a text may have its line ends as they are
-
-
-class _MalformedCallError(Exception):
-    """A call cannot be read; the text is the complaint."""
 
 
 class FunctionCallFormat(ActionFormat):
@@ -51,16 +55,19 @@ class FunctionCallFormat(ActionFormat):
 
     def __init__(self, spec: EnvSpec, template: ToolTemplate | None = None) -> None:
         super().__init__(spec)
-        self._tools = spec.action_tags or (_ACT,)
+        self._parameters = parameters_of(spec.tools)
+        self._tools = tuple(self._parameters) or spec.action_tags or (_ACT,)
         self._template = template
         tool = self._tools[0]
-        call = _to_json({"name": tool, "arguments": {_parameter(tool): "..."}})
-        form = self._native(tool, "...") or f"<tool_call>{call}</tool_call>"
+        example = ToolCall(tool, {_parameter(tool): "..."})
+        if spec.tools:
+            example = self._call(spec.example_action)
+        form = self._native(example) or f"<tool_call>{_as_object(example)}</tool_call>"
         self._form = f"Call exactly one tool: `{form}`."
 
     @property
     def tools(self) -> tuple[ToolSchema, ...]:
-        return tuple(map(_describe, self._tools))
+        return self._spec.tools or tuple(map(_describe, self._tools))
 
     def for_template(self, template: ToolTemplate) -> ActionFormat:
         return FunctionCallFormat(self._spec, template)
@@ -85,51 +92,64 @@ class FunctionCallFormat(ActionFormat):
             if not calls:
                 return self._read_element(reply)
             if len(calls) > 1:
-                raise _MalformedCallError(f"{len(calls)} tool calls found.")
+                raise MalformedCallError(f"{len(calls)} tool calls found.")
             start, call = calls[0]
             return ParsedReply(self._action(call), action_start=start)
-        except _MalformedCallError as error:
+        except MalformedCallError as error:
             return ParsedReply(None, f"{error} {self._form}")
 
     def write(self, action: str, thought: str = "") -> str:
         if any(mark.search(thought) for mark in (_OPEN, _BARE, _THOUGHT, _THOUGHT_END)):
             raise ValueError(f"a thought must not hold a tool call or tags: {thought[:80]!r}")
-        tag, inner = split_action(action, self._spec.action_tags)
-        tool = _ACT if tag == GENERIC else tag
+        call = self._call(action)
         opening = f"{thought}\n" * bool(thought)
-        native = self._native(tool, inner)
+        native = self._native(call)
         if native is not None and self.read(opening + native).action == action:
             return opening + native
-        call = _to_json({"name": tool, "arguments": {_parameter(tool): inner}})
-        call = call.replace("</", "<\\/")  # the same JSON, without marks that close something
-        return f"{opening}<tool_call>\n{call}\n</tool_call>"
+        # The same JSON, without marks that close something.
+        shown = _as_object(call).replace("</", "<\\/")
+        return f"{opening}<tool_call>\n{shown}\n</tool_call>"
+
+    def _call(self, action: str) -> ToolCall:
+        """Return the call that says an action; one that is not a call is said by `act`."""
+        if self._spec.tools:
+            with contextlib.suppress(MalformedCallError):
+                call = read_call(action, self._parameters)
+                if call.text == action:
+                    return call
+            return ToolCall(_ACT, {_parameter(_ACT): action})
+        tag, inner = split_action(action, self._spec.action_tags)
+        tool = _ACT if tag == GENERIC else tag
+        return ToolCall(tool, {_parameter(tool): inner})
 
     def _read_element(self, reply: str) -> ParsedReply:
         """Read a reply without a call: the environment's tags will do, if they are clear."""
         start = thought_end(reply) or 0
         element = only_element(reply[start:], self._spec.action_tags)
         if element is None:
-            raise _MalformedCallError("No tool call found.")
+            raise MalformedCallError("No tool call found.")
         return ParsedReply(element[0], action_start=start + element[1])
 
-    def _native(self, tool: str, inner: str) -> str | None:
+    def _native(self, call: ToolCall) -> str | None:
         """Return a call as the chat template writes it, if it does."""
         if self._template is None:
             return None
-        return self._template.call_text(tool, {_parameter(tool): inner})
+        return self._template.call_text(call.name, call.arguments)
 
     def _action(self, call: object) -> str:
         """Return the action that a call means."""
-        tool, arguments = _name_and_arguments(call)
+        tool, arguments = name_and_arguments(call)
+        if self._spec.tools and (tool != _ACT or _ACT in self._tools):
+            return call_of(call, self._parameters).text
         if not isinstance(tool, str) or tool not in (*self._tools, _ACT):
             known = ", ".join(f"`{name}`" for name in self._tools)
-            raise _MalformedCallError(f"There is no tool {str(tool)[:80]!r}; there are: {known}.")
+            raise MalformedCallError(f"There is no tool {str(tool)[:80]!r}; there are: {known}.")
         parameter = _parameter(tool)
         if not isinstance(arguments, dict) or len(arguments) != 1:
-            raise _MalformedCallError(f"The tool `{tool}` takes one argument, `{parameter}`.")
+            raise MalformedCallError(f"The tool `{tool}` takes one argument, `{parameter}`.")
         (inner,) = arguments.values()  # there is only one, whatever a model calls it
         if not isinstance(inner, str) or not inner.strip():
-            raise _MalformedCallError(
+            raise MalformedCallError(
                 f"The argument `{parameter}` must be a text that is not empty."
             )
         return inner if tool == _ACT else make_element(tool, inner)
@@ -152,6 +172,10 @@ def _describe(tool: str) -> ToolSchema:
     return {"type": "function", "function": function}
 
 
+def _as_object(call: ToolCall) -> str:
+    return _to_json({"name": call.name, "arguments": call.arguments})
+
+
 def _to_json(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False)
 
@@ -160,39 +184,15 @@ def _find_calls(reply: str) -> list[tuple[int, object]]:
     """Return the calls after the thought, each with the place where it starts."""
     thought = _THOUGHT_END.search(reply)
     if thought is None and _THOUGHT.match(reply.lstrip()):
-        raise _MalformedCallError("The thought has no end: close it with `</think>`, then act.")
+        raise MalformedCallError("The thought has no end: close it with `</think>`, then act.")
     place = thought.end() if thought is not None else 0
     opening = _OPEN if _OPEN.search(reply, place) else _BARE
     calls: list[tuple[int, object]] = []
     while (mark := opening.search(reply, place)) is not None:
         is_bare = opening is _BARE
-        value, place = _decode(reply, mark.start("json") if is_bare else mark.end())
+        start = mark.start("json") if is_bare else mark.end()
+        value, place = decode_json(reply, start, what="The tool call")
         if not is_bare and _CLOSE.match(reply, place) is None:
-            raise _MalformedCallError("After the JSON of a call there must be `</tool_call>`.")
+            raise MalformedCallError("After the JSON of a call there must be `</tool_call>`.")
         calls += [(mark.start(), call) for call in (value if isinstance(value, list) else [value])]
     return calls
-
-
-def _decode(text: str, start: int) -> tuple[object, int]:
-    """Return the JSON value that begins at a place, after blanks, and where it ends."""
-    blank = _BLANK.match(text, start)
-    try:
-        return _DECODER.raw_decode(text, blank.end() if blank is not None else start)
-    except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else "too deep or too large"
-        raise _MalformedCallError(f"The tool call is not JSON ({reason}).") from None
-
-
-def _name_and_arguments(call: object) -> tuple[object, object]:
-    """Return the name and the arguments of a call in any of its forms."""
-    if isinstance(call, dict) and isinstance(call.get("function"), dict):
-        call = call["function"]
-    if not isinstance(call, dict) or "name" not in call:
-        raise _MalformedCallError("A tool call is a JSON object with `name` and `arguments`.")
-    arguments = call.get("arguments", call.get("parameters"))
-    if isinstance(arguments, str):  # as OpenAI's API has them: JSON in a text
-        text = arguments
-        arguments, end = _decode(text, 0)
-        if text[end:].strip():
-            raise _MalformedCallError("There is text after the JSON of the arguments.")
-    return call["name"], arguments

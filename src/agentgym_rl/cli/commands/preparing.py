@@ -1,0 +1,196 @@
+"""`agentgym init`, `convert-config`, `convert`, `index`, `bench` and `doctor`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentgym_rl.cli.app import Overrides, command, complete_recipe, examples
+
+
+class Kind(StrEnum):
+    """What `agentgym init` can begin."""
+
+    ENV = "env"
+    AGENT = "agent"
+    ALGORITHM = "algorithm"
+
+
+@command(
+    epilog=examples(
+        "agentgym init env my_world                 # the package my_world/, tested",
+        "agentgym init agent careful --dir packages",
+        "agentgym init algorithm my_grpo",
+    )
+)
+def init(
+    kind: Annotated[Kind, typer.Argument(help="env, agent or algorithm.", metavar="KIND")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the package, such as my_world.", metavar="NAME")
+    ],
+    folder: Annotated[
+        Path, typer.Option("--dir", help="Folder to make the package in.", metavar="DIR")
+    ] = Path(),
+) -> None:
+    """Write a working, tested package to start from."""
+    from agentgym_rl.cli.preparing import write_package  # start-up time
+
+    write_package(kind.value, name, folder)
+
+
+@command(
+    name="convert-config",
+    short_help="Turn a training script of AgentGym-RL into a recipe.",
+    epilog=examples(
+        "agentgym convert-config examples/train/ScalingInter-RL/textcraft_train.sh",
+        "agentgym convert-config textcraft_train.sh -o textcraft.toml",
+        "agentgym train textcraft.toml --dry-run",
+    ),
+)
+def convert_config(
+    script: Annotated[
+        Path,
+        typer.Argument(
+            help="A training script of AgentGym-RL; it is read, never run.", metavar="SCRIPT"
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Recipe to write; default: print it.", metavar="FILE"),
+    ] = None,
+) -> None:
+    """Turn a training script of AgentGym-RL into a recipe; list what has no counterpart."""
+    from agentgym_rl.cli.preparing import convert_script  # start-up time
+
+    convert_script(script, output)
+
+
+@command(
+    short_help="Write a model as an ordinary model directory.",
+    epilog=examples(
+        "agentgym convert model.gguf models/from-gguf",
+        "agentgym convert runs/mine/model models/mine --dtype float32",
+    ),
+)
+def convert(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A .gguf file, smollm2-135m, a hub name or a model directory.", metavar="MODEL"
+        ),
+    ],
+    folder: Annotated[Path, typer.Argument(help="Directory to write.", metavar="DIR")],
+    dtype: Annotated[str, typer.Option(help="float32 or bfloat16.", metavar="NAME")] = "bfloat16",
+) -> None:
+    """Write a model as an ordinary model directory, which `model.path` takes."""
+    from agentgym_rl.cli.convert import convert_model  # start-up time
+
+    convert_model(model, folder, dtype=dtype)
+
+
+@command(
+    short_help="Build the search index of a corpus.",
+    epilog=examples(
+        "agentgym index wiki-18.jsonl -o wiki18",
+        "agentgym index wiki-18.jsonl -o wiki18 --dense intfloat/e5-base-v2 --faiss e5.index",
+    ),
+)
+def index(
+    corpus: Annotated[
+        Path,
+        typer.Argument(
+            help="Passages: .jsonl (also .gz or .xz) or .parquet (docs/deep-search.md).",
+            metavar="CORPUS",
+        ),
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder of the index.", metavar="DIR")
+    ],
+    dense: Annotated[
+        str | None,
+        typer.Option(
+            help="Add vectors of this encoder: a hub name or a directory.", metavar="MODEL"
+        ),
+    ] = None,
+    faiss: Annotated[
+        Path | None,
+        typer.Option(help="Use the vectors of this FAISS file; --dense made them.", metavar="FILE"),
+    ] = None,
+    factory: Annotated[
+        str,
+        typer.Option(help="Kind of FAISS index: Flat, SQfp16, IVF4096,PQ64 ...", metavar="NAME"),
+    ] = "Flat",
+    query_prefix: Annotated[
+        str, typer.Option(help="What the encoder wants before a query.", metavar="TEXT")
+    ] = "query: ",
+    passage_prefix: Annotated[
+        str, typer.Option(help="What it wants before a passage.", metavar="TEXT")
+    ] = "passage: ",
+) -> None:
+    """Build the search index of a corpus, or resume one that was interrupted."""
+    from agentgym_rl.cli.retrieval import VectorOptions, index_corpus  # start-up time
+
+    vectors = VectorOptions(dense, faiss, factory, query_prefix, passage_prefix)
+    index_corpus(corpus, output, vectors)
+
+
+@command(
+    short_help="Measure the project against named baselines.",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def bench(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(help="A name from `agentgym bench --help`.", metavar="NAME")
+    ],
+) -> None:
+    """Measure the project against named baselines; `agentgym bench --help` lists them."""
+    from agentgym_rl.cli.bench import run_benchmark  # start-up time
+
+    run_benchmark(name, context.args)
+
+
+@command(
+    short_help="Say what this machine has, or what memory a recipe takes.",
+    epilog=examples(
+        "agentgym doctor",
+        "agentgym doctor qwen_textcraft                  # its memory on this machine",
+        "agentgym doctor qwen_textcraft training.shards=4 --gpus 4 --gpu-memory 80",
+    ),
+)
+def doctor(
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="A recipe, to estimate the memory of a run of it instead.",
+            metavar="[RECIPE]",
+            autocompletion=complete_recipe,
+        ),
+    ] = "",
+    overrides: Overrides = None,
+    gpus: Annotated[
+        int,
+        typer.Option(help="With RECIPE: this many GPUs instead of those here.", min=0, metavar="N"),
+    ] = 0,
+    gpu_memory: Annotated[
+        float,
+        typer.Option(
+            help="With RECIPE: GiB of each GPU, instead of those here.", min=0, metavar="GIB"
+        ),
+    ] = 0.0,
+) -> None:
+    """Report what this machine has, or how much memory a recipe takes on a machine."""
+    if recipe:
+        from agentgym_rl.cli.memory import size_recipe  # start-up time
+
+        size_recipe(recipe, overrides or [], gpus=gpus, gpu_memory=gpu_memory)
+        return
+    if gpus or gpu_memory:
+        raise typer.BadParameter("--gpus and --gpu-memory are about a recipe: name one")
+    from agentgym_rl.cli.doctor import diagnose  # start-up time
+
+    diagnose()
