@@ -140,8 +140,8 @@ class Objects:
             return make_source(config)
         if config.url:
             raise ConfigError(
-                f"env={self.env.__name__} is played in this process, and env.url={config.url} by "
-                "a server: give one of the two"
+                f"env={self.env.__name__} is played in this process, but env.url={config.url} "
+                "names a server: give one of the two"
             )
         if not config.workers:
             return LocalEnvSource(self.env, options=config.options, timeout_s=config.timeout_s)
@@ -158,7 +158,7 @@ class Objects:
             return make_agent(config, spec, self.agent)
         if self.agent.spec.name != spec.name:
             raise ValueError(
-                f"agent={self.agent.name} was made for {self.agent.spec.name!r}, and the "
+                f"agent={self.agent.name} was made for {self.agent.spec.name!r}, but the "
                 f"environment is {spec.name!r}; make one with its spec, or pass the class"
             )
         return self.agent

@@ -63,7 +63,9 @@ def check_dtype(config: RunConfig, device: torch.device) -> None:
         and not torch.cuda.is_bf16_supported(including_emulation=False)
     ):
         name = torch.cuda.get_device_name(device)
-        raise ConfigError(f"model.dtype=bfloat16, which {name} lacks: set model.dtype=float32")
+        raise ConfigError(
+            f"model.dtype=bfloat16: {name} does not support it; set model.dtype=float32"
+        )
 
 
 def check_compiler(config: RunConfig, device: torch.device) -> None:
@@ -125,7 +127,7 @@ def check_data(config: RunConfig) -> None:
             file = of_env.env.tasks_file if key == "tasks_file" else of_env.env.eval_tasks_file
             if file and not Path(file).is_file():
                 raise ConfigError(
-                    f"env.{key}={file} does not exist; it is a JSON list of ids of tasks"
+                    f"env.{key}={file} does not exist; it should be a JSON list of task ids"
                 )
 
 

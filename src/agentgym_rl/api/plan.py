@@ -288,6 +288,7 @@ def _check_past(run: RunFolder, config: RunConfig, checkpoint: Path | None) -> N
     schedules = [of_env.rounds for of_env in config.environments.values()]
     if any(isinstance(rounds, AdaptiveRoundsConfig) for rounds in schedules):
         raise RunError(
-            f"{lost}, and rounds.type=adaptive decides by them: put the file back, or start anew"
+            f"{lost}, and rounds.type=adaptive decides by them: put the file back, or start a new "
+            "run"
         )
     logger.warning("%s: the run resumes, and its curves have a gap", lost)

@@ -38,7 +38,7 @@ def run_benchmark(name: str, arguments: Sequence[str]) -> None:
         return
     if name not in _PROGRAMS:
         hint = did_you_mean(name, _PROGRAMS)
-        raise ConfigError(f"no benchmark {name!r}{hint}; there are: {', '.join(_PROGRAMS)}")
+        raise ConfigError(f"no benchmark {name!r}{hint}; available: {', '.join(_PROGRAMS)}")
     package = Path(__file__).parents[1]
     installed = package / "benchmarks"
     folder = installed if installed.is_dir() else package.parents[1] / "benchmarks"

@@ -13,7 +13,7 @@ from agentgym_rl.models.loading import DTYPES, load_pretrained
 def convert_model(model: str, folder: Path, *, dtype: str) -> None:
     """Write the model to a folder that is not there yet."""
     if dtype not in DTYPES:
-        raise ConfigError(f"--dtype {dtype}: there are {', '.join(DTYPES)}")
+        raise ConfigError(f"no --dtype {dtype!r}; available: {', '.join(DTYPES)}")
     if folder.exists():
         raise ConfigError(f"{folder} is there already; name a directory that is not")
     quiet_transformers()

@@ -88,7 +88,7 @@ def check_format(name: str) -> str:
     """Return the name of an action format. Raises ValueError for an unknown one."""
     if name not in FORMATS and not is_own(name):
         raise ValueError(
-            f"{name!r} is not a format{did_you_mean(name, FORMATS)}; there are: "
+            f"{name!r} is not a format{did_you_mean(name, FORMATS)}; available: "
             f'{", ".join(FORMATS)}, and any class as "module:Class"'
         )
     return name

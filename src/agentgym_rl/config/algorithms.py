@@ -302,7 +302,7 @@ class CreditConfig(BaseConfig):
     truncated: Literal["as_is", "mask", "bootstrap"] = "as_is"
     """Episodes that the horizon or `rollout.max_tokens` ended: `as_is` counts what they earned,
     because evaluation has limits too; `mask` learns nothing from them, but compares others with
-    them; `bootstrap` (PPO) adds the critic's value of where they ended."""
+    them; `bootstrap` (PPO) adds the critic's value of their last state."""
 
     normalize_per_env: bool = False
     """Give the advantages of each environment's tokens mean 0 and deviation 1 over the step (task

@@ -30,7 +30,7 @@ class CallbacksConfig(BaseConfig):
     of evaluations counts once per evaluation, any other once per step."""
 
     min_change: float = Field(default=0.0, ge=0)
-    """An improvement for `early_stop` is more than this."""
+    """`early_stop` counts only an improvement above this."""
 
     keep_best: bool = False
     """Keep the model of the checkpoint with the best metric in model.best/."""

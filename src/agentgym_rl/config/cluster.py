@@ -21,7 +21,7 @@ class ClusterConfig(BaseConfig):
     `engine.tensor_parallel_size` GPUs."""
 
     shared: bool = True
-    """Engines use the learner's GPUs, of which there are `training.shards`; false gives them the
+    """Engines use the learner's GPUs (`training.shards` of them); false gives them the
     GPUs after those. On a CPU it makes no difference."""
 
     @model_validator(mode="after")

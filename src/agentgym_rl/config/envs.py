@@ -40,7 +40,7 @@ class EnvTableConfig(EnvConfig):
     only evaluates on it."""
 
     rounds: RoundsConfig | None = None
-    """Its schedule of the limit on rounds, in the place of `[rounds]`."""
+    """Its schedule of the limit on rounds, in place of `[rounds]`."""
 
     agent: EnvAgentConfig = EnvAgentConfig()
     rollout: EpisodeLimitsConfig = EpisodeLimitsConfig()

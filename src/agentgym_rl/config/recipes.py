@@ -40,7 +40,7 @@ def find_recipe(recipe: str) -> Path:
     if path.suffix == ".toml" or path.is_absolute():
         raise ConfigError(f"no recipe file {recipe!r}")
     hint = "" if recipe.endswith("/") else did_you_mean(recipe, recipes)
-    raise ConfigError(f"no recipe {recipe!r}{hint}; there are: {_listed(recipes, near=recipe)}")
+    raise ConfigError(f"no recipe {recipe!r}{hint}; available: {_listed(recipes, near=recipe)}")
 
 
 def packaged_recipes() -> Mapping[str, Path]:

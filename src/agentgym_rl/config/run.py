@@ -59,7 +59,7 @@ class RunConfig(BaseConfig):
     envs: Annotated[dict[str, EnvTableConfig], BeforeValidator(labelled)] = Field(
         default_factory=dict
     )
-    """Several environments, by label, in the place of `[env]`."""
+    """Several environments, by label, in place of `[env]`."""
 
     reward: RewardConfig = RewardConfig()
     model: ModelConfig = ModelConfig()
@@ -119,20 +119,20 @@ class RunConfig(BaseConfig):
             return
         if not isinstance(engine, VllmEngineConfig):
             raise ValueError(
-                f"cluster.type={self.cluster.type} starts engines of the types native and vllm, "
-                f"and engine.type={engine.type}: set cluster.type=none"
+                f"cluster.type={self.cluster.type} starts only native and vllm engines, "
+                f"not engine.type={engine.type}: set cluster.type=none"
             )
         if engine.url:
             raise ValueError(
-                f"cluster.type={self.cluster.type} starts the servers itself, and engine.url="
-                f"{engine.url} is one that runs already: leave one of them out"
+                f"cluster.type={self.cluster.type} starts the servers itself, but engine.url="
+                f"{engine.url} is a server that already runs: leave one of them out"
             )
 
     def _check_envs(self) -> None:
         if self.rollout.follow_learnable and len(self.envs) < 2:
             raise ValueError(
                 f"rollout.follow_learnable={self.rollout.follow_learnable:g} chooses between the "
-                "environments of [envs], and the run has one: set rollout.follow_learnable=0"
+                "environments of [envs], but the run has one: set rollout.follow_learnable=0"
             )
         if not self.envs:
             return
@@ -183,9 +183,9 @@ class RunConfig(BaseConfig):
             )
         if self.rollout.follow_learnable and algorithm.group_size < 2:
             raise ValueError(
-                f"rollout.follow_learnable={self.rollout.follow_learnable:g} goes by the episodes "
-                f"of a group, and algorithm.group_size={algorithm.group_size}: raise it, or set "
-                "rollout.follow_learnable=0"
+                f"rollout.follow_learnable={self.rollout.follow_learnable:g} compares the "
+                f"episodes of a group, but algorithm.group_size={algorithm.group_size}: raise it, "
+                "or set rollout.follow_learnable=0"
             )
         if self.credit.truncated == "bootstrap" and not algorithm.has_critic:
             raise ValueError(

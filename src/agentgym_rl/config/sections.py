@@ -47,14 +47,14 @@ class EnvConfig(BaseConfig):
     """Address of an environment server; empty runs the environment in this process."""
 
     workers: int = Field(default=0, ge=0, le=256)
-    """Processes that hold the episodes, for environments that compute much; 0 uses this process.
+    """Processes that hold the episodes, for environments that need many cores; 0 uses this process.
     Not with `url`: a server has its own workers."""
 
     dialect: Literal["agentgym_rl", "agentgym", "openenv"] = "agentgym_rl"
     """What the server at `url` speaks: our own protocol, AgentGym's or OpenEnv's."""
 
     token_file: str = ""
-    """File that holds the bearer token of that server; a token never enters a run folder."""
+    """File with the bearer token of the server at `url`; a token never enters a run folder."""
 
     timeout_s: float = Field(default=30.0, gt=0)
     """Deadline of each call to an environment, and to a reward function."""
@@ -308,25 +308,25 @@ class TrainingConfig(BaseConfig):
     GPU, or any number on a CPU. 1 learns in the run's own process."""
 
     sequence_parallel: int = Field(default=1, ge=1, le=1024)
-    """How many of those processes split each pass over its tokens (Ulysses), for episodes whose
+    """How many of the `shards` split each pass over its tokens (Ulysses), for episodes whose
     activations do not fit on one GPU. Divides `shards` and the model's attention heads."""
 
     offload: Literal["none", "optimizer", "all"] = "none"
-    """What of the learner lives in the CPU's memory: nothing, masters and moments of AdamW, which
-    then computes there, or also weights and gradients between their uses (with `shards`)."""
+    """Which part of the learner is in the CPU's memory: none; AdamW's masters and moments, and its
+    arithmetic; or also weights and gradients between their uses (with `shards`)."""
 
     @model_validator(mode="after")
     def _check_shards(self) -> TrainingConfig:
         if self.shards % self.sequence_parallel:
             raise ValueError(
                 f"training.sequence_parallel={self.sequence_parallel} does not divide "
-                f"training.shards={self.shards}, the processes that there are: set training.shards "
-                "to a multiple of it"
+                f"training.shards={self.shards}, the number of processes: set training.shards to a "
+                "multiple of it"
             )
         if self.offload == "all" and self.shards == 1:
             raise ValueError(
-                "training.offload=all moves weights in and out for every layer, which only sharded "
-                "weights do: set training.offload=optimizer, or training.shards to 2 or more"
+                "training.offload=all moves weights in and out for every layer, which needs "
+                "sharded weights: set training.offload=optimizer, or training.shards to 2 or more"
             )
         return self
 

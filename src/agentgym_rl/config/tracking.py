@@ -27,7 +27,7 @@ def check_tracking(names: Sequence[str]) -> None:
     for name in names:
         if name not in TRACKERS and not is_own(name):
             raise ValueError(
-                f"tracking: there is no tracker {name!r}{did_you_mean(name, TRACKERS)}; there are "
+                f"tracking: there is no tracker {name!r}{did_you_mean(name, TRACKERS)}; available: "
                 f'{", ".join(TRACKERS)}, and your own as "module:Class"'
             )
         if names.count(name) > 1:

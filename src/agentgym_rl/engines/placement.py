@@ -29,10 +29,10 @@ def engine_gpus(config: RunConfig) -> list[tuple[str, ...]]:
     num_learners = config.training.shards
     usable = names[:num_learners] if cluster.shared else names[num_learners:]
     if len(usable) < cluster.engines * width:
-        where = "the learner's GPUs" if cluster.shared else "the GPUs beside the learner's"
+        where = "the learner's GPUs" if cluster.shared else "the GPUs after the learner's"
         raise ConfigError(
-            f"cluster.engines={cluster.engines} needs {cluster.engines * width} of {where}, and "
-            f"there are {len(usable)} (training.shards={num_learners}, GPUs: {len(names)}): lower "
+            f"cluster.engines={cluster.engines} needs {cluster.engines * width} of {where}; "
+            f"available: {len(usable)} (training.shards={num_learners}, GPUs: {len(names)}): lower "
             f"cluster.engines, or set cluster.shared={str(not cluster.shared).lower()}"
         )
     return [tuple(usable[n * width : (n + 1) * width]) for n in range(cluster.engines)]

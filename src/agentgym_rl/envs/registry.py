@@ -147,7 +147,7 @@ def _target(name: str) -> str:
         _, slash, env_id = name.partition("/")
         known = [f"{prefix}/{env_id}" for prefix in FAMILIES] if slash else names()
         raise ValueError(
-            f"unknown environment {name!r}{did_you_mean(name, known)}; known are "
+            f"unknown environment {name!r}{did_you_mean(name, known)}; available: "
             f"{', '.join(names())}, {', '.join(f'{prefix}/ID' for prefix in FAMILIES)}, and any "
             'class as "module:Class"'
         )

@@ -115,8 +115,8 @@ def compare_folders(a: Path, b: Path, *, common: bool = False) -> list[Compariso
     apart = sorted(parts_a.keys() ^ parts_b.keys())
     if not names or (apart and not common):
         raise RunError(
-            f"{a} and {b} are not of the same environments and horizons ({', '.join(apart)} on one "
-            "side only); compare folders that are, or with --common what both have"
+            f"{a} and {b} do not cover the same environments and horizons ({', '.join(apart)} on "
+            "one side only); compare folders that do, or add --common to compare what both have"
         )
     return [_compare(parts_a[name], parts_b[name], common=common) for name in names]
 
@@ -224,8 +224,8 @@ def _refuse_other_limits(a: Path, b: Path) -> None:
     differing = differing_limits(_limits(a), _limits(b))
     if differing:
         raise RunError(
-            f"{a} and {b} are not under the same conditions ({'; '.join(differing)}), so a "
-            "difference would say nothing of the models; evaluate one of them anew"
+            f"{a} and {b} were evaluated under different conditions ({'; '.join(differing)}), so a "
+            "difference would say nothing about the models; evaluate one of them again"
         )
 
 

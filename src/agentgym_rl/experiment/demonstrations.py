@@ -102,9 +102,9 @@ def _of_expert(env: OpenedEnv, num_demos: int, on_found: Callable[[], None]) -> 
             on_found()
     if not conversations and num_left_out:
         raise ConfigError(
-            f"none of the {num_left_out} demonstrations of {env.spec.name} is one for "
+            f"none of the {num_left_out} demonstrations of {env.spec.name} suits "
             f"{env.agent.name}: the warnings above say why; set warm_start.steps=0 and "
-            "model.path to a model, or mend the agent"
+            "model.path to a model, or fix the agent"
         )
     if not conversations:
         raise ConfigError(

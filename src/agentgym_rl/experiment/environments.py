@@ -112,7 +112,7 @@ def with_shared_tools(policy: Policy, envs: Sequence[OpenedEnv]) -> Policy:
         setting = f"algorithm.data={data}" if data else "credit.truncated=bootstrap"
         raise ConfigError(
             f"the chat template shows the tools of {', '.join(shown)}, which differ between the "
-            f"environments, and {setting} renders what does not say where it belongs: set "
+            f"environments, and the texts of {setting} do not name their environment: set "
             "agent.format=tags, or leave the setting out"
         )
     return policy

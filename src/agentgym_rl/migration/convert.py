@@ -209,7 +209,7 @@ def _algorithm(found: Conversion) -> None:
     estimator = found.get("algorithm.adv_estimator")
     if estimator not in theirs.ESTIMATORS:
         raise ConfigError(
-            f"{found.source}: algorithm.adv_estimator={estimator} has no counterpart; there are "
+            f"{found.source}: algorithm.adv_estimator={estimator} has no counterpart; known are "
             f"{', '.join(theirs.ESTIMATORS)}"
         )
     kind = theirs.ESTIMATORS[estimator]
@@ -370,7 +370,7 @@ def _check(found: Conversion) -> None:
     try:
         parse_config(tomllib.loads(recipe_text(found)), source=found.source)
     except (ConfigError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"the settings make no recipe: {error}") from error
+        raise ConfigError(f"the settings do not make a valid recipe: {error}") from error
 
 
 def _evaluation(source: str, settings: Mapping[str, str]) -> str:

@@ -53,7 +53,7 @@ class RetrieverOptions:
         known = get_args(Backend)
         if self.backend not in known:
             hint = did_you_mean(self.backend, known)
-            raise ConfigError(f"no back end {self.backend!r}{hint}; there are {', '.join(known)}")
+            raise ConfigError(f"no back end {self.backend!r}{hint}; available: {', '.join(known)}")
         if (self.backend == "remote") != (self.url is not None):
             raise ConfigError('backend="remote" and url go together: give both or neither')
         if sum(place is not None for place in (self.index, self.corpus, self.url)) > 1:
@@ -85,7 +85,7 @@ def parse_options(given: Mapping[str, object]) -> RetrieverOptions:
     for name in given:
         if name not in known:
             hint = did_you_mean(name, known)
-            raise ConfigError(f"no option {name!r}{hint}; there are {', '.join(known)}")
+            raise ConfigError(f"no option {name!r}{hint}; available: {', '.join(known)}")
     try:
         return TypeAdapter(RetrieverOptions).validate_python(dict(given))
     except ValidationError as error:

@@ -142,7 +142,7 @@ def _decode(body: bytes) -> RetrieveRequest:
         if wrong["type"] == "extra_forbidden":
             known = list(RetrieveRequest.model_fields)
             hint = did_you_mean(place, known)
-            message = f"no field {place!r}{hint}; there are {', '.join(known)}"
+            message = f"no field {place!r}{hint}; available: {', '.join(known)}"
         raise ProtocolError(ErrorKind.WRONG_TYPE, message) from None
 
 

@@ -139,7 +139,7 @@ def select_tasks(config: EnvConfig, spec: EnvSpec, tasks: Sequence[Task]) -> lis
             if name not in known:
                 raise ValueError(
                     f"{key}: {spec.name} has no {name!r}{did_you_mean(name, known)}; "
-                    f"there are: {', '.join(known)}"
+                    f"available: {', '.join(known)}"
                 )
     selected = [
         task

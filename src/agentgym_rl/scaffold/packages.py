@@ -34,7 +34,7 @@ def make_package(kind: str, name: str, folder: Path) -> NewPackage:
     kinds = sorted(path.name for path in _TEMPLATES.iterdir() if path.is_dir())
     if kind not in kinds:
         raise ConfigError(
-            f"no template {kind!r}{did_you_mean(kind, kinds)}; there are: {', '.join(kinds)}"
+            f"no template {kind!r}{did_you_mean(kind, kinds)}; available: {', '.join(kinds)}"
         )
     name = name.replace("-", "_").lower()
     _check_name(name)

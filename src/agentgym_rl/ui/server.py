@@ -34,8 +34,8 @@ class UiServer(BoundServer):
             raise ValueError(f"{root} is not a folder; give the folder that holds your runs")
         if not (is_loopback(host) or is_public):
             raise ValueError(
-                f"host {host!r} can be reached from other machines, and whoever reaches it can "
-                "read the runs and play: use 127.0.0.1, or say that this is meant (--public)"
+                f"host {host!r} can be reached from other machines, and anyone who reaches it can "
+                "read the runs and play: use 127.0.0.1, or allow it (--public)"
             )
         names = [host.lower(), socket.gethostname().lower()] if is_public else []
         super().__init__(

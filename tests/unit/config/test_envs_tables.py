@@ -120,7 +120,7 @@ def test_overrides_reach_one_environment_and_may_add_another():
         (["rollout.follow_learnable=1"], ["rollout.follow_learnable: must be below 1, got 1"]),
         (
             ["rollout.follow_learnable=0.5", "algorithm.type=ppo", "algorithm.group_size=1"],
-            ["goes by the episodes of a group", "algorithm.group_size=1"],
+            ["compares the episodes of a group", "algorithm.group_size=1"],
         ),
     ],
 )  # fmt: skip

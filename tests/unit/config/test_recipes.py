@@ -81,9 +81,9 @@ def test_every_recipe_is_in_the_documentation():
 def test_a_missing_recipe_is_named_with_the_known_ones(tmp_path: Path):
     with pytest.raises(ConfigError, match=r"no recipe 'quickstrat' .did you mean 'quickstart'"):
         load_config("quickstrat")
-    with pytest.raises(ConfigError, match=r"no recipe 'nothing like it'; there are: .*quickstart"):
+    with pytest.raises(ConfigError, match=r"no recipe 'nothing like it'; available: .*quickstart"):
         load_config("nothing like it")
-    with pytest.raises(ConfigError, match=r"no recipe 'paper/'; there are: paper/babyai-"):
+    with pytest.raises(ConfigError, match=r"no recipe 'paper/'; available: paper/babyai-"):
         load_config("paper/")
     missing = tmp_path / "missing.toml"
     with pytest.raises(ConfigError, match=r"no recipe file '.*missing.toml'"):

@@ -62,11 +62,9 @@ def test_gpus_have_the_names_that_this_process_was_given(
 
 
 def test_too_few_gpus_are_refused_with_the_remedy(four_gpus: None):
-    with pytest.raises(
-        ConfigError, match=r"2 of the learner's GPUs, and there are 1.*shared=false"
-    ):
+    with pytest.raises(ConfigError, match=r"2 of the learner's GPUs; available: 1.*shared=false"):
         engine_gpus(make_config(LOCAL, "cluster.engines=2"))
-    with pytest.raises(ConfigError, match="of the GPUs beside the learner's, and there are 0"):
+    with pytest.raises(ConfigError, match="of the GPUs after the learner's; available: 0"):
         engine_gpus(make_config(LOCAL, "training.shards=4", "cluster.shared=false"))
 
 
@@ -79,7 +77,10 @@ def test_a_cpu_holds_any_number():
     [
         (("cluster.engines=2",), "set cluster.type=local"),
         ((LOCAL, "engine.type=openai"), "engine.type=openai: set cluster.type=none"),
-        ((LOCAL, "engine.type=vllm", "engine.url=http://10.0.0.7:8000"), "one that runs already"),
+        (
+            (LOCAL, "engine.type=vllm", "engine.url=http://10.0.0.7:8000"),
+            "a server that already runs",
+        ),
         (("cluster.type=kubernetes",), "local"),
     ],
 )

@@ -161,7 +161,7 @@ def test_other_tasks_are_refused_unless_the_common_ones_are_asked_for(tmp_path: 
 def test_other_limits_are_refused(tmp_path: Path):
     a = save(tmp_path / "a", episodes("01"))
     longer = save(tmp_path / "longer", episodes("01"), max_rounds=9)
-    with pytest.raises(RunError, match=r"not under the same conditions \(rounds: 8 / 9\)"):
+    with pytest.raises(RunError, match=r"under different conditions \(rounds: 8 / 9\)"):
         compare_folders(a, longer, common=True)
     shorter = save(tmp_path / "shorter", episodes("01"), "rollout.max_tokens=999")
     with pytest.raises(RunError, match=r"rollout\.max_tokens: 4096 / 999"):

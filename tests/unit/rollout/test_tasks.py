@@ -94,9 +94,9 @@ def test_categories_and_levels_both_filter():
         (
             {"categories": ("smal",)},
             r"env.categories: counting has no 'smal' \(did you mean 'small'\?\); "
-            "there are: small, large",
+            "available: small, large",
         ),
-        ({"levels": ("z",)}, "env.levels: counting has no 'z'; there are: a, b, c"),
+        ({"levels": ("z",)}, "env.levels: counting has no 'z'; available: a, b, c"),
         ({"categories": ("small",), "levels": ("a", "z")}, "env.levels: counting has no 'z'"),
     ],
 )

@@ -55,7 +55,7 @@ def play(
     task: Annotated[int, typer.Option(help="Index of the task.", metavar="N")] = -1,
     split: Annotated[
         str,
-        typer.Option(help="Split to take the first task of, without --task.", metavar="NAME"),
+        typer.Option(help="Split whose first task is played without --task.", metavar="NAME"),
     ] = "test",
 ) -> None:
     """Play an environment by hand in the terminal."""
@@ -160,7 +160,7 @@ def serve(  # noqa: PLR0913 - an option is an argument
         str | None, typer.Option(help="Bearer token that clients must send.", metavar="SECRET")
     ] = None,
     is_open: Annotated[
-        bool, typer.Option("--open", help="Allow an address that others reach without a token.")
+        bool, typer.Option("--open", help="Allow other machines to connect without a token.")
     ] = False,
     capacity: Annotated[
         int, typer.Option(help="Episodes that can be open at a time.", metavar="N")

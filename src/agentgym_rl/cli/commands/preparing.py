@@ -117,17 +117,17 @@ def index(
     ] = None,
     faiss: Annotated[
         Path | None,
-        typer.Option(help="Use the vectors of this FAISS file; --dense made them.", metavar="FILE"),
+        typer.Option(help="Use the vectors in this FAISS file, made by --dense.", metavar="FILE"),
     ] = None,
     factory: Annotated[
         str,
         typer.Option(help="Kind of FAISS index: Flat, SQfp16, IVF4096,PQ64 ...", metavar="NAME"),
     ] = "Flat",
     query_prefix: Annotated[
-        str, typer.Option(help="What the encoder wants before a query.", metavar="TEXT")
+        str, typer.Option(help="What the encoder expects before a query.", metavar="TEXT")
     ] = "query: ",
     passage_prefix: Annotated[
-        str, typer.Option(help="What it wants before a passage.", metavar="TEXT")
+        str, typer.Option(help="What it expects before a passage.", metavar="TEXT")
     ] = "passage: ",
 ) -> None:
     """Build the search index of a corpus, or resume one that was interrupted."""
@@ -166,7 +166,7 @@ def doctor(
     recipe: Annotated[
         str,
         typer.Argument(
-            help="A recipe, to estimate the memory of a run of it instead.",
+            help="A recipe: estimate the memory of its run instead.",
             metavar="[RECIPE]",
             autocompletion=complete_recipe,
         ),
@@ -174,12 +174,12 @@ def doctor(
     overrides: Overrides = None,
     gpus: Annotated[
         int,
-        typer.Option(help="With RECIPE: this many GPUs instead of those here.", min=0, metavar="N"),
+        typer.Option(help="With RECIPE: this many GPUs, not this machine's.", min=0, metavar="N"),
     ] = 0,
     gpu_memory: Annotated[
         float,
         typer.Option(
-            help="With RECIPE: GiB of each GPU, instead of those here.", min=0, metavar="GIB"
+            help="With RECIPE: GiB of each GPU, not this machine's.", min=0, metavar="GIB"
         ),
     ] = 0.0,
 ) -> None:

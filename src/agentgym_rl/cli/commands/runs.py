@@ -27,7 +27,7 @@ def ui(
         bool, typer.Option("--open/--no-open", help="Whether to open a browser.")
     ] = True,
     is_public: Annotated[
-        bool, typer.Option("--public", help="Allow an address that other machines reach.")
+        bool, typer.Option("--public", help="Allow an address that other machines can reach.")
     ] = False,
     env: Annotated[
         list[str] | None,

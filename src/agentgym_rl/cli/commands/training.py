@@ -54,7 +54,7 @@ EvaluatedEnvs = Annotated[
 TasksFile = Annotated[
     Path | None,
     typer.Option(
-        help="Play the tasks of this file instead: a JSON list of ids, as AgentGym-RL's.",
+        help="Play the tasks of this file instead: a JSON list of ids, like AgentGym-RL's.",
         metavar="FILE",
     ),
 ]
@@ -74,7 +74,7 @@ Horizons = Annotated[
 ]
 EngineName = Annotated[
     str,
-    typer.Option(help="native, vllm or openai; default: as in the settings.", metavar="NAME"),
+    typer.Option(help="native, vllm or openai; default: that of the settings.", metavar="NAME"),
 ]
 ReportFolder = Annotated[
     Path | None,

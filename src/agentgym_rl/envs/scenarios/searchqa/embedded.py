@@ -44,7 +44,7 @@ def embedded_questions(split: Split) -> tuple[Question, ...]:
     """Return the questions of a split; question `i` stands at place `i`."""
     if split not in SPLITS:
         hint = did_you_mean(split, SPLITS)
-        raise ConfigError(f"no split {split!r}{hint}; there are {', '.join(SPLITS)}")
+        raise ConfigError(f"no split {split!r}{hint}; available: {', '.join(SPLITS)}")
     with lzma.open(embedded_questions_file(split)) as lines:
         return tuple(map(_question, lines))
 

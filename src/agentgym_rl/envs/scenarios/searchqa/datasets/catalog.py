@@ -73,5 +73,5 @@ def find_dataset(name: str) -> Dataset:
     """Return the data set of this name. Raises ConfigError for a name that is none of the seven."""
     if name not in DATASETS:
         hint = did_you_mean(name, DATASETS)
-        raise ConfigError(f"no data set {name!r}{hint}; there are {', '.join(DATASETS)}")
+        raise ConfigError(f"no data set {name!r}{hint}; available: {', '.join(DATASETS)}")
     return DATASETS[name]

@@ -37,7 +37,7 @@ def read_rows(file: Path) -> Iterator[PlacedRow]:
     elif file.suffix in (".csv", ".tsv"):
         yield from _table_rows(file)
     else:
-        raise ValueError(f"cannot read {file}: known are files in {', '.join(SUFFIXES)}")
+        raise ValueError(f"cannot read {file}: the name must end with one of {', '.join(SUFFIXES)}")
 
 
 def _parquet_rows(file: Path) -> Iterator[PlacedRow]:
@@ -84,7 +84,7 @@ def _table_rows(file: Path) -> Iterator[PlacedRow]:
         for row in reader:
             place = f"{file}, line {reader.line_num}"
             if None in row or None in row.values():
-                raise ValueError(f"{place}: the row has not as many cells as the heading")
+                raise ValueError(f"{place}: the row and the heading differ in the number of cells")
             yield place, row
 
 
