@@ -414,7 +414,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench env", description="Environment servers.")
     add = parser.add_argument
     add("--env", action="append", choices=SCENARIOS, help="default: all three")
-    add("--episodes", type=whole_list, default="1,64,256,1024", help="numbers of them at once")
+    add("--episodes", type=whole_list, default="1,64,256,1024", help="how many at once, in turn")
     add("--seconds", type=number_from(MIN_S), default=5.0, help="for each measurement")
     add("--workers", type=whole_from(1), default=1, help="worker processes of our server")
     add("--json", type=Path, help="file for the measurements")

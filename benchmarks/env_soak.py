@@ -121,7 +121,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--env", choices=SCENARIOS, default="textcraft")
     parser.add_argument("--episodes", type=whole_from(1), default=1000, help="episodes at once")
     parser.add_argument("--total", type=whole_from(1), default=100_000, help="episodes in all")
-    parser.add_argument("--rounds", type=whole_from(1), default=10, help="most steps of an episode")
+    parser.add_argument(
+        "--rounds", type=whole_from(1), default=10, help="most rounds of an episode"
+    )
     parser.add_argument("--workers", type=whole_from(1), default=1)
     parser.add_argument(
         "--lease", type=positive, default=20.0, help="seconds the server keeps an episode unused"

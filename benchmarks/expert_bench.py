@@ -90,7 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench experts", description="The experts.")
     parser.add_argument("--env", action="append", choices=SCENARIOS, help="default: all")
     parser.add_argument("--per-level", type=whole_from(1), default=10, help="tasks of every level")
-    parser.add_argument("--recipe", help="its held-out tasks instead, within its limit on rounds")
+    parser.add_argument(
+        "--recipe", help="a recipe's held-out tasks instead, within its limit on rounds"
+    )
     chosen = parser.parse_args(arguments)
     if chosen.recipe:
         measure_recipe(chosen.recipe, Console())

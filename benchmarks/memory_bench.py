@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prog="agentgym bench memory", description="Memory of a training run from step to step."
     )
     parser.add_argument(
-        "recipe", nargs="?", default="quickstart", help="as `agentgym train` has it"
+        "recipe", nargs="?", default="quickstart", help="a recipe, as for `agentgym train`"
     )
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the recipe")
     parser.add_argument("--every", type=whole_from(1), default=50, help="steps between samples")

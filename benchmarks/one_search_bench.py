@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         prog="agentgym bench one-search", description="What no search and one search are worth."
     )
     parser.add_argument("--split", default="test", choices=("train", "dev", "test"))
-    parser.add_argument("--tasks", type=whole_from(1), help="only the first this many")
+    parser.add_argument("--tasks", type=whole_from(1), help="only the first N tasks")
     chosen = parser.parse_args(arguments)
     questions = embedded_questions(chosen.split)[: chosen.tasks]
     worths = measure(questions, embedded_questions("train"), open_engine(SearchOptions()))

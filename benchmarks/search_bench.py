@@ -158,10 +158,10 @@ def measure_recall(
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench search", description="Deep search.")
     parser.add_argument("--corpus", type=Path, help="default: the embedded corpus")
-    parser.add_argument("--split", default="test", help="whose searches, of the embedded corpus")
+    parser.add_argument("--split", default="test", help="split of the embedded questions")
     parser.add_argument("--queries", type=whole_from(1), default=1024, help="searches to time")
     parser.add_argument(
-        "--misses", type=whole_from(0), default=5, help="searches to name that found no gold"
+        "--misses", type=whole_from(0), default=5, help="searches without a gold passage to list"
     )
     chosen = parser.parse_args(arguments)
     console = Console()

@@ -1,8 +1,8 @@
 """Measure `agentgym ui` on a run with 100,000 episodes: every route, cold and warm.
 
-Cold is the first request to a server that has just started; lists then rest on the parts that were
-read in time and say so, and the table tells when all of them were. Warm is the median of several
-requests once the index is whole. The limits are those of the design: 0.5 s for any list, filter or
+Cold is the first request to a server that has just started; lists then cover the parts that were
+read in time and say so, and the table shows when all had been read. Warm is the median of several
+requests once the index is whole. The design's limits: 0.5 s for any list, filter or
 chart, 1 s for an episode of 100 rounds and 20,000 tokens.
 """
 

@@ -231,12 +231,12 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="agentgym bench web", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--tasks", type=whole_from(1), default=2, help="of each template, at most")
-    parser.add_argument("--only", default="", help="templates whose names begin so")
+    parser.add_argument("--only", default="", help="only templates whose names begin with this")
     parser.add_argument("--share", type=Share.read, default=Share(), help="1/4: every fourth task")
     parser.add_argument("--no-wrong", action="store_true", help="only experts")
     parser.add_argument("--json", type=Path, help="add a line for each template to this file")
     parser.add_argument("--merge", type=Path, nargs="+", help="files of --json: play nothing")
-    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json of a model, to count with")
+    parser.add_argument("--tokenizer", type=Path, help="tokenizer.json of a model, to count tokens")
     options = parser.parse_args(list(arguments))
     console = Console(soft_wrap=True)
     if options.merge:

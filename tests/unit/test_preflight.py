@@ -86,7 +86,9 @@ def test_code_to_compile_needs_a_compiler(monkeypatch: pytest.MonkeyPatch):
 def test_bfloat16_needs_a_gpu_that_has_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla V100")
-    with pytest.raises(ConfigError, match=r"Tesla V100 does not support it; set model\.dtype=float32"):
+    with pytest.raises(
+        ConfigError, match=r"Tesla V100 does not support it; set model\.dtype=float32"
+    ):
         check_dtype(make_config(*BFLOAT16), GPU)
     check_dtype(make_config(), GPU)
     check_dtype(make_config(*BFLOAT16), CPU)

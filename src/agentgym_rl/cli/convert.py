@@ -15,7 +15,7 @@ def convert_model(model: str, folder: Path, *, dtype: str) -> None:
     if dtype not in DTYPES:
         raise ConfigError(f"no --dtype {dtype!r}; available: {', '.join(DTYPES)}")
     if folder.exists():
-        raise ConfigError(f"{folder} is there already; name a directory that is not")
+        raise ConfigError(f"{folder} already exists; choose another directory")
     quiet_transformers()
     policy = load_pretrained(model, dtype=dtype, device="cpu")
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -97,13 +97,13 @@ def _cell(num_bytes: int) -> str:
 def _verdict(found: Estimate) -> list[str]:
     lines = []
     if not found.shape.is_dense:
-        lines.append("a model with experts: what a pass keeps of them is a guess")
+        lines.append("a model with experts: the memory of a pass is a guess")
     if found.cache_bytes and found.machine.gpus:
         missing = missing_cache(found)
-        text = f"keys and values of {found.cache_tokens:,} tokens have room"
+        text = f"room for the keys and values of {found.cache_tokens:,} tokens"
         if missing:
             wanted = found.plan.episodes * found.plan.max_tokens
-            text += f"; {found.plan.episodes} episodes could want {wanted:,}, and some would be "
+            text += f"; {found.plan.episodes} episodes could need {wanted:,}, and some would be "
             text += "computed again"
         lines.append(text)
     if found.is_hopeless:

@@ -195,7 +195,7 @@ def _parts(folder: Path) -> Mapping[str, Path]:
         if load_settings(folder):
             remedy = "repeat its command to finish it"
         elif (folder / "config.toml").exists():
-            remedy = f"it is a run: make one of it with `agentgym eval {folder} --env ...`"
+            remedy = f"it is a run: evaluate it with `agentgym eval {folder} --env ...`"
         else:
             remedy = "name another"
         raise RunError(f"{folder} holds no finished evaluation; {remedy}")

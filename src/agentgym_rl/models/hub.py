@@ -41,7 +41,7 @@ _REMEDY = (
 
 
 def _told(name: str) -> str:
-    return f"there is no model {name!r} here: it is no directory, and not in the hub's cache"
+    return f"there is no model {name!r} here: it is not a directory, and not in the hub's cache"
 
 
 def _is_cached(name: str) -> bool:

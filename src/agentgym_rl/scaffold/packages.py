@@ -40,7 +40,7 @@ def make_package(kind: str, name: str, folder: Path) -> NewPackage:
     _check_name(name)
     target = folder / name
     if target.exists():
-        raise RunError(f"{target} is there already; choose another name, or --dir")
+        raise RunError(f"{target} already exists; choose another name, or --dir")
     written = []
     for source, relative in _files(_TEMPLATES / kind):
         file = target / _renamed(relative.as_posix(), kind, name)

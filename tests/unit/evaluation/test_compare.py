@@ -177,5 +177,5 @@ def test_a_folder_without_an_evaluation_is_refused(tmp_path: Path):
     run = RunFolder(tmp_path / "run")
     run.create("")
     write_episodes(run.episodes, [episodes("01")], phase="eval", step=0)
-    with pytest.raises(RunError, match="it is a run: make one of it with `agentgym eval"):
+    with pytest.raises(RunError, match="it is a run: evaluate it with `agentgym eval"):
         compare_folders(run.path, run.path)

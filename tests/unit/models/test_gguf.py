@@ -220,7 +220,7 @@ def test_convert_writes_a_directory_once(tmp_path: Path, capsys: pytest.CaptureF
     assert "LlamaForCausalLM" in capsys.readouterr().out
     policy = load_pretrained(tmp_path / "new" / "model", dtype="bfloat16", device="cpu")
     assert policy.model.dtype == torch.bfloat16
-    with pytest.raises(ConfigError, match="is there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         convert_model(str(tmp_path / "small.gguf"), tmp_path / "new" / "model", dtype="float32")
     with pytest.raises(ConfigError, match="float32, bfloat16"):
         convert_model(str(tmp_path / "small.gguf"), tmp_path / "other", dtype="int4")

@@ -25,7 +25,7 @@ def test_a_package_has_the_users_name_everywhere(kind: str, tmp_path: Path):
 
 def test_a_folder_that_is_there_stays_as_it_is(tmp_path: Path):
     (tmp_path / "mine").mkdir()
-    with pytest.raises(RunError, match="is there already"):
+    with pytest.raises(RunError, match="already exists"):
         make_package("env", "mine", tmp_path)
     assert list((tmp_path / "mine").iterdir()) == []
 

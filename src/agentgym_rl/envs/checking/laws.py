@@ -75,7 +75,7 @@ class Law(Enum):
         "limit cuts it: widen the range, or stop paying."
     )
     NAMED_NUMBERS = (
-        "StepResult.metrics and reward_parts must be finite numbers under names like identifiers, "
+        "StepResult.metrics and reward_parts must be finite numbers with names like identifiers, "
         "at most 64."
     )
     REWARD_PARTS = (
@@ -110,7 +110,7 @@ class Law(Enum):
         "render must return the bytes of a PNG or JPEG file, or None where there is no picture."
     )
     EXTRAS_DO_NOT_RAISE = (
-        "available_actions, expert_action, details and render must not raise, also after the end: "
+        "available_actions, expert_action, details and render must not raise, even after the end: "
         "return an empty value where there is nothing to say."
     )
     CLOSES_ANY_TIME = (
