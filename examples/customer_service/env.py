@@ -26,7 +26,7 @@ from agentgym_rl.envs.base import EnvSpec, JsonValue
 from agentgym_rl.envs.tools import CallRecord, Final, ToolEnvironment, ToolError
 from agentgym_rl.types import Task
 
-_NUM_TEST, _NUM_TRAIN = 20, 100
+_NUM_TEST, _NUM_TRAIN = 40, 400
 """Tasks of each level."""
 
 
@@ -98,19 +98,19 @@ class CustomerService(ToolEnvironment):
     def refund(self, order: int) -> str:
         """Pay an order back."""
         with _refusals():
-            return f"paid back {self._open_store().refund(order)}"
+            return f"order {order}: paid back {self._open_store().refund(order)}"
 
     def exchange(self, order: int, color: Color) -> str:
         """Send the product of an order again in another color."""
         with _refusals():
             self._open_store().exchange(order, color)
-            return "exchanged"
+            return f"order {order}: exchanged"
 
     def cancel(self, order: int) -> str:
         """Cancel an order."""
         with _refusals():
             self._open_store().cancel(order)
-            return "cancelled"
+            return f"order {order}: cancelled"
 
     def move(self, order: int, street: str, number: int) -> str:
         """Send an order to another address.
@@ -122,7 +122,7 @@ class CustomerService(ToolEnvironment):
         """
         with _refusals():
             self._open_store().move(order, street, number)
-            return "moved"
+            return f"order {order}: moved"
 
     def report(self, outcome: Outcome, answer: str = "") -> Final:
         """End the conversation.
@@ -192,7 +192,8 @@ def _right_database(request: Request) -> dict[str, list[tuple[int | str | None, 
 def _described(order: Order) -> str:
     owner = "" if order.customer == ME else ", of another customer"
     days = f"{order.state} for {order.days} days" if order.state == "here" else order.state
-    return f"{order.color} {order.kind}, {days}, to {order.number} {order.street}{owner}"
+    what = f"{order.color} {order.kind}, {days}, to {order.number} {order.street}{owner}"
+    return f"order {order.id}: {what}"
 
 
 @contextmanager

@@ -80,7 +80,7 @@ def test_training_and_testing_share_no_product_and_no_address():
 
 def test_there_are_hundreds_of_tasks_of_every_level():
     train, test = (CustomerService.tasks(split) for split in ("train", "test"))
-    assert (len(train), len(test), len(LEVELS)) == (1300, 260, 13)
+    assert (len(train), len(test), len(LEVELS)) == (5200, 520, 13)
     assert {task.level for task in test} == {task.level for task in train} == set(LEVELS)
 
 
