@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from examples.customer_service.world import (
+    STATES,
     Topic,
     Wish,
     World,
@@ -123,6 +124,7 @@ def _move(draw: random.Random, world: World) -> Request:
 
 
 def _state(draw: random.Random, world: World) -> Request:
+    world = with_state(world, 0, pick(draw, STATES))
     item, state = world.first.kind, world.first.state
     goal = _said(draw, f"Where is my {item}", f"Has my {item} been sent")
     found = _step("orders", {}, f"I must find the order of the {item}.")

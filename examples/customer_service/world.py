@@ -27,7 +27,7 @@ _MY_ORDERS, _OTHER_ORDERS = 4, 3
 _DAYS = (3, 8, 12, 20, 26, 40, 55)
 _LIMITS = (10, 14, 30)
 ME, OTHER = 1, 2
-_STATES = ("here", "sent", "open")
+STATES = ("here", "sent", "open")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def draw_world(draw: random.Random, wish: Wish, *, is_test: bool) -> World:
         color = pick(draw, [color for one, color in subjects if one == kind])
         street, number = pick(draw, addresses)
         owner = ME if is_mine else OTHER
-        state = wish.state if place == 0 else pick(draw, _STATES)
+        state = wish.state if place == 0 else pick(draw, STATES)
         since = days if place == 0 else pick(draw, _DAYS)
         orders.append(Order(numbers[place], owner, kind, color, state, since, street, number))
     first = orders[0]
