@@ -18,6 +18,7 @@ from examples.customer_service.world import (
     World,
     draw_world,
     pick,
+    shuffled,
     with_state,
 )
 
@@ -134,14 +135,15 @@ def _state(draw: random.Random, world: World) -> Request:
 def _two(draw: random.Random, world: World) -> Request:
     world = with_state(world, 1, "open")
     first, second = world.mine[:2]
-    goal = _said(
-        draw, f"Refund order {first.id} and cancel order {second.id}",
-        f"Cancel order {second.id} and refund order {first.id}",
-    )  # fmt: skip
-    looked = _step("look", {"order": second.id}, "Has the other been sent?")
-    cancelled = _step("cancel", {"order": second.id}, "It has not been sent.")
-    refunded = _changed("refund", world)
-    return Request(world, goal, (*_looked(world, "refund"), refunded, looked, cancelled, _done()))
+    refund = (*_looked(world, "refund"), _changed("refund", world))
+    cancel = (
+        _step("look", {"order": second.id}, "Has it been sent?"),
+        _step("cancel", {"order": second.id}, "It has not been sent."),
+    )
+    wishes = [(f"refund order {first.id}", refund), (f"cancel order {second.id}", cancel)]
+    (one, its_steps), (other, other_steps) = shuffled(draw, wishes)
+    goal = f"{one.capitalize()} and {other}."
+    return Request(world, goal, (*its_steps, *other_steps, _done()))
 
 
 def _stranger(draw: random.Random, world: World) -> Request:

@@ -66,6 +66,16 @@ def test_the_state_of_an_order_cannot_be_told_without_looking():
     assert set(answers) == set(STATES) and max(answers.values()) <= len(tasks) // 2
 
 
+def test_of_two_requests_the_first_is_served_first():
+    tasks = [task for task in CustomerService.tasks("train") if task.level == "two"]
+    firsts = set[str]()
+    for request in map(request_of, tasks):
+        done = [step.call.name for step in request.steps if step.call.name in ("refund", "cancel")]
+        assert sorted(done) == ["cancel", "refund"] and request.goal.lower().startswith(done[0])
+        firsts.add(done[0])
+    assert firsts == {"refund", "cancel"}
+
+
 def test_what_the_database_cannot_do_is_refused_and_changes_nothing():
     env = CustomerService()
     env.reset(task_of("cancel"))
