@@ -15,7 +15,7 @@ from agentgym_rl.runs.record import FILE as RECORD
 from agentgym_rl.runs.record import RunState, read_record, run_state
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.catalog import Config, RunCatalog
-from agentgym_rl.ui.series import MetricSeries, Row
+from agentgym_rl.ui.series import MetricSeries, Row, steps_done
 
 _SUCCESS = "rollout/success_rate"
 
@@ -71,7 +71,7 @@ def list_runs(root: Path) -> list[RunLine]:
 def run_line(catalog: RunCatalog, run: str) -> RunLine:
     """Return the line of one run of a catalog."""
     folder, config, series = catalog.folder(run), catalog.config(run), catalog.series(run)
-    rows, target = series.rows(), target_steps(config)
+    rows, target = series.rows(), config.target_steps
     step = steps_done(rows)
     record = read_record(folder.path)
     before, now, measured, problems = _success(folder, rows)
@@ -113,16 +113,6 @@ def _unreadable(run: str, path: str, problem: str) -> RunLine:
         age_s=0.0,
         problem=problem,
     )
-
-
-def target_steps(config: Config) -> int | None:
-    """Return how many steps a run is to have; None where its recipe does not say."""
-    steps = config.get("training", "steps")
-    return steps if isinstance(steps, int) and not isinstance(steps, bool) else None
-
-
-def steps_done(rows: Sequence[Row]) -> int:
-    return max((int(row["step"] or 0) for row in rows), default=0)
 
 
 def open_run(path: Path) -> tuple[RunCatalog, MetricSeries, Config]:

@@ -41,7 +41,7 @@ class RunState(StrEnum):
     CRASHED = "crashed"
     """Its process is gone, and had no time to say why: killed, or out of memory."""
     UNKNOWN = "unknown"
-    """Another machine runs it, or did; this one cannot tell."""
+    """Another machine runs it, or did, or it has steps and no recipe; this one cannot tell."""
     STORED = "stored"
     """Episodes that were recorded before; nothing was trained."""
     EMPTY = "empty"
@@ -102,13 +102,35 @@ def read_record(folder: Path) -> RunRecord | None:
         return None
 
 
-def run_state(run: RunFolder, *, num_steps: int, target: int | None) -> RunState:
+@dataclass(frozen=True, slots=True)
+class Locks:
+    """The locked files of this machine at one moment, for whoever asks about many runs."""
+
+    inodes: frozenset[int] | None
+    """None where the system does not list them."""
+
+    @classmethod
+    def now(cls) -> Locks:
+        try:
+            lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+        except (OSError, UnicodeDecodeError):
+            return cls(None)
+        fields = [line.split() for line in lines]
+        # Whoever waits for a lock is listed too, with "->" after the number.
+        held = [words for words in fields if len(words) > 5 and words[1] != "->"]
+        return cls(frozenset(int(words[5].rpartition(":")[2]) for words in held))
+
+
+def run_state(
+    run: RunFolder, *, num_steps: int, target: int | None, locks: Locks | None = None
+) -> RunState:
     """Return how a run stands, from its lock, its record and its files.
 
-    `num_steps` are the steps done, `target` those that its recipe asks for.
+    `num_steps` are the steps done, `target` those that its recipe asks for; `locks` are read
+    where they are not given.
     """
     record = read_record(run.path)
-    if is_running(run, record):
+    if is_running(run, record, locks or Locks.now()):
         return RunState.RUNNING
     if record is not None and record.state is not RunState.RUNNING:
         return record.state
@@ -117,20 +139,21 @@ def run_state(run: RunFolder, *, num_steps: int, target: int | None) -> RunState
     if target is not None and num_steps >= target and run.model.is_dir():
         return RunState.FINISHED
     if target is None:
-        return RunState.STORED if run.episodes.is_dir() else RunState.EMPTY
+        if run.episodes.is_dir():
+            return RunState.STORED
+        return RunState.UNKNOWN if num_steps else RunState.EMPTY
     return RunState.STOPPED if num_steps or run.is_begun else RunState.EMPTY
 
 
-def is_running(run: RunFolder, record: RunRecord | None) -> bool:
+def is_running(run: RunFolder, record: RunRecord | None, locks: Locks) -> bool:
     """Whether a process of this machine holds the lock of a run.
 
     The lock is not asked for: a run that starts at that moment would find it taken. Where the
     system does not list locks, a process of the record's number must be alive.
     """
-    locked = _locked_inodes()
-    if locked is not None:
+    if locks.inodes is not None:
         try:
-            return run.lock_file.stat().st_ino in locked
+            return run.lock_file.stat().st_ino in locks.inodes
         except OSError:
             return False
     if record is None or record.host != socket.gethostname():
@@ -146,18 +169,6 @@ def _is_alive(pid: int) -> bool:
     except (OSError, OverflowError) as error:
         return getattr(error, "errno", None) == errno.EPERM  # OverflowError has none
     return True
-
-
-def _locked_inodes() -> set[int] | None:
-    """Return the inodes of locked files; None where the system does not say."""
-    try:
-        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return None
-    fields = [line.split() for line in lines]
-    # Whoever waits for a lock is listed too, with "->" after the number.
-    held = [words for words in fields if len(words) > 5 and words[1] != "->"]
-    return {int(words[5].rpartition(":")[2]) for words in held}
 
 
 def _record(table: Mapping[str, object]) -> RunRecord:

@@ -65,6 +65,12 @@ class Config:
             return " + ".join(map(str, tables))
         return self.word("env", "name")
 
+    @property
+    def target_steps(self) -> int | None:
+        """How many steps a run is to have; None for an evaluation, or where no recipe says."""
+        steps = None if self.is_evaluation else self.get("training", "steps")
+        return steps if isinstance(steps, int) and not isinstance(steps, bool) else None
+
     def agent_in(self, env: str) -> dict[str, object]:
         """Return the settings of the agent in an environment, given by its name or label."""
         agent: dict[str, object] = {}

@@ -9,19 +9,18 @@ from pathlib import Path, PurePath
 
 from agentgym_rl.evaluation.settings import name_of_path
 from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.runs.record import Locks, RunState, is_running, read_record, run_state
 from agentgym_rl.ui.answers import ApiError
-from agentgym_rl.ui.catalog import RunCatalog
+from agentgym_rl.ui.catalog import Config, RunCatalog
 from agentgym_rl.ui.decoders import Decoders
 from agentgym_rl.ui.parts import BROKEN, PartFile, list_parts, num_rows
-from agentgym_rl.ui.series import Row
+from agentgym_rl.ui.series import Row, steps_done
 
 logger = logging.getLogger(__name__)
 
 _COUNTING_S = 0.2
 """For reading the footers of parts, in one request; what is left is counted in the next."""
 _SETTLED_NS = 5_000_000_000
-_RECENT_S = 120.0
-"""Where locks cannot be seen, a run whose metrics are younger counts as live."""
 
 
 class Overview:
@@ -36,24 +35,21 @@ class Overview:
         """Return every run, the one that changed last first."""
         ids, problem = self._catalog.find()
         deadline = time.monotonic() + _COUNTING_S
-        locked = _locked_inodes()
+        locks = Locks.now()
         lines = []
         for run in ids:
             try:
-                lines.append(self._line(run, locked, deadline))
+                lines.append(self._line(run, locks, deadline))
             except (ApiError, OSError) as error:  # removed or closed to us meanwhile
                 lines.append(_unreadable(run, str(error)))
         lines.sort(key=lambda line: str(line["updated_at"] or ""), reverse=True)
         return {"runs": lines, "problem": problem}
 
-    def _line(self, run: str, locked: set[int] | None, deadline: float) -> dict[str, object]:
+    def _line(self, run: str, locks: Locks, deadline: float) -> dict[str, object]:
         folder, config = self._catalog.folder(run), self._catalog.config(run)
         series = self._catalog.series(run)
         rows = series.rows()
-        steps = max((int(row["step"] or 0) for row in rows), default=0)
-        is_trained = folder.config_file.exists() or folder.metrics_file.exists()
-        target = config.get("training", "steps") if is_trained else None
-        target = target if isinstance(target, int) else None
+        steps, record = steps_done(rows), read_record(folder.path)
         started, updated = _times(folder)
         count, broken = self._count(run, deadline)
         model = config.word("model", "path")
@@ -64,9 +60,13 @@ class Overview:
             "algorithm": config.word("algorithm", "type"),
             "model": _model_name(model) if model and config.is_evaluation else model,
             "format": config.word("agent", "format"),
-            "status": _status(folder, self._catalog.root, locked, steps, target, updated),
+            "recipe": record.recipe if record else None,
+            "status": _status(
+                folder, self._catalog.root, num_steps=steps, config=config, locks=locks
+            ),
+            "error": record.error if record else "",
             "steps": steps,
-            "target_steps": target,
+            "target_steps": config.target_steps,
             "started_at": _stamp(started),
             "updated_at": _stamp(updated),
             "num_episodes": count,
@@ -121,48 +121,24 @@ def _latest(rows: list[Row]) -> dict[str, float | None]:
 
 
 def _status(
-    folder: RunFolder,
-    root: Path,
-    locked: set[int] | None,
-    steps: int,
-    target: int | None,
-    updated: float | None,
-) -> str:
-    is_finished = target is not None and steps >= target and folder.model.is_dir()
-    if is_finished:
-        return "finished"
-    if locked is None:
-        is_live = updated is not None and time.time() - updated < _RECENT_S
-    else:
-        # A warm start is covered by the lock of the run around it.
-        around = [folder.path, *folder.path.parents]
-        own = [path for path in around if path.is_relative_to(root)]
-        is_live = any(_inode(path / ".lock") in locked for path in own)
-    if is_live:
-        return "live"
-    if steps or list_parts(folder.episodes) or list_parts(folder.path):
-        return "finished" if target is None else "stopped"
-    return "empty"
+    folder: RunFolder, root: Path, *, num_steps: int, config: Config, locks: Locks
+) -> RunState:
+    """Return how a run stands; one with no record and no lock of its own as its folders say."""
+    target = config.target_steps
+    state = run_state(folder, num_steps=num_steps, target=target, locks=locks)
+    if state not in (RunState.STOPPED, RunState.UNKNOWN, RunState.STORED, RunState.EMPTY):
+        return state
+    if read_record(folder.path) is None and _is_covered(folder, root, locks):
+        return RunState.RUNNING
+    if state is RunState.EMPTY and list_parts(folder.path):
+        return RunState.FINISHED if config.is_evaluation else RunState.STORED
+    return state
 
 
-def _locked_inodes() -> set[int] | None:
-    """Return the inodes of locked files; None where the system does not say.
-
-    Asking for a lock ourselves could make a run that starts at that moment fail.
-    """
-    try:
-        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError):
-        return None
-    fields = [line.split() for line in lines]
-    return {int(words[5].rpartition(":")[2]) for words in fields if len(words) > 5}
-
-
-def _inode(file: Path) -> int | None:
-    try:
-        return file.stat().st_ino
-    except OSError:
-        return None
+def _is_covered(folder: RunFolder, root: Path, locks: Locks) -> bool:
+    """Whether a run around this one is running, such as that of a warm start."""
+    around = [RunFolder(path) for path in folder.path.parents if path.is_relative_to(root)]
+    return any(is_running(one, read_record(one.path), locks) for one in around)
 
 
 def _times(folder: RunFolder) -> tuple[float | None, float | None]:
@@ -185,11 +161,21 @@ def _stamp(seconds: float | None) -> str | None:
 
 def _unreadable(run: str, problem: str) -> dict[str, object]:
     empty = dict.fromkeys(
-        ("env", "algorithm", "model", "format", "target_steps", "started_at", "updated_at")
+        (
+            "env",
+            "algorithm",
+            "model",
+            "format",
+            "recipe",
+            "target_steps",
+            "started_at",
+            "updated_at",
+        )
     )
     return empty | {
         "run": run,
-        "status": "empty",
+        "status": RunState.UNKNOWN,
+        "error": "",
         "steps": 0,
         "num_episodes": None,
         "latest": {},

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from agentgym_rl.runs.regular_files import MEGABYTE, open_regular
@@ -20,6 +20,11 @@ _MAX_METRICS = 5000
 """Of one line."""
 _MAX_VALUES = 2_000_000
 """Of all lines together, at most some 150 MB: 80 metrics of 25,000 steps."""
+
+
+def steps_done(rows: Sequence[Row]) -> int:
+    """Return the number of the last step."""
+    return max((int(row["step"] or 0) for row in rows), default=0)
 
 
 class MetricSeries:

@@ -78,6 +78,7 @@ def test_runs_without_a_record_are_told_by_their_files(run: RunFolder):
     assert state(run) is RunState.STOPPED
     run.model.mkdir()
     assert state(run, num_steps=3) is RunState.FINISHED
+    assert state(run, target=None) is RunState.UNKNOWN
     run.episodes.mkdir()
     assert state(run, target=None) is RunState.STORED
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any  # JSON has no static type
 
@@ -17,6 +18,8 @@ from agentgym_rl.config import parse_config
 from agentgym_rl.evaluation.settings import Wanted
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.runs.record import FILE as RECORD
+from agentgym_rl.runs.record import recorded
 from ui_servers import (
     CONFIG,
     UiClient,
@@ -219,11 +222,27 @@ def test_reading_changes_nothing(ui: UiClient, root: Path):
     assert state() == before
 
 
-def test_a_run_that_is_going_on_is_live(ui: UiClient, root: Path):
+def test_a_run_that_is_going_on_is_running_and_so_is_its_warm_start(ui: UiClient, root: Path):
     run = make_run(root / "going", num_steps=1)
+    make_run(root / "going" / "warm_start", num_steps=1)
     with run.locked():
-        assert line_of(ui, "going")["status"] == "live"
+        assert line_of(ui, "going")["status"] == "running"
+        assert line_of(ui, "going/warm_start")["status"] == "running"
     assert line_of(ui, "going")["status"] == "stopped"
+    assert line_of(ui, "going/warm_start")["status"] == "stopped"
+
+
+def test_a_run_says_how_it_ended_and_why(ui: UiClient, root: Path, tmp_path: Path):
+    for name, failure in (("out-of-disk", OSError("no space left")), ("over", None)):
+        with suppress(OSError), recorded(make_run(root / name), recipe="quick", version="1"):
+            if failure is not None:
+                raise failure
+    lines = [line_of(ui, run) for run in ("out-of-disk", "over")]
+    told = [(line["status"], line["error"], line["recipe"]) for line in lines]
+    assert told == [("failed", "no space left", "quick"), ("finished", "", "quick")]
+    (tmp_path / RECORD).write_text('{"state": "failed", "error": "secret"}')
+    (make_run(root / "linked").path / RECORD).symlink_to(tmp_path / RECORD)
+    assert line_of(ui, "linked")["error"] == ""
 
 
 def test_an_evaluation_has_settings_and_no_recipe(ui: UiClient, root: Path):

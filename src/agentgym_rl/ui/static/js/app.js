@@ -165,9 +165,9 @@ function chooseRun() {
 }
 
 function drawStatus() {
-  const live = (runList.runs ?? []).filter((item) => item.status === "live").length;
+  const running = (runList.runs ?? []).filter((item) => item.status === "running").length;
   liveText.classList.toggle("is-offline", Boolean(runList.error));
-  setText(liveText, runList.error ? "server offline" : live ? `${live} live` : "");
+  setText(liveText, runList.error ? "server offline" : running ? `${running} running` : "");
   drawRunButton();
 }
 

@@ -115,7 +115,7 @@ export class CurveBoard {
     const there = runs.map((run) => runList.find(run)).filter(Boolean);
     if (!there.length) return empty("No such run", `There is no run called “${runs.join("”, “")}” in this folder.`);
     if (search) return empty("No such metric", "No metric of these runs has all of these words in its name.");
-    return there.some((run) => run.status === "live")
+    return there.some((run) => run.status === "running")
       ? empty("No metrics yet", "These runs have written no metrics yet: the first step is on its way.")
       : empty("No metrics", "These runs have episodes or reports, but no metrics of training.");
   }

@@ -68,13 +68,13 @@ class RunList {
     return this.runs?.find((item) => item.run === run) ?? null;
   }
 
-  /** The run that a view without a choice shows: the last one looked at, a live one, or the one written to last. */
+  /** The run that a view without a choice shows: the last one looked at, one that is running, or the one written to last. */
   preferred() {
     const last = this.find(this.lastShown);
     if (last) return last;
     const begun = (this.runs ?? []).filter((run) => run.status !== "empty" && !isWarmStart(run));
     const latest = (runs) => runs.toSorted((a, b) => compare(b.updated_at, a.updated_at))[0];
-    return latest(begun.filter((run) => run.status === "live")) ?? latest(begun) ?? this.runs?.[0] ?? null;
+    return latest(begun.filter((run) => run.status === "running")) ?? latest(begun) ?? this.runs?.[0] ?? null;
   }
 
   #tell() {

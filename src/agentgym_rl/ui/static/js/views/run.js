@@ -8,7 +8,7 @@ import { interval } from "../interval.js";
 import { href, joined } from "../route.js";
 import { runList } from "../run_store.js";
 
-const TONES = { live: "live", finished: "good", stopped: "warn", empty: "quiet" };
+const TONES = { running: "live", finished: "good", stopped: "warn", failed: "bad", crashed: "bad" };
 
 function facts(run) {
   const success = run.latest?.["rollout/success_rate"];
@@ -18,6 +18,7 @@ function facts(run) {
       figure("steps", run.target_steps ? `${number(run.steps)} / ${number(run.target_steps)}` : number(run.steps)),
       figure("episodes", number(run.num_episodes)),
       figure("success, last step", percent(success)),
+      run.recipe ? figure("recipe", run.recipe, { title: run.recipe }) : null,
       figure("environment", run.env || "–"),
       figure("algorithm", run.algorithm || "–"),
       figure("model", run.model || "–", { title: run.model }),
@@ -27,6 +28,7 @@ function facts(run) {
       h("a", { class: "button", href: href("episodes", { run: run.run }) }, "Episodes"),
       h("a", { class: "button", href: href("diagnosis", { run: run.run }) }, "Diagnosis"),
       h("a", { class: "button", href: href("time", { run: run.run }) }, "Time")),
+    run.error ? h("p", { class: "run-problem text" }, badge("error", "bad"), " ", run.error) : null,
     run.problem ? h("p", { class: "run-problem text" }, badge("problem", "warn"), " ", run.problem) : null);
 }
 

@@ -11,6 +11,8 @@ import { compare, isWarmStart, runList } from "../run_store.js";
 import { seriesColor } from "../theme.js";
 
 const MAX_DEFAULT_RUNS = 2;
+/** How most runs stand: the list says it by a dot only. */
+const QUIET = new Set(["finished", "stored", "empty"]);
 
 /** Return how far a run is; an evaluation has episodes and no steps. */
 function progressOf(run) {
@@ -70,11 +72,11 @@ class RunsView {
     this.stop = runList.subscribe(() => this.refresh());
   }
 
-  /** The runs whose curves are shown: those of the address, or the live and the latest ones. */
+  /** The runs whose curves are shown: those of the address, or those that are running and the latest ones. */
   get selected() {
     if (this.params.sel !== undefined) return listOf(this.params.sel === "none" ? "" : this.params.sel);
-    const begun = runList.runs.filter((run) => run.steps > 0 || run.status === "live");
-    const latest = begun.toSorted((a, b) => isWarmStart(a) - isWarmStart(b) || (b.status === "live") - (a.status === "live") || compare(b.updated_at, a.updated_at));
+    const begun = runList.runs.filter((run) => run.steps > 0 || run.status === "running");
+    const latest = begun.toSorted((a, b) => isWarmStart(a) - isWarmStart(b) || (b.status === "running") - (a.status === "running") || compare(b.updated_at, a.updated_at));
     return latest.slice(0, MAX_DEFAULT_RUNS).map((run) => run.run);
   }
 
@@ -186,14 +188,15 @@ class RunsView {
         h("div", { class: "run-line" },
           h("a", { class: "run-link clip", href: href("run", { run: run.run }), title: run.run }, label),
           h("span", { class: `dot dot-${run.status}`, title: run.status }),
-          h("span", { class: "visually-hidden" }, run.status)),
+          QUIET.has(run.status) ? h("span", { class: "visually-hidden" }, run.status) : null),
         h("div", { class: "run-facts faint" },
           h("span", { class: "clip" }, [run.env, run.algorithm ?? run.model].filter(Boolean).join(" · ") || "–"),
           success === undefined || success === null ? null : h("span", { class: "number run-success", title: "success rate of the last step" }, percent(success))),
         h("div", { class: "run-facts faint" },
-          h("span", { class: "number" }, progressOf(run)),
-          h("span", { class: "clip" }, when)),
-        run.status === "live" ? h("div", { class: "progress", role: "progressbar", "aria-label": `Steps of ${run.run}`, "aria-valuenow": Math.round(progress * 100), "aria-valuemin": 0, "aria-valuemax": 100 }, h("span", { style: { width: `${progress * 100}%` } })) : null,
+          h("span", { class: "clip" }, QUIET.has(run.status) ? null : [h("b", { class: `status-${run.status}` }, run.status), " · "], h("span", { class: "number" }, progressOf(run))),
+          h("span", { class: "run-when" }, when)),
+        run.status === "running" ? h("div", { class: "progress", role: "progressbar", "aria-label": `Steps of ${run.run}`, "aria-valuenow": Math.round(progress * 100), "aria-valuemin": 0, "aria-valuemax": 100 }, h("span", { style: { width: `${progress * 100}%` } })) : null,
+        run.error ? h("div", { class: "run-problem", title: run.error }, h("span", { class: "clip" }, run.error)) : null,
         run.problem ? h("div", { class: "run-problem", title: run.problem }, badge("problem", "warn"), " ", h("span", { class: "clip" }, run.problem)) : null));
     if (hadFocus) node.querySelector(`.${hadFocus.split(" ")[0]}`)?.focus();
     this.rows.set(run.run, { key, node });
