@@ -74,13 +74,14 @@ class Comparison:
             return f"No difference: A and B do the same at each of these {self.tasks} tasks."
         if self.p >= _ALPHA:
             return (
-                f"No difference is shown: B is {size} "
+                f"No clear difference: B is {size} "
                 f"{'better' if self.difference >= 0 else 'worse'} on these {self.tasks} tasks, "
-                "which chance makes often enough."
+                "which chance alone can explain."
             )
         word = "better" if self.difference > 0 else "worse"
         return (
-            f"B is {word}: by {size} on these {self.tasks} tasks, which chance hardly ever makes."
+            f"B is {word}: by {size} on these {self.tasks} tasks, "
+            "which chance alone hardly explains."
         )
 
     def to_markdown(self) -> str:

@@ -51,7 +51,7 @@ _CHARTS = (
     ),
     _Chart(
         "Rounds per episode",
-        "Near the horizon, episodes are cut before they end.",
+        "Near the horizon, episodes are truncated before they end.",
         "number",
         (("mean", "rounds_mean"), ("90th percentile", "rounds_p90"), ("horizon", "max_rounds")),
     ),
@@ -63,9 +63,9 @@ _CHARTS = (
     ),
     _Chart(
         "How episodes end early",
-        "Cut by a limit, or failed for reasons that are not the agent's.",
+        "Truncated by a limit, or failed for reasons that are not the agent's.",
         "share",
-        (("cut", "truncated_rate"), ("failed", "failed_rate")),
+        (("truncated", "truncated_rate"), ("failed", "failed_rate")),
     ),
 )
 _METRICS = {

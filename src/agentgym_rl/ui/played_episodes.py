@@ -75,7 +75,11 @@ class PlayedEpisodes:
         """Begin an episode; return its first state and its name."""
         await self.reap()
         if len(self._open) >= MAX_EPISODES:
-            raise ApiError(409, f"{MAX_EPISODES} episodes are open already: close one")
+            raise ApiError(
+                409,
+                f"{MAX_EPISODES} episodes are being played already: close a page that plays one, "
+                f"or wait; one without an action for {int(LEASE_S // 60)} minutes is closed",
+            )
         source = await asyncio.to_thread(self._environments.source, env)
         spec = await source.spec()
         try:

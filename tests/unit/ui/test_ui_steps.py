@@ -75,7 +75,7 @@ def test_charts_by_hand(ui: UiClient):
     assert curves["Rounds per episode", "mean"] == [2.0] * 8
     assert curves["Wasted rounds", "invalid"] == [0.5] * 8
     assert curves["Wasted rounds", "repeated"] == [0.0] * 8
-    assert curves["How episodes end early", "cut"] == [0.75] * 8
+    assert curves["How episodes end early", "truncated"] == [0.75] * 8
     assert curves["Entropy per token", "all tokens"] == [1 / step for step in range(1, 9)]
     assert "Invalid actions" in [finding["title"] for finding in found["findings"]]
 

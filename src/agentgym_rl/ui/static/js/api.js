@@ -16,12 +16,13 @@ export function get(path, params = {}, { signal } = {}) {
   return request(`/api/${path}${query ? `?${query}` : ""}`, { signal });
 }
 
-/** POST a JSON object to `/api/<path>`. */
-export function post(path, body, { signal } = {}) {
+/** POST a JSON object to `/api/<path>`; `isLast`: it is sent even though the page is being left. */
+export function post(path, body, { signal, isLast = false } = {}) {
   return request(`/api/${path}`, {
     method: "POST",
     headers: { "content-type": "application/json" },
     body: JSON.stringify(body),
+    keepalive: isLast,
     signal,
   });
 }

@@ -17,7 +17,7 @@ import group from "./views/group.js";
 import play from "./views/play.js";
 import replay from "./views/replay.js";
 import run from "./views/run.js";
-import runs from "./views/runs.js";
+import runs, { progressOf } from "./views/runs.js";
 import time from "./views/time.js";
 import tokens from "./views/tokens.js";
 
@@ -158,7 +158,7 @@ function chooseRun() {
   const items = (runList.runs ?? []).map((item) => ({
     value: item.run,
     label: item.run,
-    detail: [item.env, item.algorithm, `${item.steps} steps`, ago(item.updated_at)].filter(Boolean).join(" · "),
+    detail: [item.env, item.algorithm, progressOf(item), ago(item.updated_at)].filter(Boolean).join(" · "),
     mark: h("span", { class: `dot dot-${item.status}` }),
   }));
   showPicker("Choose a run", items, (chosen) => chosen !== params.run && go(target, { run: chosen }));

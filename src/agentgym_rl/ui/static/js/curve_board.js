@@ -145,7 +145,7 @@ export class CurveBoard {
     const pin = iconButton("star", isPinned ? `Do not keep ${name} on the board` : `Keep ${name} on the board`, () => this.#pin(name), { className: "bare card-pin" });
     pin.setAttribute("aria-pressed", String(isPinned));
     const node = h("figure", { class: "card", "data-metric": name },
-      h("figcaption", { class: "card-head" }, h("span", { class: "card-title clip", title: name }, h("span", { class: "faint" }, name.slice(0, name.lastIndexOf("/") + 1)), name.slice(name.lastIndexOf("/") + 1)), latest,
+      h("figcaption", { class: "card-head" }, h("span", { class: "card-title metric-title", title: name }, h("span", { class: "faint clip" }, name.slice(0, name.lastIndexOf("/") + 1)), h("span", { class: "clip" }, name.slice(name.lastIndexOf("/") + 1))), latest,
         h("span", { class: "card-buttons" }, pin,
           iconButton("save", `Save ${name} as a table or a picture`, () => this.#save(name), { className: "bare" }),
           isFocused ? iconButton("close", "All charts again", () => this.set({ focus: "" }), { className: "bare" })

@@ -23,7 +23,7 @@ export function nextGuide(told, { round, actions, isInvalid, isOver, hasSucceede
   let next = actions.length ? `Choose one of the ${count(actions.length, "action")} below, or write one and press Enter.` : "Write an action and press Enter. What an agent is told says how.";
   if (isInvalid) next = `That was no valid action: the answer says why. ${next}`;
   if (isOver) next = hasSucceeded ? "Done: the goal is reached. Play another task, or let a model try this one." : "The episode is over without success. Play it again, or let a model try.";
-  return h("div", { class: `play-next ${isInvalid ? "is-invalid" : ""}`, role: "status" },
+  return h("div", { class: `play-next ${isInvalid ? "is-invalid" : ""} ${round && !isOver ? "is-begun" : ""}`, role: "status" },
     told.goal ? h("p", { class: "play-goal" }, h("span", { class: "part-label" }, "goal "), h("b", { class: "text" }, told.goal)) : null,
     h("p", {}, icon(isOver ? (hasSucceeded ? "check" : "info") : isInvalid ? "warn" : "forward", 13), " ", next),
     isOver ? null : h("p", { class: "faint" }, `Success: ${told.success}.`, left !== null && left <= 5 ? ` ${count(Math.max(0, left), "round")} left of what an agent has.` : ""));

@@ -81,7 +81,7 @@ class DiagnosisView {
     const format = FORMATS[unit] ?? number;
     this.charts.push(chart);
     chart.update(() => ({
-      traces: isPresent.map(({ name, values }, index) => ({ x: steps, y: values, name: plotText(words(name)), mode: steps.length < 3 ? "lines+markers" : "lines", line: { color: lineColor(index), width: 1.7 }, connectgaps: true })),
+      traces: isPresent.map(({ name, values }, index) => ({ x: steps, y: values, name: plotText(words(name)), mode: steps.length < 3 ? "lines+markers" : "lines", line: { color: lineColor(index), width: name === "horizon" ? 1.2 : 1.7, dash: name === "horizon" ? "dot" : "solid" }, connectgaps: true })),
       layout: { xaxis: stepAxis([steps[0], steps.at(-1)]), yaxis: { tickformat: unit === "share" ? ".0%" : "", hoverformat: unit === "share" ? ".1%" : ".4~g", rangemode: "tozero" } },
       label: `${title}: ${isPresent.map(({ name, values }) => `${words(name)} ${format(values.findLast((value) => value !== null))}`).join(", ") || "no values"}`,
     }));

@@ -161,20 +161,21 @@ class EpisodesView {
       h("td", { class: "goal-cell is-wide" },
         h("a", { class: "row-link clip", href: address, title: row.error ?? row.goal ?? null }, marked(row.goal || `${row.env} ${row.task_index}`, text)),
         h("div", { class: "faint clip row-facts" }, `${row.env} ${row.task_index}`, row.category ? ` · ${row.category}` : null, " · ",
-          h("a", { class: "link", href: href("group", { run, phase: row.phase, step: row.step, group: row.group }), title: "Compare the episodes of this task" }, `group ${row.group}·${row.sample_index}`)),
+          h("a", { class: "link", href: href("group", { run, phase: row.phase, step: row.step, group: row.group }), title: "Compare the episodes of this task" }, `group ${row.group}, episode ${row.sample_index}`)),
         isElsewhere ? h("div", { class: "row-excerpt clip", title: row.excerpt }, marked(row.excerpt, text)) : null),
       h("td", { class: "action-cell is-wide", title: row.last_action }, h("span", { class: "mono clip" }, marked(row.last_action ?? "", text))),
       h("td", { class: "number", "data-label": "reward" }, signed(row.reward)),
       h("td", { class: "number", "data-label": "rounds" }, row.num_rounds, row.num_invalid ? h("span", { class: "row-invalid", title: `${count(row.num_invalid, "round")} without a valid action` }, ` ${row.num_invalid} invalid`) : null),
-      h("td", { class: "number", "data-label": "tokens" }, number(row.num_tokens)),
-      h("td", { class: "faint" }, words(row.stop_reason)),
-      h("td", { class: "number faint" }, duration(row.seconds)));
+      h("td", { class: "number is-last", "data-label": "tokens" }, number(row.num_tokens)),
+      h("td", { class: "faint is-last", "data-label": "ended by" }, words(row.stop_reason)),
+      h("td", { class: "number faint is-last" }, duration(row.seconds)));
   }
 
   drawPager(total) {
     const pages = Math.max(1, Math.ceil(total / PAGE));
     const turn = (change) => this.turn(change, pages);
     this.pages = pages;
+    this.pager.hidden = pages < 2;
     fill(this.pager,
       h("button", { type: "button", class: "icon-button", "aria-label": "Previous page", disabled: this.page <= 1, onclick: () => turn(-1) }, icon("back", 14)),
       h("span", { class: "number muted" }, `page ${number(this.page)} of ${number(pages)}`),

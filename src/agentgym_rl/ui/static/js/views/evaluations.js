@@ -10,6 +10,8 @@ import { runList } from "../run_store.js";
 import { seriesColor } from "../theme.js";
 
 const SIDES = ["A", "B"];
+/** Of the reasons why episodes ended other than by success, which is green. */
+const REASON_COLORS = [1, 6, 0, 3, 5, 7];
 const SCORE_HEADS = [["success", ""], ["reward", "number"], ["rounds", "number"], ["invalid", "number"], ["episodes", "number"]];
 
 /** The name of an evaluation in the address. */
@@ -102,10 +104,12 @@ class EvaluationsView {
   draw() {
     this.drawTools();
     const focused = this.table.contains(document.activeElement) ? document.activeElement.getAttribute("aria-label") : null;
+    const { shown } = this;
+    const hasPass = shown.some((report) => largest(report.pass_at));
     fill(this.table, h("table", { class: "table cards" },
       h("caption", { class: "visually-hidden" }, "Tick one evaluation to see it in full, two to compare them"),
-      h("thead", {}, h("tr", {}, [["compare", ""], ["evaluation", ""], ["environment", ""], ["success, 95% interval", ""], ["pass@k", "number"], ["reward", "number"], ["rounds", "number"], ["horizon", "number"], ["episodes", "number"]].map(([name, className]) => h("th", { scope: "col", class: className }, name)))),
-      h("tbody", {}, this.shown.map((report) => this.row(report)))));
+      h("thead", {}, h("tr", {}, [["compare", ""], ["evaluation", ""], ["environment", ""], ["success, 95% interval", ""], ...(hasPass ? [["pass@k", "number"]] : []), ["reward", "number"], ["rounds", "number"], ["horizon", "number"], ["episodes", "number"]].map(([name, className]) => h("th", { scope: "col", class: className }, name)))),
+      h("tbody", {}, shown.map((report) => this.row(report, hasPass)))));
     if (focused) this.table.querySelector(`[aria-label="${CSS.escape(focused)}"]`)?.focus();
     this.drawDetail();
   }
@@ -121,7 +125,7 @@ class EvaluationsView {
     if (hadFocus) this.tools.querySelector("input:checked")?.focus();
   }
 
-  row(report) {
+  row(report, hasPass) {
     const name = nameOf(report);
     const side = this.chosen.indexOf(name);
     const { overall } = report;
@@ -132,7 +136,7 @@ class EvaluationsView {
       h("td", { class: "is-title" }, h("a", { class: "row-link", href: href("evaluations", { ...this.params, sel: joined([name]) }) }, titleOf(report)), report.model && report.model !== report.run ? h("span", { class: "faint" }, ` ${report.model}`) : null),
       h("td", {}, `${report.env} ${report.split}`),
       h("td", {}, interval(overall)),
-      h("td", { class: "number", "data-label": "pass@k" }, passText(report)),
+      hasPass ? h("td", { class: "number", "data-label": "pass@k" }, passText(report)) : null,
       h("td", { class: "number", "data-label": "reward" }, number(overall.reward_mean, 3)),
       h("td", { class: "number", "data-label": "rounds" }, number(overall.rounds_mean, 3)),
       h("td", { class: "number", "data-label": "horizon" }, number(report.max_rounds)),
@@ -166,7 +170,7 @@ class EvaluationsView {
 
   single(report) {
     const of = this.answer.evaluations.find((other) => nameOf(other) === nameOf(report)) ?? report;
-    const reasons = Object.entries(report.stop_reasons).map(([name, value], index) => ({ name, value: value ?? 0, color: seriesColor(index) }));
+    const reasons = Object.entries(report.stop_reasons).map(([name, value], index) => ({ name, value: value ?? 0, color: name === "success" ? "var(--good)" : seriesColor(REASON_COLORS[index % REASON_COLORS.length]) }));
     const passed = Object.entries(report.pass_at);
     const { overall } = report;
     return h("section", { class: "panel", "aria-label": "One evaluation" },
@@ -188,7 +192,7 @@ class EvaluationsView {
   passTable(report, passed) {
     const named = { best_by_reward: "best of them by reward (a bound on choosing)", best_by_logprob: "the likeliest of them", majority: "majority of their answers" };
     const row = (name, score) => h("tr", {}, h("td", {}, name), h("td", {}, interval(score)), h("td", { class: "number" }, number(score.tasks)));
-    return h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": "Several samples" }, h("table", { class: "table" },
+    return h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": "Several samples" }, h("table", { class: "table scores" },
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, `of ${number(report.samples_per_task)} samples`), h("th", { scope: "col" }, "success, 95% interval"), h("th", { scope: "col", class: "number" }, "tasks"))),
       h("tbody", {}, passed.map(([k, score]) => row(`pass@${k}: any of ${k} succeeds`, score)),
         Object.entries(report.chosen).map(([name, score]) => row(named[name] ?? words(name), score)),
@@ -202,7 +206,7 @@ class EvaluationsView {
       h("td", {}, kind === "category" && name in scores ? h("a", { class: "link", href: href("episodes", { ...place, category: name }) }, name || "–") : name || "–"),
       h("td", {}, interval(score)), h("td", { class: "number" }, number(score.reward_mean, 3)), h("td", { class: "number" }, number(score.rounds_mean, 3)),
       h("td", { class: "number" }, percent(score.invalid_rate)), h("td", { class: "number" }, number(score.episodes)));
-    return h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": `By ${kind}` }, h("table", { class: "table" },
+    return h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": `By ${kind}` }, h("table", { class: "table scores" },
       h("thead", {}, h("tr", {}, [[kind, ""], ...SCORE_HEADS].map(([name, className]) => h("th", { scope: "col", class: className }, name === "success" ? "success, 95% interval" : name)))),
       h("tbody", {}, entries.map(row))));
   }
@@ -241,10 +245,10 @@ class EvaluationsView {
     const row = (name) => {
       const [left, right] = [list(a)[name], list(b)[name]];
       const change = left && right && left.success_rate !== null && right.success_rate !== null ? right.success_rate - left.success_rate : null;
-      return h("tr", { class: name === "all" ? "is-total" : "" }, h("td", {}, name || "–"), h("td", {}, left ? interval(left) : "–"), h("td", {}, right ? interval(right) : "–"),
-        h("td", { class: `number ${change > 0 ? "is-better" : change < 0 ? "is-worse" : ""}` }, change === null ? "–" : signed(change * 100)));
+      return h("tr", { class: name === "all" ? "is-total" : "" }, h("td", { class: "is-title", "data-label": name === "all" ? null : kind }, name || "–"), h("td", { "data-label": "A" }, left ? interval(left) : "–"), h("td", { "data-label": "B" }, right ? interval(right) : "–"),
+        h("td", { "data-label": "points", class: `number ${change > 0 ? "is-better" : change < 0 ? "is-worse" : ""}` }, change === null ? "–" : signed(change * 100)));
     };
-    return h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": `Both by ${kind}` }, h("table", { class: "table" },
+    return h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": `Both by ${kind}` }, h("table", { class: "table cards both-scores" },
       h("thead", {}, h("tr", {}, [[kind, ""], ["A: success, 95% interval", ""], ["B: success, 95% interval", ""], ["points", "number"]].map(([name, className]) => h("th", { scope: "col", class: className }, name)))),
       h("tbody", {}, names.map(row), kind === "category" ? row("all") : null)));
   }
@@ -260,10 +264,10 @@ class EvaluationsView {
     };
     return h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": "Tasks that changed" },
       h("div", { class: "panel-head" }, h("h2", {}, "Where they differ"), h("span", { class: "muted" }, `${count(total, "task")}${total > changed.length ? `, the first ${changed.length} of them` : ""}; open a number to see what happened`)),
-      h("table", { class: "table" },
+      h("table", { class: "table cards" },
         h("thead", {}, h("tr", {}, [["task", ""], ["goal", ""], ["A", "number"], ["B", "number"]].map(([name, className]) => h("th", { scope: "col", class: className }, name)))),
         h("tbody", {}, changed.map((row) => h("tr", {}, h("td", {}, row.task, row.category ? h("span", { class: "faint" }, ` ${row.category}`) : null), h("td", { class: "changed-goal" }, row.goal ?? ""),
-          h("td", { class: "number" }, link(0, row)), h("td", { class: `number ${row.b > row.a ? "is-better" : "is-worse"}` }, link(1, row)))))));
+          h("td", { class: "number", "data-label": "A" }, link(0, row)), h("td", { "data-label": "B", class: `number ${row.b > row.a ? "is-better" : "is-worse"}` }, link(1, row)))))));
   }
 }
 

@@ -33,6 +33,8 @@ class PlayView {
     this.figures = h("div", { class: "figures play-figures" });
     this.moves = h("div", { class: "play-moves" });
     this.side = h("aside", { class: "state-pane panel", "aria-label": "State of the environment", tabIndex: 0 }, this.figures, this.state);
+    // A page that is left or loaded again gives its episode back; one that the browser keeps, keeps it.
+    addEventListener("pagehide", (event) => !event.persisted && this.close({ isLast: true }), { signal: this.context.signal });
     return [this.setup, h("div", { class: "replay-panes play-panes" }, h("div", { class: "play-main" }, this.talk, this.moves), this.side)];
   }
 
@@ -120,7 +122,7 @@ class PlayView {
         part("observation", answer.observation)));
       this.show(answer);
       this.drawSetup();
-      this.input.focus();
+      this.focusInput();
     } catch (error) {
       if (error.name !== "AbortError") fill(this.talk, failure(error, () => this.start(task)));
     }
@@ -155,9 +157,9 @@ class PlayView {
     fill(this.moves,
       h("form", { class: "row play-form", onsubmit: (event) => { event.preventDefault(); this.act(this.input.value); } }, this.input, h("button", { type: "submit", class: "button primary", "aria-label": "Act" }, icon("send", 14), "Act")),
       actions.length ? shownActions : null,
-      h("div", { class: "row play-form" }, this.model, h("datalist", { id: "play-models" }, (this.models ?? []).map((model) => h("option", { value: model }))),
+      h("div", { class: "row play-form play-by-model" }, this.model, h("datalist", { id: "play-models" }, (this.models ?? []).map((model) => h("option", { value: model }))),
         h("button", { type: "button", class: "button", onclick: () => this.letModel() }, icon("robot", 14), "Let it act"),
-        h("button", { type: "button", class: "button", onclick: () => this.letModel({ toTheEnd: true }) }, "… to the end"), this.busyText));
+        h("button", { type: "button", class: "button", onclick: () => this.letModel({ toTheEnd: true }) }, "Let it finish"), this.busyText));
     drawActions();
     if (this.models === undefined) this.loadModels();
   }
@@ -191,7 +193,12 @@ class PlayView {
   async act(action) {
     if (!action.trim() || this.isBusy) return;
     await this.busy("Acting…", () => post("play/step", { play: this.play, action }, { signal: this.context.signal }), (answer) => this.append({ ...answer, action: answer.action ?? action }));
-    this.input?.focus();
+    this.focusInput();
+  }
+
+  /** Go on by keyboard; on a touch screen its keyboard would cover what happened. */
+  focusInput() {
+    if (!matchMedia("(pointer: coarse)").matches) this.input?.focus();
   }
 
   async letModel({ toTheEnd = false } = {}) {
@@ -241,6 +248,7 @@ class PlayView {
     this.talk.querySelector(".is-current")?.classList.remove("is-current");
     this.talk.append(card);
     this.show(answer);
+    card.style.scrollMarginBottom = `${this.moves.offsetHeight + 10}px`; // on a phone they lie over it
     card.scrollIntoView({ block: "end", behavior: "smooth" });
   }
 
@@ -252,8 +260,8 @@ class PlayView {
   }
 
   /** Tell the server that the episode is no longer played. */
-  close() {
-    if (this.play) post("play/close", { play: this.play }).catch(() => null);
+  close({ isLast = false } = {}) {
+    if (this.play) post("play/close", { play: this.play }, { isLast }).catch(() => null);
     this.play = null;
   }
 }

@@ -227,11 +227,16 @@ function outline(mark, place, image) {
   mark.hidden = false;
 }
 
-/** Bring a card into the view of its own list, without moving the page. */
-function scrollWithin(list, card, isInstant) {
-  const top = card.offsetTop - list.offsetTop;
+/**
+ * Bring a card into the view of its own list, without moving the page. Cards out of view have
+ * heights that are guessed, so after a jump the place may be another one: it is looked at again.
+ */
+function scrollWithin(list, card, isInstant, again = 3) {
+  const top = card.getBoundingClientRect().top - list.getBoundingClientRect().top + list.scrollTop;
   const isSeen = top >= list.scrollTop && top + Math.min(card.offsetHeight, list.clientHeight * 0.7) <= list.scrollTop + list.clientHeight;
-  if (!isSeen) list.scrollTo({ top: Math.max(0, top - 12), behavior: isInstant ? "instant" : "smooth" });
+  if (isSeen) return;
+  list.scrollTo({ top: Math.max(0, top - 12), behavior: isInstant ? "instant" : "smooth" });
+  if (isInstant && again) requestAnimationFrame(() => scrollWithin(list, card, isInstant, again - 1));
 }
 
 export default {

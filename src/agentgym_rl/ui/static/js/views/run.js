@@ -3,7 +3,7 @@
 import { get } from "../api.js";
 import { badge, copyable, empty, field, figure, present, select } from "../components.js";
 import { fill, h, setText } from "../dom.js";
-import { ago, count, number, percent } from "../format.js";
+import { ago, number, percent } from "../format.js";
 import { interval } from "../interval.js";
 import { href, joined } from "../route.js";
 import { runList } from "../run_store.js";
@@ -37,34 +37,34 @@ function reportRow(report, run) {
   const categories = Object.keys(report.categories ?? {});
   const episodes = report.step === undefined || report.step === null ? null : href("episodes", { run, phase: "eval", step_min: report.step, step_max: report.step });
   return h("tr", {},
-    h("td", { class: "number" }, report.step ?? "–"),
+    h("td", { class: "number", "data-label": "step" }, report.step ?? "–"),
     h("td", {}, report.env ?? "–"),
     h("td", {}, report.split ?? "–"),
     h("td", {}, interval(overall)),
-    h("td", { class: "number" }, number(overall.reward_mean, 3)),
-    h("td", { class: "number" }, number(overall.rounds_mean, 3)),
-    h("td", { class: "number" }, report.max_rounds ?? "–"),
-    h("td", { class: "number" }, number(overall.episodes)),
-    h("td", { class: "faint" }, categories.length > 1 ? count(categories.length, "task") : categories[0] ?? ""),
-    h("td", {}, h("a", { class: "link", href: href("evaluations", { sel: joined([`${run}@${report.step ?? 0}@${report.env ?? ""}`]) }) }, "In full"), episodes ? [" · ", h("a", { class: "link", href: episodes }, "Episodes")] : null));
+    h("td", { class: "number", "data-label": "reward" }, number(overall.reward_mean, 3)),
+    h("td", { class: "number", "data-label": "rounds" }, number(overall.rounds_mean, 3)),
+    h("td", { class: "number", "data-label": "horizon" }, report.max_rounds ?? "–"),
+    h("td", { class: "number", "data-label": "episodes" }, number(overall.episodes)),
+    h("td", { class: "faint", "data-label": "categories" }, categories.length > 1 ? number(categories.length) : categories[0] ?? ""),
+    h("td", { class: "row-links" }, h("a", { class: "link", href: href("evaluations", { sel: joined([`${run}@${report.step ?? 0}@${report.env ?? ""}`]) }) }, "In full"), episodes ? [" · ", h("a", { class: "link", href: episodes }, "Episodes")] : null));
 }
 
 function reports(answer, run) {
   const found = answer.reports.toSorted((a, b) => (a.step ?? 0) - (b.step ?? 0));
   if (!found.length) return empty("No evaluation yet", "Evaluations of the run appear here: set eval.every in its recipe, or run agentgym eval.");
-  const heads = ["step", "environment", "split", "success, 95% interval", "reward", "rounds", "horizon", "episodes", "tasks", "links"];
-  return h("table", { class: "table" },
-    h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col", class: ["links", "environment", "split", "success, 95% interval", "tasks"].includes(head) ? "" : "number" }, head)))),
+  const heads = ["step", "environment", "split", "success, 95% interval", "reward", "rounds", "horizon", "episodes", "categories", "links"];
+  return h("table", { class: "table cards" },
+    h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col", class: ["links", "environment", "split", "success, 95% interval", "categories"].includes(head) ? "" : "number" }, head)))),
     h("tbody", {}, found.map((report) => reportRow(report, run))));
 }
 
 /** The settings that two runs do not share. */
 function differences({ differing, num_settings: total }, { run, with: other }) {
   if (!differing.length) return h("p", { class: "eval-facts muted" }, `All ${number(total)} settings are the same.`);
-  const cell = (value) => h("td", { class: "mono difference-value" }, value ?? h("span", { class: "faint" }, "not set"));
-  return h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": "Settings that differ" }, h("table", { class: "table" },
+  const cell = (value, name) => h("td", { class: "mono difference-value", "data-label": name }, value ?? h("span", { class: "faint" }, "not set"));
+  return h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": "Settings that differ" }, h("table", { class: "table cards differences" },
     h("thead", {}, h("tr", {}, ["setting", run, other].map((head) => h("th", { scope: "col" }, head)))),
-    h("tbody", {}, differing.map(({ key, here, there }) => h("tr", {}, h("td", { class: "mono" }, key), cell(here), cell(there))))));
+    h("tbody", {}, differing.map(({ key, here, there }) => h("tr", {}, h("td", { class: "mono is-title" }, key), cell(here, run), cell(there, other))))));
 }
 
 export default {
@@ -109,6 +109,7 @@ export default {
       const run = runList.find(params.run);
       drawChoice();
       evaluation.hidden = config.hidden = !run && Boolean(runList.runs);
+      difference.hidden ||= config.hidden;
       if (config.hidden) fill(head, empty("No such run", `There is no run called “${params.run}” in this folder.`, h("a", { class: "button", href: "#/runs" }, "All runs")));
       const next = JSON.stringify(run);
       if (!run || next === key) return;

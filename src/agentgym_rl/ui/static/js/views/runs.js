@@ -15,7 +15,7 @@ const MAX_DEFAULT_RUNS = 2;
 const QUIET = new Set(["finished", "stored", "empty"]);
 
 /** Return how far a run is; an evaluation has episodes and no steps. */
-function progressOf(run) {
+export function progressOf(run) {
   if (run.target_steps) return `${run.steps} of ${run.target_steps} steps`;
   return run.steps || !run.num_episodes ? count(run.steps, "step") : count(run.num_episodes, "episode");
 }
@@ -151,7 +151,7 @@ class RunsView {
     const node = known?.node ?? h("li", { class: "run-group" });
     const hadFocus = node.contains(document.activeElement) ? document.activeElement.tagName : null;
     const check = h("input", { type: "checkbox", class: "run-check", "aria-label": `Show the curves of all runs in ${folder}`, checked: ticked === names.length, indeterminate: ticked > 0 && ticked < names.length, onchange: (event) => this.toggleAll(names, event.target.checked) });
-    fill(node, check, h("button", { type: "button", class: "group-toggle", "aria-expanded": String(isShown), onclick: () => this.fold(folder, isShown) },
+    fill(node, h("label", { class: "run-tick" }, check), h("button", { type: "button", class: "group-toggle", "aria-expanded": String(isShown), onclick: () => this.fold(folder, isShown) },
       icon(isShown ? "down" : "forward", 13), h("b", { class: "clip", title: folder }, folder), h("span", { class: "faint number" }, count(numRuns, "run"))));
     if (hadFocus) node.querySelector(hadFocus.toLowerCase())?.focus();
     this.rows.set(`${folder}/`, { key, node });
@@ -183,13 +183,13 @@ class RunsView {
     const success = run.latest?.["rollout/success_rate"];
     const progress = run.target_steps ? Math.min(1, run.steps / run.target_steps) : 0;
     fill(node,
-      h("input", { type: "checkbox", class: "run-check", "aria-label": `Show the curves of ${run.run}`, checked: position >= 0, style: position >= 0 ? { "accent-color": seriesColor(position) } : {}, onchange: (event) => this.toggle(run.run, event.target.checked) }),
+      h("label", { class: "run-tick" }, h("input", { type: "checkbox", class: "run-check", "aria-label": `Show the curves of ${run.run}`, checked: position >= 0, style: position >= 0 ? { "accent-color": seriesColor(position) } : {}, onchange: (event) => this.toggle(run.run, event.target.checked) })),
       h("div", { class: "grow" },
         h("div", { class: "run-line" },
           h("a", { class: "run-link clip", href: href("run", { run: run.run }), title: run.run }, label),
           h("span", { class: `dot dot-${run.status}`, title: run.status }),
           QUIET.has(run.status) ? h("span", { class: "visually-hidden" }, run.status) : null),
-        h("div", { class: "run-facts faint" },
+        h("div", { class: "run-facts run-what faint" },
           h("span", { class: "clip" }, [run.env, run.algorithm ?? run.model].filter(Boolean).join(" · ") || "–"),
           success === undefined || success === null ? null : h("span", { class: "number run-success", title: "success rate of the last step" }, percent(success))),
         h("div", { class: "run-facts faint" },

@@ -203,7 +203,7 @@ class TokensView {
 
   describe(index) {
     if (index === null || index === undefined) {
-      fill(this.detail, h("p", { class: "muted token-hint" }, "Point at a token, or use the arrow keys, to see its numbers."));
+      fill(this.detail, h("p", { class: "muted token-hint" }, "Choose a token, with the pointer or the arrow keys, to see its numbers."));
       return;
     }
     const { sample } = this;
@@ -212,9 +212,9 @@ class TokensView {
     const isTrained = Boolean(sample.mask[index]);
     const value = (list, format = number) => (list && isTrained && list[index] !== null ? format(list[index]) : "–");
     const rows = [
-      ["place", `${number(index)} of ${number(sample.tokens.length)}`], ["id", sample.ids[index]], ["kind", segment?.kind ?? "–"], ["round", segment && segment.kind !== "prompt" ? segment.round + 1 : "–"],
+      ["place", `${number(index + 1)} of ${number(sample.tokens.length)}`], ["id", sample.ids[index]], ["kind", segment?.kind ?? "–"], ["round", segment && segment.kind !== "prompt" ? segment.round + 1 : "–"],
       ["learned from", isTrained ? "yes" : "no"], ["log-prob", value(sample.logprob)], ["probability", isTrained && sample.logprob ? `${number(100 * Math.exp(sample.logprob[index]), 3)}%` : "–"],
-      ["learner's", isTrained && learner !== undefined && learner !== null ? number(learner) : "–"], ["difference", value(sample.difference, signed)], ["advantage", value(sample.advantage, signed)],
+      ["by the learner", isTrained && learner !== undefined && learner !== null ? number(learner) : "–"], ["difference", value(sample.difference, signed)], ["advantage", value(sample.advantage, signed)],
       ["entropy", value(sample.entropy)], ["reward", sample.reward?.[index] ? signed(sample.reward[index]) : "–"],
     ];
     fill(this.detail, h("div", { class: "token-shown text mono" }, shown(sample.tokens[index])),
