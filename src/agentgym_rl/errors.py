@@ -87,6 +87,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
+def some_of(names: Iterable[str], *, most: int = 8) -> str:
+    """Return names for a message, "a, b, c"; of many the first, and how many more."""
+    known = list(names)
+    left = len(known) - most
+    return ", ".join(known[:most]) + (f" and {left} more" if left > 0 else "")
+
+
 def install_command(extra: str) -> str:
     """Return the command that installs an extra, from PyPI or in a clone of the repository."""
     if not (_REPOSITORY / "scripts" / "setup.sh").is_file():

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agentgym_rl.config import EnvConfig, RunConfig, parse_config, read_table
+from agentgym_rl.api.model_names import RUNS, refuse_missing, run_of
+from agentgym_rl.config import EnvConfig, RunConfig, parse_config, parse_value, read_table
 from agentgym_rl.config.overrides import Overrides, override_texts
 from agentgym_rl.config.recipes import TomlTable, merged
 from agentgym_rl.envs import registry
@@ -18,7 +19,6 @@ from agentgym_rl.errors import ConfigError, RunError, boundary
 from agentgym_rl.evaluation.run import folder_name
 from agentgym_rl.evaluation.settings import Wanted, load_settings
 from agentgym_rl.lookup import OBJECT_MARKER
-from agentgym_rl.models.loading import TINY
 from agentgym_rl.objects import Objects
 from agentgym_rl.rollout.chosen_tasks import choose_tasks, task_splits
 from agentgym_rl.runs.folder import RunFolder
@@ -49,9 +49,7 @@ def eval_config(
     trained_on = table.get("env")
     trained_name = trained_on.get("name") if isinstance(trained_on, dict) else None
     if not env:
-        raise ConfigError(
-            f"{model} does not say which environment it plays: give env, a name or a class"
-        )
+        raise _without_env(model, table, override_texts(overrides))
     if trained_name != env:
         table.pop("env", None)  # levels, options and address belong to the environment of the run
     texts = [*override_texts(objects.settings()), *override_texts({"env.name": env})]
@@ -66,32 +64,6 @@ def trained_envs(model: str) -> list[str]:
     envs = _named(_table_of_run(model))
     # Code of the user's own is named by the user, not by a run folder.
     return [env for env, name in envs.items() if ":" not in name]
-
-
-def model_directory(model: str) -> str:
-    """Return the directory to load: the model of a run folder or a checkpoint, else as given."""
-    path = Path(model).expanduser()
-    for inner in ("model", "checkpoints/latest/model", "latest/model"):
-        if (path / inner).is_dir():
-            return str((path / inner).resolve())  # what `latest` points at may change
-    if (path / "config.toml").is_file():
-        raise ConfigError(f"the run in {model} has no checkpoint yet, and so no model")
-    if path.is_dir() and not any(path.glob("*.json")) and not any(path.glob("*.gguf")):
-        runs = sorted(file.parent.name for file in path.glob("*/config.toml"))
-        remedy = f"name one of its runs: {', '.join(runs)}" if runs else "name another folder"
-        raise ConfigError(f"there is no model in {model}; {remedy}")
-    if not path.exists() and _is_in_a_run(path):
-        names = sorted(item.name for item in path.parent.iterdir() if item.is_dir())
-        raise ConfigError(
-            f"there is no {path.name!r} in {path.parent}; it has {', '.join(names) or 'no folders'}"
-        )
-    if model == TINY and not path.exists():
-        raise ConfigError(
-            f"there is no model {TINY!r} to evaluate: training makes one from the environment's "
-            "text; name the folder of a run that did (such as of `agentgym train quickstart`), a "
-            "model directory or a hub name"
-        )
-    return str(path) if path.exists() else model
 
 
 def check_env(config: RunConfig, objects: Objects | None = None) -> None:
@@ -138,7 +110,7 @@ def refuse_a_run(out: Path) -> None:
 
 def _table_of_run(model: str) -> TomlTable:
     """Return the settings of a model's run, without what a run may not decide on this machine."""
-    run = _run_of(model)
+    run = run_of(model)
     table = read_table(run.config_file) if run is not None else {}
     envs = table.get("envs")
     sections = [(table.get(name), keys) for name, keys in _ONLY_BY_COMMAND.items()]
@@ -184,6 +156,31 @@ def _only_env(model: str, table: TomlTable) -> str:
     return next((env for env, name in envs.items() if ":" not in name), "")
 
 
+def _without_env(model: str, table: TomlTable, texts: Sequence[str]) -> ConfigError:
+    """Return what to say where neither the caller nor the model says which environment it plays."""
+    engines = [parse_value(value) for key, _, value in map(_parted, texts) if key == "engine.type"]
+    if engines[-1:] != ["openai"]:  # whose models have names of any form
+        refuse_missing(model)
+    how = "add --env (in Python env=...)"
+    if own := [name for name in _named(table).values() if ":" in name]:
+        return ConfigError(
+            f"{model} was trained on {', '.join(own)}, which is not imported, because a run folder "
+            f"is data: {how} with that name if you trust it"
+        )
+    hint = ""
+    if run_of(str(RUNS / model)) is not None:
+        hint = f"; for the run of that name write {RUNS / model}"
+    return ConfigError(
+        f"{model} does not say which environment it plays: {how}, such as --env babyai; "
+        f"`agentgym envs` lists them{hint}"
+    )
+
+
+def _parted(text: str) -> tuple[str, str, str]:
+    key, equals, value = text.partition("=")
+    return key.strip(), equals, value.strip()
+
+
 def _of_env(model: str, table: TomlTable, env: str) -> tuple[TomlTable, str]:
     """Return the settings of a run as if it had only this environment, and the name of that.
 
@@ -211,20 +208,3 @@ def _of_env(model: str, table: TomlTable, env: str) -> tuple[TomlTable, str]:
     own = {key: value for key, value in envs[label].items() if key in EnvConfig.model_fields}
     changes = {key: envs[label][key] for key in ("agent", "rollout") if key in envs[label]}
     return merged(rest, {**changes, "env": own | {"name": name}}), name
-
-
-def _run_of(model: str) -> RunFolder | None:
-    """Return the run folder that a path is, or lies in."""
-    path = Path(model)
-    for folder in (path, *list(path.parents)[:3]) if path.exists() else ():
-        if (folder / "config.toml").is_file():
-            return RunFolder(folder)
-    return None
-
-
-def _is_in_a_run(path: Path) -> bool:
-    """Whether a missing path is meant as a run or as a part of one, not as a hub name."""
-    if len(path.parts) < 2 or not path.parent.is_dir():
-        return False
-    beside = [item / "config.toml" for item in path.parent.iterdir()]
-    return path.parent.name == "checkpoints" or any(file.is_file() for file in beside)

@@ -25,9 +25,9 @@ from agentgym_rl.api.eval_plan import (
     check_env,
     default_folder,
     eval_config,
-    model_directory,
     refuse_a_run,
 )
+from agentgym_rl.api.model_names import model_directory
 from agentgym_rl.callbacks import Callback, Callbacks
 from agentgym_rl.config import OpenAIEngineConfig, RunConfig
 from agentgym_rl.config.overrides import Overrides, override_texts

@@ -21,9 +21,9 @@ from agentgym_rl.api.eval_plan import (
     check_env,
     default_folder,
     eval_config,
-    model_directory,
     refuse_a_run,
 )
+from agentgym_rl.api.model_names import model_directory
 from agentgym_rl.cli.progress import duration, quiet_transformers
 from agentgym_rl.cli.terminal import ToldInterrupt, suggest
 from agentgym_rl.envs import registry

@@ -42,7 +42,6 @@ def test_several_samples_need_a_temperature(tmp_path: Path):
     ("words", "told"),
     [
         ([], "MODEL is needed"),
-        (["m"], "--env is needed"),
         (["m", "--compare", "a", "b"], "takes only --common, not model"),
         (["--compare", "a", "b", "--limit", "3", "--common"], "takes only --common, not limit"),
     ],
@@ -60,7 +59,17 @@ def test_words_that_do_not_go_together_are_refused(words: list[str], told: str):
         (["m", "--env", "babyai", "--engine", "nobody"], "engine"),
         (["m", "--env", "babyai", "--engine", "openai", "--out", "out"], "OPENAI_BASE_URL"),
         (["m", "--env", "babyai", "--limit", "1", "--per-category", "1"], "give one of them"),
-        (["nowhere/m/x", "--env", "babyai", "--out", "out"], "no model directory 'nowhere/m/x'"),
+        (
+            ["nowhere/m/x", "--env", "babyai", "--out", "out"],
+            "no folder 'nowhere/m/x', nor 'nowhere/m'",
+        ),
+        (["runs/other"], "no 'other' in runs; it has a; `agentgym runs` lists"),
+        (["runs/aa", "--env", "babyai"], "no 'aa' in runs .did you mean 'a'.*; it has a;"),
+        (["./b"], "no 'b' in .; it has runs; `agentgym runs .` lists"),
+        (["Qwen/Qwen2.5-0.5B"], "0.5B does not say .* --env babyai; `agentgym envs` lists them$"),
+        (["a"], "does not say which .*; for the run of that name write runs/a"),
+        (["a/b/c", "--engine", "openai"], "a/b/c does not say which environment"),
+        (["a/b/c", "engine.type='openai'"], "a/b/c does not say which environment"),
         (["m", "--env", "babyai", "--env", "all", "env.url=http://x"], "by itself"),
         (["runs", "--env", "babyai"], "no model in runs; name one of its runs: a"),
         (["m", "--env", "babyai", "--out", "runs/a"], "runs/a is the folder of a run"),
@@ -83,3 +92,12 @@ def test_mistakes_are_told(
     with pytest.raises(AgentGymError, match=told):
         CliRunner().invoke(app, ["eval", *words], catch_exceptions=False)
     assert not (tmp_path / "eval").exists()
+
+
+def test_a_run_of_an_own_class_names_the_class_to_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    RunFolder(tmp_path / "runs" / "a").create('[env]\nname = "mine:World"\n')
+    with pytest.raises(ConfigError, match="trained on mine:World, which is not imported"):
+        CliRunner().invoke(app, ["eval", "runs/a"], catch_exceptions=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_rl.api.eval_plan import model_directory
+from agentgym_rl.api.model_names import model_directory
 from agentgym_rl.cli.evaluate import EvalOptions, run_evaluation
 from agentgym_rl.config import parse_config
 from agentgym_rl.envs.execution.local import LocalEnvSource

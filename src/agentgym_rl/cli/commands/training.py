@@ -176,8 +176,6 @@ def eval_(  # noqa: PLR0913 - an option is an argument
         from agentgym_rl.api.eval_plan import trained_envs  # start-up time
         from agentgym_rl.cli.evaluate import EvalOptions, run_evaluation  # start-up time
 
-    envs = env or trained_envs(model)
-    if not envs:
-        raise typer.BadParameter(f"--env is needed: what should {model} play?")
+    envs = env or trained_envs(model) or [""]  # refused with what is known of the model
     options = EvalOptions(envs, split, limit, per_category, samples, rounds, engine, out, tasks)
     run_evaluation(model, options, overrides or [])
