@@ -39,8 +39,15 @@ def find_recipe(recipe: str) -> Path:
         return path
     if path.suffix == ".toml" or path.is_absolute():
         raise ConfigError(f"no recipe file {recipe!r}")
-    hint = "" if recipe.endswith("/") else did_you_mean(recipe, recipes)
-    raise ConfigError(f"no recipe {recipe!r}{hint}; available: {_listed(recipes, near=recipe)}")
+    folder = recipe.rstrip("/") + "/"
+    if inside := [name for name in recipes if name.startswith(folder)]:
+        listed = "\n  ".join(inside)
+        raise ConfigError(f"{folder} is a folder of recipes; name one of them:\n  {listed}")
+    alike = [name for name in recipes if recipe in name]
+    if alike:
+        raise ConfigError(f"no recipe {recipe!r}; available: {', '.join(alike)}")
+    hint, told = did_you_mean(recipe, recipes), _listed(recipes, near=recipe)
+    raise ConfigError(f"no recipe {recipe!r}{hint}; available: {told}")
 
 
 def packaged_recipes() -> Mapping[str, Path]:

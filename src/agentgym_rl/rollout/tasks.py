@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from agentgym_rl.config import EnvConfig
 from agentgym_rl.envs.base import EnvSpec
-from agentgym_rl.errors import did_you_mean
+from agentgym_rl.errors import did_you_mean, some_of
 from agentgym_rl.types import Task
 
 _Item = TypeVar("_Item")
@@ -135,12 +135,8 @@ def select_tasks(config: EnvConfig, spec: EnvSpec, tasks: Sequence[Task]) -> lis
         ("env.categories", config.categories, spec.categories),
         ("env.levels", config.levels, levels),
     ):
-        for name in wanted:
-            if name not in known:
-                raise ValueError(
-                    f"{key}: {spec.name} has no {name!r}{did_you_mean(name, known)}; "
-                    f"available: {', '.join(known)}"
-                )
+        if unknown := [name for name in wanted if name not in known]:
+            raise ValueError(f"{key}: {_unknown(key, unknown, spec.name, known)}")
     selected = [
         task
         for task in tasks
@@ -153,6 +149,18 @@ def select_tasks(config: EnvConfig, spec: EnvSpec, tasks: Sequence[Task]) -> lis
             f"env.levels={list(config.levels)}; leave one of them empty"
         )
     return selected
+
+
+def _unknown(key: str, unknown: Sequence[str], env: str, known: Sequence[str]) -> str:
+    """Return what to say of categories or levels that an environment does not have."""
+    said, leave_out = some_of(map(repr, unknown), most=3), f"'{key}=[]'"
+    if not known:
+        what = key.partition(".")[2]
+        return (
+            f"{env} has no {said}: this environment has no {what}; leave them out with {leave_out}"
+        )
+    hint = did_you_mean(unknown[0], known) if len(unknown) == 1 else ""
+    return f"{env} has no {said}{hint}; available: {some_of(known, most=12)}; {leave_out} keeps all"
 
 
 def spread_tasks(tasks: Sequence[Task], like: Sequence[Task], *, seed: int) -> list[Task]:

@@ -83,8 +83,8 @@ def test_a_missing_recipe_is_named_with_the_known_ones(tmp_path: Path):
         load_config("quickstrat")
     with pytest.raises(ConfigError, match=r"no recipe 'nothing like it'; available: .*quickstart"):
         load_config("nothing like it")
-    with pytest.raises(ConfigError, match=r"no recipe 'paper/'; available: paper/babyai-"):
-        load_config("paper/")
+    with pytest.raises(ConfigError, match=r"no recipe 'babyai'; available: qwen_babyai, .*small/b"):
+        load_config("babyai")
     missing = tmp_path / "missing.toml"
     with pytest.raises(ConfigError, match=r"no recipe file '.*missing.toml'"):
         load_config(str(missing))
@@ -94,10 +94,18 @@ def test_a_missing_recipe_of_a_folder_is_told_those_of_the_folder():
     with pytest.raises(ConfigError, match="more are in paper/ and small/") as caught:
         load_config("textcraft-gpro")
     assert "paper/babyai" not in str(caught.value)
-    for name in ("paper/", "paper/nothing"):
-        with pytest.raises(ConfigError, match=r"paper/babyai-sft, .*paper/webarena-grpo") as caught:
-            load_config(name)
-        assert "quickstart" not in str(caught.value)
+    with pytest.raises(ConfigError, match=r"paper/babyai-sft, .*paper/webarena-grpo") as caught:
+        load_config("paper/nothing")
+    assert "quickstart" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["small/", "small"])
+def test_a_folder_of_recipes_lists_its_recipes(name: str):
+    with pytest.raises(ConfigError) as caught:
+        load_config(name)
+    first, *listed = str(caught.value).splitlines()
+    assert first == "small/ is a folder of recipes; name one of them:"
+    assert "  small/two-envs" in listed and all(line.startswith("  small/") for line in listed)
 
 
 @pytest.mark.parametrize("content", [b"seed = ", b"[env\n", b"\xff\xfe", b"seed = 1\nseed = 2"])

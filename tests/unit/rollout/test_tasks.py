@@ -96,8 +96,9 @@ def test_categories_and_levels_both_filter():
             r"env.categories: counting has no 'smal' \(did you mean 'small'\?\); "
             "available: small, large",
         ),
-        ({"levels": ("z",)}, "env.levels: counting has no 'z'; available: a, b, c"),
+        ({"levels": ("z",)}, r"counting has no 'z'; available: a, b, c; 'env.levels=\[\]' keeps"),
         ({"categories": ("small",), "levels": ("a", "z")}, "env.levels: counting has no 'z'"),
+        ({"levels": ("v", "w", "x", "y", "z")}, "has no 'v', 'w', 'x' and 2 more; available: a"),
     ],
 )
 def test_a_name_that_no_task_has_is_refused_with_the_known_ones(
@@ -105,6 +106,19 @@ def test_a_name_that_no_task_has_is_refused_with_the_known_ones(
 ):
     with pytest.raises(ValueError, match=told):
         select(**settings)
+
+
+def test_levels_of_another_environment_are_refused_with_the_remedy():
+    config = EnvConfig(name="counting", levels=("GoToRedBall",))
+    without = [Task("counting", "train", index) for index in range(3)]
+    with pytest.raises(
+        ValueError, match=r"has no 'GoToRedBall': this environment has no levels; "
+    ) as caught:
+        select_tasks(config, CountingEnv.spec, without)
+    assert str(caught.value).endswith("leave them out with 'env.levels=[]'")
+    many = [Task("counting", "train", index, level=f"level-{index:02}") for index in range(40)]
+    with pytest.raises(ValueError, match=r"level-00, .*, level-11 and 28 more; 'env.levels"):
+        select_tasks(config, CountingEnv.spec, many)
 
 
 def test_filters_that_leave_nothing_are_refused():
