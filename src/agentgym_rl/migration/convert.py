@@ -22,6 +22,10 @@ from agentgym_rl.migration.theirs import ACTOR, AGENTGYM, MODEL, ROLLOUT
 
 _TRAINS, _EVALUATES = "main_ppo", "main_generation"
 _GPUS = "learner and engine share what is here; training.shards spreads the learner"
+_CHECKPOINT_EVERY = 25
+"""Steps, as in the published scripts; where theirs keeps no checkpoint before the end."""
+_LOCAL_FOLDERS = frozenset({"checkpoints", "ckpt", "ckpts", "model", "models", "saves"})
+"""First parts of a path that are no owner of models on the hub."""
 _OURS_DECIDES = ("name", "options", "timeout_s")
 """What a converted recipe takes of the paper's recipe for the same environment."""
 
@@ -161,6 +165,11 @@ def _env(found: Conversion) -> None:
             found.put(f"env.{key}", ours[key], why=f"as in paper/{name}-grpo")
     if file := found.get("data.train_file"):
         found.put("env.tasks_file", file, "data.train_file")
+        if not Path(file).is_file():
+            found.advice.append(
+                f"env.tasks_file={_one_line(file)} is not a file here: write where yours is, or "
+                '"" for all tasks of the split.'
+            )
     address = found.get(f"{AGENTGYM}env_addr")
     if address:
         found.leave(
@@ -176,7 +185,15 @@ def _env(found: Conversion) -> None:
 
 
 def _model_and_rollout(found: Conversion) -> None:
-    found.put("model.path", found.get(f"{MODEL}path") or "Qwen/Qwen2.5-7B-Instruct", f"{MODEL}path")
+    path = found.get(f"{MODEL}path") or "Qwen/Qwen2.5-7B-Instruct"
+    found.put("model.path", path, f"{MODEL}path")
+    if _is_elsewhere(path):
+        name = path.rstrip("/").rpartition("/")[2]
+        hub = f"Qwen/{name}" if name.startswith("Qwen") else "OWNER/NAME"
+        found.advice.append(
+            f"model.path={_one_line(path)} is not a folder here: write the folder of your copy, or "
+            f"the model's name on the hub, such as {_one_line(hub)}."
+        )
     found.put("model.dtype", "bfloat16", why="as there; updates are float32, there and here")
     found.put("rollout.temperature", found.number(f"{ROLLOUT}temperature"), f"{ROLLOUT}temperature")
     found.put(
@@ -203,6 +220,13 @@ def _model_and_rollout(found: Conversion) -> None:
         "the native engine is used, see engine.cache_fraction; with engine.type=vllm it is "
         "engine.memory_fraction",
     )
+
+
+def _is_elsewhere(path: str) -> bool:
+    """Whether a model is a folder that is not on this machine, and not a name on the hub."""
+    is_local = path.startswith((".", "/", "~")) or path.count("/") > 1
+    is_local = is_local or path.partition("/")[0] in _LOCAL_FOLDERS
+    return is_local and not Path(path).expanduser().exists()
 
 
 def _algorithm(found: Conversion) -> None:
@@ -311,13 +335,27 @@ def _training(found: Conversion) -> None:
     found.put("training.tokens_per_batch", found.whole(limit), limit)
     saves = f"{MODEL}enable_gradient_checkpointing"
     found.put("training.gradient_checkpointing", found.is_true(saves), saves)
-    every = found.whole("trainer.save_freq")
-    found.put("checkpoint.every", every if every > 0 else steps, "trainer.save_freq")
+    _checkpoints(found, steps)
     gpus = found.whole("trainer.nnodes") * found.whole("trainer.n_gpus_per_node")
     for key in ("trainer.nnodes", "trainer.n_gpus_per_node"):
         found.leave(key, _GPUS)
     if gpus > 1:
         found.advice.append(f"There, {gpus} GPUs; here, training.shards={gpus} would use as many.")
+
+
+def _checkpoints(found: Conversion, steps: int) -> None:
+    """Keep checkpoints before the end, which their default does not: a run that stops resumes."""
+    key = "trainer.save_freq"
+    every = found.whole(key)
+    if 0 < every < steps or steps <= _CHECKPOINT_EVERY:
+        found.put("checkpoint.every", every if 0 < every < steps else steps, key)
+        return
+    found.put("checkpoint.every", _CHECKPOINT_EVERY, key, why=f"{every} there: none before the end")
+    found.advice.append(
+        f"checkpoint.every={_CHECKPOINT_EVERY}, as in the published scripts: with "
+        f"trainer.save_freq={every} a run of {steps} steps that stops early would begin anew. "
+        f"checkpoint.every={steps} does as there."
+    )
 
 
 _STEP_KEYS = ("trainer.total_epochs", "trainer.total_training_steps")

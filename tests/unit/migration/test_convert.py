@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
@@ -79,6 +80,33 @@ def test_textcraft_by_hand():
     left = {note.key: note.told for note in found.left}
     assert "nothing reads it" in left["actor_rollout_ref.actor.ppo_epochs"]
     assert "--run-dir" in left["trainer.default_local_dir"]
+
+
+@pytest.mark.parametrize(("freq", "every"), [("25", 25), ("-1", 25), ("9999", 25), ("100", 100)])
+def test_a_run_has_checkpoints_before_its_end(freq: str, every: int):
+    found, config = converted(TRAINING[0], **{"trainer.save_freq": freq})
+    assert (config.training.steps, config.checkpoint.every) == (500, every)
+    told = [text for text in found.advice if text.startswith("checkpoint.every=25")]
+    assert bool(told) == (freq in ("-1", "9999"))
+    assert all(f"trainer.save_freq={freq}" in text and "=500 does as" in text for text in told)
+
+
+@pytest.mark.parametrize(
+    ("path", "hub"),
+    [
+        ("models/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct"),
+        ("/home/me/weights", "OWNER/NAME"),
+        ("Qwen/Qwen2.5-7B-Instruct", ""),
+    ],
+)
+def test_what_is_on_the_authors_machine_is_named_with_what_to_write(path: str, hub: str):
+    found, config = converted(TRAINING[0], **{"actor_rollout_ref.model.path": path})
+    assert config.model.path == path
+    told = [text for text in found.advice if text.startswith("model.path=")]
+    expected = f"model.path={path} is not a folder here: .* such as {hub}."
+    assert bool(told) == bool(hub) and all(re.fullmatch(expected, text) for text in told)
+    assert f"# {told[0]}" in recipe_text(found) if told else True
+    assert any("env.tasks_file=AgentItemId/" in text for text in found.advice)
 
 
 @pytest.mark.parametrize(
