@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
@@ -36,14 +37,21 @@ class MachineFinding:
 
 
 def diagnose() -> None:
-    table = Table(title="This machine", title_justify="left")
-    for column in ("what", "", "found", "to get it"):
+    """Print what is here; below, whole and to be copied, how to get the rest."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("what", no_wrap=True)
+    for column in ("here", "found"):
         table.add_column(column, overflow="fold")
-    for finding in examine():
+    findings = examine()
+    for finding in findings:
         mark = "yes" if finding.is_there else "no"
-        # A remedy such as 'agentgym-rl[java]' is not markup.
-        table.add_row(finding.what, mark, escape(finding.told), escape(finding.remedy))
+        table.add_row(finding.what, mark, escape(finding.told))
     print_table(table)
+    missing = [finding for finding in findings if finding.remedy]
+    if missing:
+        print("To get what is missing:")
+    for finding in missing:
+        print(f"- {finding.what}: {finding.remedy}")
 
 
 def examine() -> list[MachineFinding]:
@@ -154,6 +162,5 @@ def _environment(name: str) -> MachineFinding:
             )
         registry.make(name, {}).close()
     except (AgentGymError, ValueError) as error:
-        told, _, remedy = str(error).rpartition(": ")
-        return MachineFinding(name, False, told or str(error), remedy)
+        return MachineFinding(name, False, "see below", str(error))
     return MachineFinding(name, True, cls.spec.summary)
