@@ -8,6 +8,7 @@ from agentgym_rl.cli.progress import quiet_transformers
 from agentgym_rl.cli.terminal import suggest
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.loading import DTYPES, load_pretrained
+from agentgym_rl.runs.durable import writing_in
 
 
 def convert_model(model: str, folder: Path, *, dtype: str) -> None:
@@ -18,8 +19,9 @@ def convert_model(model: str, folder: Path, *, dtype: str) -> None:
         raise ConfigError(f"{folder} already exists; choose another directory")
     quiet_transformers()
     policy = load_pretrained(model, dtype=dtype, device="cpu")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    policy.save(folder)
+    with writing_in(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        policy.save(folder)
     num_weights = sum(weight.numel() for weight in policy.model.parameters())
     print(f"{folder}: {type(policy.model).__name__}, {num_weights:,} weights")
     suggest(

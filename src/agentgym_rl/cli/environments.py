@@ -19,6 +19,7 @@ from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.checking.checker import check
 from agentgym_rl.envs.tools.described import briefing
 from agentgym_rl.errors import AgentGymError, ConfigError, EnvError, boundary
+from agentgym_rl.runs.durable import writing_in
 from agentgym_rl.types import Task
 
 if TYPE_CHECKING:  # only `serve` needs the HTTP stack
@@ -143,8 +144,9 @@ def write_demonstrations(
         has_tested = wanted.eval_split in cls.spec.splits
         tested = cls.tasks(wanted.eval_split) if has_tested else tasks
         tasks = spread_tasks(tasks, tested, seed=seed)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.open("a").close()  # a file that cannot be written is found out before the work
+    with writing_in(output.parent):  # what cannot be written is found out before the work
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.open("a").close()
     agent = Agent(AgentConfig.model_validate({"format": format_name}), cls.spec)
     if model:
         from agentgym_rl.models.loading import load_renderer  # needs torch

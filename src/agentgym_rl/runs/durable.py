@@ -6,8 +6,36 @@ writes both when it likes.
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from agentgym_rl.errors import RunError
+
+_REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
+"""What a system says where this user may not write, or where a folder's name is a file's."""
+
+
+@contextmanager
+def writing_in(folder: Path) -> Iterator[None]:
+    """Turn a refusal to write in a folder into a RunError that names the folder and the remedy.
+
+    A failure of another kind, such as a full disk, rises as it is.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _REFUSALS:
+            raise
+        above = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+        what = f"{folder} cannot be written"
+        if above != folder:
+            what = f"{folder} cannot be made in {above.resolve()}"
+        raise RunError(
+            f"{what}: {error.strerror}; name another folder, or make that one writable"
+        ) from error
 
 
 def put_in_place(written: Path, final: Path) -> None:

@@ -31,7 +31,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentgym_rl.errors import RunError
-from agentgym_rl.runs.durable import put_in_place
+from agentgym_rl.runs.durable import put_in_place, writing_in
 from agentgym_rl.runs.regular_files import open_regular
 
 Metrics = dict[str, float]
@@ -85,11 +85,9 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from writing here; freed by the system when the process dies."""
-        try:
+        with writing_in(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = self.lock_file.open("w")
-        except OSError as error:
-            raise RunError(f"{self.path} cannot be a run folder: {error}") from error
         with lock as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -164,11 +162,12 @@ def step_of(name: str) -> int:
 
 def write_atomically(path: Path, text: str) -> None:
     """Write a text file so that a reader sees the old or the new one, never a part."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.writing")  # one process writes a folder at a time
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-    put_in_place(temporary, path)
+    with writing_in(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+        put_in_place(temporary, path)
 
 
 def read_json_lines(path: Path) -> list[Metrics]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from agentgym_rl.envs import registry
 from agentgym_rl.errors import ConfigError, RunError, did_you_mean
+from agentgym_rl.runs.durable import writing_in
 
 _TEMPLATES = Path(__file__).with_name("templates")
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,59}")
@@ -45,8 +46,10 @@ def make_package(kind: str, name: str, folder: Path) -> NewPackage:
     for source, relative in _files(_TEMPLATES / kind):
         file = target / _renamed(relative.as_posix(), kind, name)
         file = file.with_name(_RENAMED_FILES.get(file.name, file.name))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(_renamed(source.read_text(encoding="utf-8"), kind, name), encoding="utf-8")
+        text = _renamed(source.read_text(encoding="utf-8"), kind, name)
+        with writing_in(target):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, encoding="utf-8")
         written.append(file.relative_to(target).as_posix())
     return NewPackage(target, tuple(written), tuple(_commands(kind, name)))
 

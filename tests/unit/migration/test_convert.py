@@ -95,7 +95,7 @@ def test_a_run_has_checkpoints_before_its_end(freq: str, every: int):
     ("path", "hub"),
     [
         ("models/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct"),
-        ("/home/me/weights", "OWNER/NAME"),
+        ("/weights/own", "OWNER/NAME"),
         ("Qwen/Qwen2.5-7B-Instruct", ""),
     ],
 )

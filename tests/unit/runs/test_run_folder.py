@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from agentgym_rl.runs.folder import (
     write_atomically,
 )
 
+_NOBODY = 65534
 _HOLD_LOCK = """
 import sys, time
 from pathlib import Path
@@ -236,13 +239,40 @@ def test_the_lock_can_be_taken_again(run: RunFolder):
 
 
 def test_a_place_that_cannot_be_a_folder_is_named(tmp_path: Path):
-    (tmp_path / "file").touch()
-    for path in (tmp_path / "file", tmp_path / "file" / "inside"):
+    file = tmp_path / "file"
+    file.touch()
+    for path, told in ((file, "cannot be written"), (file / "inside", f"cannot be made in {file}")):
         with (
-            pytest.raises(RunError, match=r"file.* cannot be a run folder"),
+            pytest.raises(RunError, match=rf"{path} {told}: .*; name another folder"),
             RunFolder(path).locked(),
         ):
             pytest.fail("a file was locked as a folder")
+
+
+@pytest.fixture
+def closed() -> Iterator[Path]:
+    """A folder in which this user, who is not root while the test runs, may not write."""
+    with tempfile.TemporaryDirectory() as name:  # tmp_path lies in a folder of the user who began
+        Path(name).chmod(0o555)
+        user = os.geteuid()
+        if user == 0:
+            os.seteuid(_NOBODY)
+        try:
+            yield Path(name)
+        finally:
+            os.seteuid(user)
+
+
+def test_a_folder_that_may_not_be_written_is_named_with_the_remedy(closed: Path):
+    for folder, told in (
+        (closed, f"{closed} cannot be written: Permission denied; name another folder"),
+        (closed / "a" / "b", f"{closed}/a/b cannot be made in {closed}: Permission denied; name"),
+    ):
+        with pytest.raises(RunError, match=told) as caught:
+            write_atomically(folder / "file", "")
+        assert "writing" not in str(caught.value)
+        with pytest.raises(RunError, match=told), RunFolder(folder).locked():
+            pytest.fail("what cannot be written was locked")
 
 
 def test_the_lock_alone_is_no_run(tmp_path: Path):
