@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import itertools
 import logging
+import shlex
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 
 from agentgym_rl import __version__
 from agentgym_rl.agents.agent import agent_class
@@ -31,7 +33,7 @@ from agentgym_rl.config.overrides import Overrides, override_texts
 from agentgym_rl.config.recipes import TomlTable
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
-from agentgym_rl.errors import ConfigError, EnvError, RunError
+from agentgym_rl.errors import ConfigError, EnvError, RunError, some_of
 from agentgym_rl.objects import Objects
 from agentgym_rl.rewards import load_function
 from agentgym_rl.rollout.tasks import select_tasks
@@ -64,6 +66,10 @@ _MAY_CHANGE = (
     "tracking",
     "callbacks.",
 )
+
+
+_MAX_SHOWN = 60
+"""Characters of a setting's value in a message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,10 +244,11 @@ def _resumed(
     differing = changed_keys(saved, config)
     changed = [key for key in differing if not _may_change(key)]
     if changed:
-        may_change = ", ".join(key + "*" * key.endswith(".") for key in _MAY_CHANGE)
         raise ConfigError(
-            f"changed against the run in {run_dir}: {', '.join(changed)}; a run resumes with the "
-            f"settings it began with (only {may_change} may change): start a new run instead"
+            f"changed against the run in {run_dir}: {_changes(saved, config, changed)}; a run "
+            "resumes with the settings it began with, which are in its folder: "
+            f"{_resuming_command(run_dir, texts)} (in Python without the recipe and these "
+            "settings). Other settings than where and how fast it runs need a new run"
         )
     checkpoint = run.latest_checkpoint()
     num_done = step_of(checkpoint.name) if checkpoint is not None else 0
@@ -261,6 +268,23 @@ def _resumed(
             config.training.steps,
         )
     return config, run
+
+
+def _changes(saved: RunConfig, config: RunConfig, keys: Sequence[str]) -> str:
+    """Return "training.lr (0.001, now 1.0)" for each setting that differs."""
+    before, after = (flatten(each.model_dump(mode="json")) for each in (saved, config))
+    return some_of(f"{key} ({_shown(before, key)}, now {_shown(after, key)})" for key in keys)
+
+
+def _shown(values: Mapping[str, object], key: str) -> str:
+    return shorten(repr(values[key]), _MAX_SHOWN) if key in values else "not set"
+
+
+def _resuming_command(run_dir: Path, texts: Iterable[str]) -> str:
+    """Return the command that resumes the run, with those overrides that may change."""
+    kept = [text for text in texts if _may_change(text.partition("=")[0].strip())]
+    words = ["agentgym", "train", "--resume", "--run-dir", str(run_dir), *kept]
+    return shlex.join(words)
 
 
 def _may_change(key: str) -> bool:

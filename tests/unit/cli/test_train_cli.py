@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -238,7 +239,7 @@ def test_what_changes_what_is_learned_may_not(
 ):
     make_run(tmp_path / "one")
     assert agentgym("train", "--run-dir", "one", "--resume", "--dry-run", override) == 2
-    assert capsys.readouterr().err.startswith(f"error: changed against the run in one: {key};")
+    assert capsys.readouterr().err.startswith(f"error: changed against the run in one: {key} (")
 
 
 def test_a_recipe_given_with_resume_is_compared_with_that_of_the_run(
@@ -248,7 +249,14 @@ def test_a_recipe_given_with_resume_is_compared_with_that_of_the_run(
     words = ("train", "quickstart", "--run-dir", "one", "--resume", "--dry-run")
     assert agentgym(*words, "seed=4") == 0
     assert agentgym(*words) == 2
-    assert "changed against the run in one: seed;" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "changed against the run in one: seed (4, now 0); a run resumes with" in told
+    assert "in its folder: agentgym train --resume --run-dir one (in Python" in told
+    more = ("training.steps=999", "tracking=['tensorboard']")
+    assert agentgym(*words, *more) == 2
+    said = shlex.join(["--run-dir", "one", *more])
+    assert f"agentgym train --resume {said} (" in capsys.readouterr().err
+    assert agentgym("train", "--resume", "--run-dir", "one", *more, "--dry-run") == 0
 
 
 def test_changed_keys_are_named_to_their_depth():
