@@ -20,7 +20,8 @@ what `agentgym COMMAND --help` says.
 | exit status | meaning |
 |---|---|
 | 0 | everything succeeded |
-| 2 | a mistake in the command, or a run that cannot continue; the last line has the remedy |
+| 1 | what was begun failed, such as an evaluation without a result |
+| 2 | a mistake in the command or in a setting; the last line has the remedy |
 | 130, 143 | stopped by Ctrl-C, by SIGTERM |
 
 `agentgym --version` prints the version.

@@ -1,6 +1,7 @@
 """What mkdocs calls while it builds the site: generated pages, files of the repository, diagrams.
 
-- The references of settings and commands are generated.
+- The references of settings and commands are generated; they take the places of pages that say
+  this to readers of the repository.
 - A link from a page to a file of the repository (`../examples/guess_number.py`) leads to a page
   that shows the file, so the site is complete without the repository.
 - Drawings are put into the page itself, where they take the theme's colours.
@@ -38,6 +39,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, place in _AS_PAGES.items():
         texts[place] = _moved((REPOSITORY / source).read_text(encoding="utf-8"), place)
     for place in ("reference/settings.md", "reference/command-line.md", *_AS_PAGES.values()):
+        if (written := files.get_file_from_path(place)) is not None:
+            files.remove(written)
         files.append(File.generated(config, place, content=texts[place]))
     linked = {source for place, text in texts.items() for source in _linked(place, text)}
     for source in sorted(linked - set(_AS_PAGES)):

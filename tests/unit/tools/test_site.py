@@ -25,6 +25,7 @@ LOADED = re.compile(
     r"""<(?:script|img|iframe|source)\b[^>]*\bsrc=["']?(?P<src>[^"'\s>]+)"""
     r"""|<link\b(?=[^>]*\brel=["']?(?:stylesheet|icon|pre))[^>]*\bhref=["']?(?P<href>[^"'\s>]+)"""
 )
+RELATIVE_LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]+)(?:#[^)\s]*)?\)")
 METRIC = re.compile(r'"((?:rollout|train|eval|time)/\w+)"')
 
 
@@ -97,6 +98,18 @@ def test_every_command_is_in_the_reference(site: Path):
     page = (site / "reference" / "command-line.html").read_text("utf-8")
     for name in ("train", "eval", "serve", "envs", "play", "demos", "check", "ui", "doctor"):
         assert f'id="agentgym-{name}"' in page
+
+
+def test_every_link_leads_to_a_file_in_the_repository_too():
+    names = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")
+    linked = [
+        (page, target)
+        for page in [*(REPOSITORY / "docs").rglob("*.md"), *(REPOSITORY / name for name in names)]
+        for target in RELATIVE_LINK.findall(page.read_text("utf-8"))
+    ]
+    assert len(linked) > 100
+    dead = [f"{page}: {target}" for page, target in linked if not (page.parent / target).exists()]
+    assert dead == []
 
 
 def test_every_metric_that_the_code_writes_is_documented():
