@@ -20,7 +20,7 @@ from agentgym_rl.evaluation.run import folder_name
 from agentgym_rl.evaluation.settings import Wanted, load_settings
 from agentgym_rl.lookup import OBJECT_MARKER
 from agentgym_rl.objects import Objects
-from agentgym_rl.rollout.chosen_tasks import choose_tasks, task_splits
+from agentgym_rl.rollout.chosen_tasks import TaskName, choose_tasks, find_tasks, task_splits
 from agentgym_rl.runs.folder import RunFolder
 
 logger = logging.getLogger(__name__)
@@ -66,8 +66,13 @@ def trained_envs(model: str) -> list[str]:
     return [env for env, name in envs.items() if ":" not in name]
 
 
-def check_env(config: RunConfig, objects: Objects | None = None) -> None:
-    """Find a mistake before a model is loaded and there is a folder for results."""
+def check_env(
+    config: RunConfig, objects: Objects | None = None, named: Sequence[TaskName] = ()
+) -> None:
+    """Find a mistake before a model is loaded and there is a folder for results.
+
+    `named` are the tasks that a program chose, if it did.
+    """
     env, objects = config.env, objects or Objects()
     if env.url:
         return  # its server knows
@@ -75,9 +80,12 @@ def check_env(config: RunConfig, objects: Objects | None = None) -> None:
         with boundary(f"environment {env.name!r}"):
             cls = registry.configured(objects.env or registry.env_class(env.name), env.options)
             cls.require_split(env.eval_split)
-            splits = task_splits(env, cls.spec, tested=True)
+            splits = cls.spec.splits if named else task_splits(env, cls.spec, tested=True)
             tasks = [task for split in splits for task in cls.tasks(split)]
-            choose_tasks(env, cls.spec, tasks, tested=True)
+            if named:
+                find_tasks(tasks, cls.spec, named)
+            else:
+                choose_tasks(env, cls.spec, tasks, tested=True)
             objects.make_agent(config.agent, cls.spec)
             registry.construct(cls, env.options).close()
     except ValueError as error:

@@ -28,6 +28,8 @@ from agentgym_rl.api.eval_plan import (
     refuse_a_run,
 )
 from agentgym_rl.api.model_names import model_directory
+from agentgym_rl.api.progress_lines import ProgressLines
+from agentgym_rl.api.task_choice import TaskChoice, TasksArgument, task_choice
 from agentgym_rl.callbacks import Callback, Callbacks
 from agentgym_rl.config import OpenAIEngineConfig, RunConfig
 from agentgym_rl.config.overrides import Overrides, override_texts
@@ -39,12 +41,12 @@ from agentgym_rl.evaluation.run import open_policy
 from agentgym_rl.evaluation.settings import Wanted, load_settings
 from agentgym_rl.objects import Objects, name_of
 from agentgym_rl.results import SavedModel
-from agentgym_rl.rollout.chosen_tasks import tasks_of
+from agentgym_rl.rollout.chosen_tasks import named_tasks, tasks_of
 from agentgym_rl.rollout.collect import collect
 from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.tasks import evaluation_tasks
 from agentgym_rl.runs.folder import RunFolder
-from agentgym_rl.types import Episode, Task
+from agentgym_rl.types import Episode
 
 logger = logging.getLogger(__name__)
 
@@ -59,10 +61,11 @@ def evaluate(  # noqa: PLR0913 - everything that a recipe names can be an object
     reward: RewardArgument = None,
     callbacks: Iterable[Callback] = (),
     split: str = "test",
-    tasks: int = 0,
+    tasks: TasksArgument = 0,
     k: int = 1,
     max_rounds: int = 0,
     out: str | os.PathLike[str] | None = None,
+    quiet: bool = False,
 ) -> EvalReport:
     """Return how well a model does at the tasks of a split, `report.overall.success_rate`.
 
@@ -70,16 +73,21 @@ def evaluate(  # noqa: PLR0913 - everything that a recipe names can be an object
                 transformers with its `tokenizer`
     env         a name, "module:Class", or a class; None for the environment of the model's run
     overrides   settings beside those of the model's run, such as {"eval.temperature": 0.5}
-    tasks       this many tasks, drawn by the seed; 0 for all
+    tasks       this many tasks, drawn by the seed, 0 for all; or a list of tasks or ids
+                ("babyai_12", 12); or the path of a file of ids, as `agentgym eval --tasks`
     k           samples per task, for pass@k
     max_rounds  limit on rounds; 0 for the environment's own
     out         folder for the report and all episodes; default eval/<env>-<time>. A folder where
                 the same evaluation was interrupted resumes it
+    quiet       write no progress: otherwise, to standard error, how many tasks are played, and
+                every ten seconds how many are done
 
     Blocks, also inside a running event loop. Episodes that the infrastructure failed are counted in
     `report.overall.failed`; raises RunError where no episode completed.
     """
-    wishes = {"env.eval_split": split, "eval.tasks": tasks or ALL_TASKS}
+    chosen = task_choice(tasks, smallest=0)
+    wishes = {"env.eval_split": split, "eval.tasks": chosen.number or ALL_TASKS}
+    wishes |= chosen.settings()
     wishes |= {"eval.max_rounds": max_rounds}
     request = _request(
         model,
@@ -89,9 +97,11 @@ def evaluate(  # noqa: PLR0913 - everything that a recipe names can be an object
         agent=agent,
         reward=reward,
     )
-    heard = _Heard(Callbacks(callbacks))
-    check_env(request.config, request.objects)
-    wanted = Wanted(request.model, k, (max_rounds,))
+    hint = "" if tasks != 0 else " (all of the split; tasks=N plays N of them)"
+    lines = Progress() if quiet else ProgressLines(k=k, hint=hint)
+    heard = _Heard(Callbacks(callbacks), lines)
+    check_env(request.config, request.objects, chosen.named)
+    wanted = Wanted(request.model, k, (max_rounds,), tasks=chosen.named)
     folder = _out(None if out is None else Path(out), wanted, request)
     with RunFolder(folder).locked():
         work = evaluate_env(
@@ -117,13 +127,13 @@ def rollout(  # noqa: PLR0913 - everything that a recipe names can be an object
     reward: RewardArgument = None,
     callbacks: Iterable[Callback] = (),
     split: str = "test",
-    tasks: int | Sequence[Task] = 1,
+    tasks: TasksArgument = 1,
     k: int = 1,
     max_rounds: int = 0,
 ) -> list[Episode]:
     """Return the episodes that a model plays, with their texts and tokens; nothing is written.
 
-    Arguments are as in `evaluate`; `tasks` may be tasks themselves. Replies are sampled at
+    Arguments are as in `evaluate`. Replies are sampled at
     `rollout.temperature`, as in training. Episodes come task by task, `k` of each. One that the
     infrastructure failed has an `error` and no reward.
 
@@ -131,20 +141,21 @@ def rollout(  # noqa: PLR0913 - everything that a recipe names can be an object
         episode.rounds[0].action       what was done, and what came of it
         episode.samples[0].token_ids   the exact tokens, aligned with loss_mask, logprobs, rewards
     """
+    chosen = task_choice(tasks, smallest=1)
+    wishes = {"env.eval_split": split} | chosen.settings()
     request = _request(
         model,
         tokenizer,
-        [*override_texts({"env.eval_split": split}), *override_texts(overrides)],
+        [*override_texts(wishes), *override_texts(overrides)],
         env=env,
         agent=agent,
         reward=reward,
     )
-    for name, number in (("tasks", tasks), ("k", k)):
-        if isinstance(number, int) and number < 1:
-            raise ValueError(f"{name}={number}: give a number above 0")
-    check_env(request.config, request.objects)
-    heard = _Heard(Callbacks(callbacks))
-    return run_blocking(_play(request, tasks, k=k, max_rounds=max_rounds, heard=heard))
+    if k < 1:
+        raise ValueError(f"k={k}: give a number above 0")
+    check_env(request.config, request.objects, chosen.named)
+    heard = _Heard(Callbacks(callbacks), Progress())
+    return run_blocking(_play(request, chosen, k=k, max_rounds=max_rounds, heard=heard))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +212,7 @@ def _out(out: Path | None, wanted: Wanted, request: _Request) -> Path:
 
 
 async def _play(
-    request: _Request, tasks: int | Sequence[Task], *, k: int, max_rounds: int, heard: _Heard
+    request: _Request, chosen: TaskChoice, *, k: int, max_rounds: int, heard: _Heard
 ) -> list[Episode]:
     config, objects = request.config, request.objects
     async with (
@@ -209,9 +220,11 @@ async def _play(
         objects.source(config.env) as source,
     ):
         spec = await source.spec()
-        if isinstance(tasks, int):
+        if chosen.named:
+            tasks = await named_tasks(source, spec, chosen.named)
+        else:
             known = await tasks_of(source, config.env, spec, tested=True)
-            tasks = evaluation_tasks(known, tasks, seed=config.seed)
+            tasks = evaluation_tasks(known, chosen.number or len(known), seed=config.seed)
         agent = objects.make_agent(config.agent, spec)
         groups = await collect(
             tasks,
@@ -231,13 +244,20 @@ async def _play(
 
 
 class _Heard(Progress):
-    """Passes on to callbacks what happens, and keeps the first error."""
+    """Passes on to callbacks and to `lines` what happens, and keeps the first error."""
 
-    def __init__(self, callbacks: Callbacks) -> None:
-        self._callbacks = callbacks
+    def __init__(self, callbacks: Callbacks, lines: Progress) -> None:
+        self._callbacks, self._lines = callbacks, lines
         self.error = ""
 
+    def begin(self, phase: str, total: int, *, done: int = 0) -> None:
+        self._lines.begin(phase, total, done=done)
+
+    def on_kept(self, episodes: Sequence[Episode]) -> None:
+        self._lines.on_kept(episodes)
+
     def on_episode(self, episode: Episode) -> None:
+        self._lines.on_episode(episode)
         self.error = self.error or episode.error or ""
         self._callbacks.on_episode(episode)
 

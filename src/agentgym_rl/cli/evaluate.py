@@ -24,6 +24,7 @@ from agentgym_rl.api.eval_plan import (
     refuse_a_run,
 )
 from agentgym_rl.api.model_names import model_directory
+from agentgym_rl.api.task_choice import check_task_file
 from agentgym_rl.cli.progress import duration, quiet_transformers
 from agentgym_rl.cli.terminal import ToldInterrupt, suggest
 from agentgym_rl.envs import registry
@@ -79,6 +80,8 @@ def run_evaluation(model: str, options: EvalOptions, overrides: Sequence[str]) -
     horizons = parse_horizons(options.rounds)
     if options.limit and options.per_category:
         raise ConfigError("--limit and --per-category both choose tasks; give one of them")
+    if options.tasks is not None:
+        check_task_file(options.tasks, given=f"--tasks {options.tasks}", number="--limit {}")
     envs, missing = _choose_envs(options.envs)
     configs = {env: eval_config(model, env, [*options.settings(), *overrides]) for env in envs}
     is_suite = len(set(options.envs)) > 1 or ALL in options.envs

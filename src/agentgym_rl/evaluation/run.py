@@ -15,6 +15,7 @@ from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import OpenAIEngineConfig, RunConfig
 from agentgym_rl.engines.create import create_engine
 from agentgym_rl.engines.openai.engine import OpenAIEngine
+from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.client import EnvSource
 from agentgym_rl.evaluation.evaluator import Evaluator, check_samples
 from agentgym_rl.evaluation.horizons import save_horizons
@@ -26,12 +27,12 @@ from agentgym_rl.evaluation.settings import Wanted, begin_or_resume, model_name
 from agentgym_rl.evaluation.suite import SuiteReport
 from agentgym_rl.models.loading import Policy, load_pretrained
 from agentgym_rl.objects import Objects
-from agentgym_rl.rollout.chosen_tasks import tasks_of
+from agentgym_rl.rollout.chosen_tasks import named_tasks, tasks_of
 from agentgym_rl.rollout.episode import Participants, TextPolicy, TokenPolicy
 from agentgym_rl.rollout.limits import episode_limits
 from agentgym_rl.rollout.rewards import EpisodeRewards
 from agentgym_rl.rollout.tasks import evaluation_tasks, tasks_per_category
-from agentgym_rl.types import Episode
+from agentgym_rl.types import Episode, Task
 
 NAME = "report"
 
@@ -149,11 +150,7 @@ async def _evaluate_env(
     objects, out, progress = hosts.objects, hosts.out, hosts.progress
     async with objects.source(config.env) as source:
         spec = await source.spec()
-        tasks = await tasks_of(source, config.env, spec, tested=True)
-        if wanted.per_category:
-            tasks = tasks_per_category(tasks, wanted.per_category, seed=config.seed)
-        else:
-            tasks = evaluation_tasks(tasks, config.eval.tasks, seed=config.seed)
+        tasks = await _tasks(source, config, spec, wanted)
         agent = objects.make_agent(config.agent, spec)
         participants = policy.participants(source, agent, hosts.rewards)
         horizons = [
@@ -179,6 +176,15 @@ async def _evaluate_env(
         draw_horizons(out / f"{NAME}.png", reports)
         save_horizons(out, NAME, reports)
     return reports
+
+
+async def _tasks(source: EnvSource, config: RunConfig, spec: EnvSpec, wanted: Wanted) -> list[Task]:
+    if wanted.tasks:
+        return await named_tasks(source, spec, wanted.tasks)
+    tasks = await tasks_of(source, config.env, spec, tested=True)
+    if wanted.per_category:
+        return tasks_per_category(tasks, wanted.per_category, seed=config.seed)
+    return evaluation_tasks(tasks, config.eval.tasks, seed=config.seed)
 
 
 async def _evaluate_horizon(evaluator: Evaluator, folder: Path, progress: Progress) -> EvalReport:

@@ -16,8 +16,10 @@ from agentgym_rl.config import RunConfig
 from agentgym_rl.config.load import flatten
 from agentgym_rl.config.renamed import with_present_keys
 from agentgym_rl.errors import RunError
+from agentgym_rl.rollout.chosen_tasks import TaskName
 from agentgym_rl.runs.folder import write_atomically
 from agentgym_rl.runs.regular_files import MEGABYTE, read_regular
+from agentgym_rl.types import Task
 
 FILE = "evaluation.json"
 _MAX_BYTES = MEGABYTE
@@ -47,6 +49,8 @@ class EvalSettings:
     samples_per_task: int
     horizons: tuple[int, ...]
     per_category: int = 0
+    tasks: tuple[str, ...] = ()
+    """Ids of the tasks, where a program chose them."""
     config: Mapping[str, object] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
@@ -68,6 +72,7 @@ class EvalSettings:
             "samples per task": self.samples_per_task,
             "rounds": list(self.horizons),
             "tasks per category": self.per_category,
+            "tasks": list(self.tasks),
         }
         return own | dict(self.config)
 
@@ -83,6 +88,8 @@ class Wanted:
     """Limits on rounds; 0 for the environment's own."""
     per_category: int = 0
     """Tasks of each category; 0 for the number in `eval.tasks`."""
+    tasks: tuple[TaskName, ...] = ()
+    """These tasks, instead of those that the settings choose."""
 
     def settings(self, config: RunConfig) -> EvalSettings:
         """Return what decides the evaluation under a configuration."""
@@ -95,6 +102,7 @@ class Wanted:
             self.samples_per_task,
             self.horizons,
             self.per_category,
+            tuple(task.id if isinstance(task, Task) else str(task) for task in self.tasks),
             dict(sorted(flatten(table).items())),
         )
 
@@ -109,7 +117,8 @@ def load_settings(folder: Path) -> EvalSettings | None:
         if "attempts" in data:  # the name in older files
             data["samples_per_task"] = data.pop("attempts")
         data["config"] = _ADDED | with_present_keys(data.get("config", {}))
-        return EvalSettings(**(data | {"horizons": tuple(data["horizons"])}))
+        lists = {"horizons": tuple(data["horizons"]), "tasks": tuple(data.get("tasks", ()))}
+        return EvalSettings(**(data | lists))
     except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
         raise RunError(f"{file} cannot be read ({error}); choose another folder") from error
 

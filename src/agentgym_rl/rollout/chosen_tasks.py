@@ -16,6 +16,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from agentgym_rl.config import EnvConfig
 from agentgym_rl.envs.base import EnvSpec
@@ -26,6 +27,8 @@ from agentgym_rl.types import Task
 
 logger = logging.getLogger(__name__)
 
+TaskName: TypeAlias = Task | str | int
+"""A task, or its id as in a file."""
 _MAX_BYTES = 64 * MEGABYTE
 _ID = re.compile(r"(.+)[_/](\d{1,18})", re.DOTALL)
 
@@ -36,6 +39,25 @@ async def tasks_of(
     """Return the tasks to evaluate on (`tested`) or to train on. Raises ValueError as below."""
     lists = [await source.tasks(split) for split in task_splits(config, spec, tested=tested)]
     return choose_tasks(config, spec, [task for tasks in lists for task in tasks], tested=tested)
+
+
+async def named_tasks(source: EnvSource, spec: EnvSpec, names: Sequence[TaskName]) -> list[Task]:
+    """Return the tasks that a program names. Raises ValueError for what names none."""
+    if all(isinstance(name, Task) for name in names):
+        return find_tasks((), spec, names)
+    lists = [await source.tasks(split) for split in spec.splits]
+    return find_tasks([task for tasks in lists for task in tasks], spec, names)
+
+
+def find_tasks(tasks: Sequence[Task], spec: EnvSpec, names: Sequence[TaskName]) -> list[Task]:
+    """Return what `names` mean among `tasks`, each once: a task is itself, an id as in a file."""
+    given = [
+        name if isinstance(name, Task) else _index(name, spec, f"tasks, item {place}")
+        for place, name in enumerate(names, start=1)
+    ]
+    wanted = [each for each in given if isinstance(each, int)]
+    found = dict(zip(wanted, _numbered(tasks, spec, wanted, "tasks"), strict=True))
+    return list(dict.fromkeys(found[each] if isinstance(each, int) else each for each in given))
 
 
 def task_splits(config: EnvConfig, spec: EnvSpec, *, tested: bool) -> tuple[str, ...]:
@@ -83,14 +105,20 @@ def _apart(config: EnvConfig, spec: EnvSpec, tasks: Sequence[Task]) -> list[Task
 
 def _listed(tasks: Sequence[Task], spec: EnvSpec, file: str, setting: str) -> list[Task]:
     """Return the tasks that a file names, in its order."""
+    wanted = _indices(spec, file, setting)
+    return _numbered(tasks, spec, wanted, f"{setting}={file!r}")
+
+
+def _numbered(
+    tasks: Sequence[Task], spec: EnvSpec, wanted: Sequence[int], given: str
+) -> list[Task]:
     known: dict[int, Task] = {}
     for task in tasks:
         known.setdefault(task.index, task)
-    wanted = _indices(spec, file, setting)
     unknown = [index for index in wanted if index not in known]
     if unknown:
         raise ValueError(
-            f"{setting}={file!r}: {len(unknown)} of its {len(wanted)} ids are not tasks of "
+            f"{given}: {len(unknown)} of its {len(wanted)} ids are not tasks of "
             f"{spec.name}, such as {unknown[0]}; they are numbered {min(known, default=0)} to "
             f"{max(known, default=0)}"
         )

@@ -84,6 +84,15 @@ def test_an_endpoint_plays_the_same_episodes_as_an_engine(server: StandIn, tmp_p
     assert call["temperature"] == 1.0 and call["max_tokens"] == 256
 
 
+def test_a_list_of_tasks_is_played_and_kept_with_the_evaluation(server: StandIn, tmp_path: Path):
+    config, out = make_config(server.url), tmp_path / "out"
+    (report,) = run(config, out, tasks=("counting_3", 1))
+    assert report.overall.episodes == 2
+    assert [episode.task.index for episode in stored(out)] == [3, 1]
+    with pytest.raises(RunError, match=r"other settings .*tasks: "):
+        run(config, out, tasks=(1,))
+
+
 def test_each_request_has_the_whole_conversation_and_a_seed_of_its_own(
     server: StandIn, tmp_path: Path
 ):
