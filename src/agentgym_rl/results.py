@@ -18,7 +18,7 @@ from agentgym_rl.config import RunConfig, parse_config, read_table
 from agentgym_rl.config.load import named_agents
 from agentgym_rl.errors import RunError, did_you_mean
 from agentgym_rl.evaluation.report import EvalReport, read_reports
-from agentgym_rl.runs.folder import Metrics, RunFolder
+from agentgym_rl.runs.folder import Metrics, RunFolder, no_run_in
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,7 +78,7 @@ class Run:
         self.folder, self._config = Path(folder), config
         self._files = RunFolder(self.folder)
         if not self._files.exists:
-            raise RunError(f"{self.folder} holds no run (no config.toml)")
+            raise RunError(no_run_in(self.folder))
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r}, {len(self.metrics)} steps)"

@@ -414,7 +414,7 @@ MISTAKES = [
     (["RECIPE", "env.url=http://127.0.0.1:1", "env.token_file=DIR/no"], ["DIR/no"]),
     (["RECIPE", "--run-dir", "FILE"], ["FILE"]),
     (["--resume"], ["--resume needs the folder of the run", "--run-dir"]),
-    (["--resume", "--run-dir", "DIR/none"], ["DIR/none holds no run"]),
+    (["--resume", "--run-dir", "DIR/none"], ["there is no folder DIR/none"]),
 ]
 
 

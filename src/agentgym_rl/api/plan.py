@@ -37,7 +37,7 @@ from agentgym_rl.errors import ConfigError, EnvError, RunError, some_of
 from agentgym_rl.objects import Objects
 from agentgym_rl.rewards import load_function
 from agentgym_rl.rollout.tasks import select_tasks
-from agentgym_rl.runs.folder import RunFolder, step_of, write_atomically
+from agentgym_rl.runs.folder import RunFolder, no_run_in, step_of, write_atomically
 from agentgym_rl.runs.record import FILE as RECORD
 from agentgym_rl.runs.record import recorded
 
@@ -236,7 +236,7 @@ def _resumed(
             if run.is_begun
             else "a new run there starts without --resume (in Python resume=True)"
         )
-        raise RunError(f"{run_dir} holds no run (no config.toml); {remedy}")
+        raise RunError(f"{no_run_in(run_dir)}; {remedy}")
     source = str(run.config_file)
     saved = parse_config(read_table(run.config_file), source=source, classes=objects.classes())
     table, source = _base(recipe) if recipe is not None else (read_table(run.config_file), source)

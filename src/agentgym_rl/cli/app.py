@@ -41,13 +41,21 @@ app = typer.Typer(
 
 
 class PlainCommand(TyperCommand):
-    """A command whose help names its arguments without the types that they have in Python."""
+    """A command whose help names its arguments without the types that they have in Python, and
+    which says how settings are written to those who write them as options."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # Any: typer passes what it knows
         super().__init__(*args, **kwargs)
         for param in self.params:
             if param.param_type_name == "argument":
                 setattr(param, "display_type_rich", _no_type)  # noqa: B010 - a method of theirs
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # Any: typer's own context
+        for word in args:
+            name = word.removeprefix("--").partition("=")[0]
+            if word.startswith("--") and "." in name:
+                raise typer.BadParameter(f"a setting is written without dashes: {name}=VALUE")
+        return super().parse_args(ctx, args)
 
 
 def _no_type(ctx: object) -> None:

@@ -38,7 +38,9 @@ def find_recipe(recipe: str) -> Path:
     if path.is_file():
         return path
     if path.suffix == ".toml" or path.is_absolute():
-        raise ConfigError(f"no recipe file {recipe!r}")
+        name = recipe.removesuffix(".toml")
+        hint = f"; the recipe of the package is {name!r}" if name in recipes else ""
+        raise ConfigError(f"no recipe file {recipe!r}{hint}")
     folder = recipe.rstrip("/") + "/"
     if inside := [name for name in recipes if name.startswith(folder)]:
         listed = "\n  ".join(inside)

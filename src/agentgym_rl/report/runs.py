@@ -10,7 +10,7 @@ from pathlib import Path
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.evaluation.report import by_env
 from agentgym_rl.report.evaluations import evaluations
-from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.runs.folder import RunFolder, no_run_in
 from agentgym_rl.runs.record import FILE as RECORD
 from agentgym_rl.runs.record import RunState, read_record, run_state
 from agentgym_rl.ui.answers import ApiError
@@ -118,9 +118,7 @@ def _unreadable(run: str, path: str, problem: str) -> RunLine:
 def open_run(path: Path) -> tuple[RunCatalog, MetricSeries, Config]:
     """Return the reader of one run folder. Raises ConfigError where there is no run."""
     if not (path / "config.toml").is_file():
-        inner = sorted(file.parent.name for file in path.glob("*/config.toml"))[:10]
-        remedy = f"; name one of its runs: {', '.join(inner)}" if inner else ""
-        raise ConfigError(f"{path} holds no run (no config.toml){remedy}")
+        raise ConfigError(no_run_in(path))
     catalog = RunCatalog(path)
     return catalog, catalog.series("."), catalog.config(".")
 

@@ -22,6 +22,7 @@ reader, or a run that resumes after a kill or a crash of its machine, never meet
 
 from __future__ import annotations
 
+import difflib
 import fcntl
 import json
 import os
@@ -30,7 +31,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentgym_rl.errors import RunError
+from agentgym_rl.errors import RunError, some_of
 from agentgym_rl.runs.durable import put_in_place, writing_in
 from agentgym_rl.runs.regular_files import open_regular
 
@@ -153,6 +154,19 @@ class RunFolder:
     def _numbered_checkpoints(self) -> list[Path]:
         """Return all checkpoints in order; each got its name when it was complete."""
         return sorted(self.checkpoints.glob("step-*"), key=lambda path: step_of(path.name))
+
+
+def no_run_in(path: Path) -> str:
+    """Return what to say of a path at which there is no run, with the nearest one beside it."""
+    if path.is_dir():
+        inner = sorted(file.parent.name for file in path.glob("*/config.toml"))
+        remedy = f"; name one of its runs: {some_of(inner)}" if inner else ""
+        return f"{path} holds no run (no config.toml){remedy}"
+    beside = [file.parent.name for file in path.parent.glob("*/config.toml")]
+    near = difflib.get_close_matches(path.name, beside, n=1)
+    hint = f" (did you mean {str(path.with_name(near[0]))!r}?)" if near else ""
+    where = "" if path.parent.name in ("", "runs") else f" {path.parent}"
+    return f"there is no folder {path}{hint}; `agentgym runs{where}` lists runs"
 
 
 def step_of(name: str) -> int:

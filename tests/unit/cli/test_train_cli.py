@@ -88,6 +88,14 @@ def test_two_recipes_are_refused(agentgym, capsys: pytest.CaptureFixture[str]):
     assert "quickstart, another" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("word", ["--training.lr", "--training.lr=1"])
+def test_a_setting_written_as_an_option_is_told_how_to_write_it(
+    agentgym, capsys: pytest.CaptureFixture[str], word: str
+):
+    assert agentgym("train", "quickstart", word, "1") == 2
+    assert "a setting is written without dashes: training.lr=VALUE" in capsys.readouterr().err
+
+
 def test_a_mistake_is_one_line_and_status_2(agentgym, capsys: pytest.CaptureFixture[str]):
     assert agentgym("train", "algorithm.groupsize=4", "--dry-run") == 2
     captured = capsys.readouterr()
@@ -240,6 +248,15 @@ def test_what_changes_what_is_learned_may_not(
     make_run(tmp_path / "one")
     assert agentgym("train", "--run-dir", "one", "--resume", "--dry-run", override) == 2
     assert capsys.readouterr().err.startswith(f"error: changed against the run in one: {key} (")
+
+
+def test_a_run_that_is_not_there_is_not_resumed(
+    agentgym, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    make_run(tmp_path / "runs" / "mine")
+    assert agentgym("train", "--resume", "--run-dir", "runs/mini") == 2
+    told = capsys.readouterr().err
+    assert "no folder runs/mini (did you mean 'runs/mine'?); `agentgym runs` lists" in told
 
 
 def test_a_recipe_given_with_resume_is_compared_with_that_of_the_run(

@@ -85,6 +85,8 @@ def test_a_missing_recipe_is_named_with_the_known_ones(tmp_path: Path):
         load_config("nothing like it")
     with pytest.raises(ConfigError, match=r"no recipe 'babyai'; available: qwen_babyai, .*small/b"):
         load_config("babyai")
+    with pytest.raises(ConfigError, match=r"file 'small/web.toml'; the recipe .* is 'small/web'"):
+        load_config("small/web.toml")
     missing = tmp_path / "missing.toml"
     with pytest.raises(ConfigError, match=r"no recipe file '.*missing.toml'"):
         load_config(str(missing))
