@@ -116,7 +116,7 @@ def test_what_matches_nothing_is_an_empty_list(url: str):
         (b'{"queries": [], "topk": true}', 422, "topk"),
         (b'{"queries": [], "topk": 1.5}', 422, "topk"),
         (b'{"queries": [], "return_scores": "yes"}', 422, "return_scores"),
-        (b'{"queries": [], "top_k": 5}', 422, "no field 'top_k' (did you mean 'topk'?); there"),
+        (b'{"queries": [], "top_k": 5}', 422, "no field 'top_k' (did you mean 'topk'?); available"),
         (
             b'{"queries": [' + b'"x",' * 100 + b'"x"], "topk": 1000}',
             422,
