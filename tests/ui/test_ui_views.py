@@ -175,7 +175,7 @@ def test_tokens_are_coloured_and_explained(page: Page, url: str):
     expect_link(page, "token=12")
     expect(detail).to_contain_text("action")
     tokens.nth(4).hover()
-    expect(detail).to_contain_text("4 of 36")
+    expect(detail).to_contain_text("5 of 36")
 
 
 def test_a_long_sample_stays_smooth(page: Page, url: str):

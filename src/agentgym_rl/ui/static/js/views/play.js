@@ -82,7 +82,7 @@ class PlayView {
       field(this.tasks ? `Task (${number(this.tasks.total)})` : "Task", select("Task", this.tasks ? options : [["", "…"]], this.task, (task) => this.context.set({ task }), { className: "play-task" })),
       h("button", { type: "button", class: "button", disabled: !tasks.length, onclick: () => this.random() }, "Any task"),
       h("button", { type: "submit", class: "button primary", disabled: !this.tasks, title: "Start the task (Enter)" }, icon("play", 13), this.play ? "Start again" : "Start"),
-      this.tasksError ? h("span", { class: "play-problem text" }, this.tasksError.message) : h("span", { class: "muted clip grow" }, this.env.description));
+      this.tasksError ? h("span", { class: "play-problem text" }, this.tasksError.message) : h("span", { class: "muted clip grow", title: this.env.description }, this.env.description));
     if (hadFocus) this.setup.querySelector(`[aria-label="${CSS.escape(hadFocus)}"]`)?.focus();
   }
 

@@ -38,6 +38,7 @@ class ReplayView {
     this.cards = [...this.talk.querySelectorAll("[data-position]")];
     this.stateTitle = h("h2", {});
     this.state = h("div", { class: "state-body" });
+    this.state.addEventListener("load", () => this.keepInView(), true); // of a picture
     this.stored = h("div", { class: "state-stored" });
     this.timing = h("div", { class: "state-timing" });
     return [this.controls(), h("div", { class: "replay-panes" }, this.talk,
@@ -195,7 +196,12 @@ class ReplayView {
     const load = () => postOnce("state", { run, episode, round: position });
     // What is stored of the round stands below; only a start has no other text.
     const show = (answer) => stateOf(position ? { ...answer, observation: null } : answer, { isAlone: !position });
-    present(this.state, load, show, { signal: this.context.signal, label: "Playing the actions again" });
+    present(this.state, load, show, { signal: this.context.signal, label: "Playing the actions again" }).then(() => this.keepInView());
+  }
+
+  /** What stands over the conversation, on a phone, has another height now. */
+  keepInView() {
+    if (!this.context.signal.aborted) scrollWithin(this.talk, this.cards[this.position], true);
   }
 
   open(change) {
@@ -231,11 +237,10 @@ function outline(mark, place, image) {
  * Bring a card into the view of its own list, without moving the page. Cards out of view have
  * heights that are guessed, so after a jump the place may be another one: it is looked at again.
  */
-function scrollWithin(list, card, isInstant, again = 3) {
+function scrollWithin(list, card, isInstant, again = 6) {
   const top = card.getBoundingClientRect().top - list.getBoundingClientRect().top + list.scrollTop;
   const isSeen = top >= list.scrollTop && top + Math.min(card.offsetHeight, list.clientHeight * 0.7) <= list.scrollTop + list.clientHeight;
-  if (isSeen) return;
-  list.scrollTo({ top: Math.max(0, top - 12), behavior: isInstant ? "instant" : "smooth" });
+  if (!isSeen) list.scrollTo({ top: Math.max(0, top - 12), behavior: isInstant ? "instant" : "smooth" });
   if (isInstant && again) requestAnimationFrame(() => scrollWithin(list, card, isInstant, again - 1));
 }
 
