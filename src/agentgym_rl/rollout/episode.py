@@ -21,11 +21,11 @@ from agentgym_rl.agents.interaction import Interaction, TryOver
 from agentgym_rl.agents.limits import Limits
 from agentgym_rl.agents.transcript import Transcript
 from agentgym_rl.engines.base import Engine, EngineDiedError, TextEngine
+from agentgym_rl.engines.clock import EpisodeClock, running_clock
 from agentgym_rl.engines.sampling import session_key
 from agentgym_rl.envs.client import EnvSource
 from agentgym_rl.errors import AgentError, AgentGymError, EngineError, EnvError, PromptTooLongError
 from agentgym_rl.models.chat import ChatRenderer
-from agentgym_rl.rollout.clock import EpisodeClock, running_clock
 from agentgym_rl.rollout.rewards import EpisodeRewards
 from agentgym_rl.rollout.text_transcript import TextTranscript
 from agentgym_rl.rollout.token_transcript import TokenTranscript

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from agentgym_rl.engines.base import Engine, EngineSession
-from agentgym_rl.rollout.clock import stopped_clock
+from agentgym_rl.engines.clock import stopped_clock
 from agentgym_rl.types import Completion, SamplingParams
 
 
@@ -90,6 +90,9 @@ class GatedEngine(Engine):
 
     def take_metrics(self) -> dict[str, float]:
         return self._engine.take_metrics()
+
+    def begin_update(self) -> None:
+        self._engine.begin_update()
 
     def rest(self) -> None:
         self._engine.rest()

@@ -18,9 +18,9 @@ from agentgym_rl.agents.transcript import (
     Transcript,
 )
 from agentgym_rl.engines.base import ContextFullError, Engine, EngineSession
+from agentgym_rl.engines.clock import episode_time
 from agentgym_rl.engines.sampling import session_key
 from agentgym_rl.models.chat import ChatRenderer
-from agentgym_rl.rollout.clock import episode_time
 from agentgym_rl.rollout.handler import RolloutHandler
 from agentgym_rl.types import Completion, Sample, SamplingParams, SegmentKind, StepResult
 

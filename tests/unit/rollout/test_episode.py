@@ -11,11 +11,11 @@ import pytest
 
 from agentgym_rl.agents.limits import Limits
 from agentgym_rl.engines.base import ContextFullError
+from agentgym_rl.engines.clock import running_clock
 from agentgym_rl.envs.execution.local import LocalEnvClient, LocalEnvSource
 from agentgym_rl.envs.service.client.http import HttpEnvSource
 from agentgym_rl.errors import EngineError
 from agentgym_rl.rollout import episode as episode_module
-from agentgym_rl.rollout.clock import running_clock
 from agentgym_rl.rollout.episode import EpisodeSpec, run_episode
 from agentgym_rl.types import Episode, SegmentKind, StepResult, StopReason, Task
 from env_servers import server_process

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from agentgym_rl.engines.clock import running_clock, stopped_clock
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import EngineError
-from agentgym_rl.rollout.clock import running_clock, stopped_clock
 from agentgym_rl.rollout.episode import EpisodeSpec, run_episode
 from agentgym_rl.rollout.gate import GatedEngine, ReplyGate
 from agentgym_rl.types import Episode, SamplingParams, Task

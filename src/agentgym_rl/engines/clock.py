@@ -1,7 +1,7 @@
 """The wall clock of an episode, which stands still while the episode has to wait.
 
-The limit on an episode's time is for what is slow or stuck. An episode that waits for the learner
-is neither, so that time does not count.
+The limit on an episode's time is for what is slow or stuck. An episode that waits for weights, for
+the learner or for an engine that is replaced is neither, so that time does not count.
 """
 
 from __future__ import annotations
