@@ -89,6 +89,12 @@ class Engine(ABC):
     def follow(self, source: WeightSource) -> None:  # noqa: B027 - most read the policy
         """Take weights from the processes of a learner from now on, if the engine can."""
 
+    def begin_update(self) -> None:  # noqa: B027 - engines with the learner's weights cannot
+        """Note that the learner is about to change the weights, though replies continue.
+
+        Until the next publication they are sampled with the weights that were published last.
+        """
+
     def rest(self) -> None:  # noqa: B027 - most engines have no memory to release
         """Release memory for the learner until the next reply or publication.
 

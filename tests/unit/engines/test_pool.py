@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 import pytest
 
 from agentgym_rl.engines.base import EngineDiedError, EngineSession
+from agentgym_rl.engines.channels.channel import Turn
 from agentgym_rl.engines.channels.delivery import WeightSource
+from agentgym_rl.engines.clock import running_clock
 from agentgym_rl.engines.pool.pool import MAX_DEATHS, EnginePool
 from agentgym_rl.errors import EngineError
 from agentgym_rl.types import Completion, SamplingParams
@@ -25,6 +28,8 @@ class FakeSession(EngineSession):
     async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
         if not self._engine.is_alive:
             raise EngineError("it died")
+        if self._engine.may_reply is not None:
+            await self._engine.may_reply.wait()
         return Completion((self._engine.number,), (-1.0,), True, self._engine.version)
 
     def close(self) -> None:
@@ -40,9 +45,13 @@ class FakeEngine:
         self.number, self.version, self.name = number, version, f"engine-{number}"
         self.is_alive = self.is_ready = True
         self.num_rests = 0
+        self.may_reply: asyncio.Event | None = None
 
     def session(self, key: int) -> FakeSession:
         return FakeSession(self)
+
+    def begin_update(self) -> None:
+        pass
 
     def rest(self) -> None:
         self.num_rests += 1
@@ -65,11 +74,14 @@ class FakeChannel:
     def follow(self, source: WeightSource) -> bool:
         return True
 
-    def publish(self, version: int, engines: Sequence[FakeEngine]) -> int:
+    def publish(
+        self, version: int, engines: Sequence[FakeEngine], *, turn: Turn[FakeEngine] | None = None
+    ) -> int:
         self.begun.set()
         assert self.may_end.wait(30)
         for engine in engines:
-            engine.version = version
+            with nullcontext() if turn is None else turn([engine]):
+                engine.version = version
         self.given.append((version, [engine.number for engine in engines]))
         return 10 * len(engines)
 
@@ -155,6 +167,68 @@ def test_no_weights_are_given_while_the_learner_may_change_them():
     number_of(pool)  # a reply: the learner rests
     wait_for(lambda: pool._places[1].is_serving)
     assert channel.given[2:] == [(2, [1])]
+    pool.close()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not is_so():
+            await asyncio.sleep(0.001)
+
+
+async def test_during_an_update_engines_take_weights_in_turn_between_their_replies():
+    pool, _, engines = make_pool(2)
+    sessions = [pool.session(key) for key in range(4)]
+    for session in sessions:
+        await session.generate([1], ONE)
+    pool.begin_update()
+    engines[0].may_reply = asyncio.Event()
+    under_way = asyncio.create_task(sessions[0].generate([1], ONE))
+    await until(lambda: pool._places[0].num_replies == 1)
+    publishing = asyncio.create_task(asyncio.to_thread(pool.publish, 7))
+    await until(lambda: pool._places[0].is_held)
+    async with running_clock(60) as clock:
+        waiting = asyncio.create_task(sessions[2].generate([1], ONE))
+        await until(lambda: clock._deadline.when() is None)  # the wait is not the episode's time
+        assert (await sessions[1].generate([1], ONE)).version == 0, "the other one continues"
+        assert pool._places[0].num_replies == 1 and not publishing.done()
+        engines[0].may_reply.set()
+        assert (await under_way).version == 0
+        assert (await waiting).version == 7
+    await publishing
+    assert (await sessions[3].generate([1], ONE)).version == 7
+    assert not any(place.is_held or place.num_replies for place in pool._places)
+    pool.close()
+
+
+async def test_a_reply_that_is_given_up_holds_up_no_weights():
+    pool, _, engines = make_pool(1)
+    pool.begin_update()
+    engines[0].may_reply = asyncio.Event()
+    under_way = asyncio.create_task(pool.session(1).generate([1], ONE))
+    await until(lambda: pool._places[0].num_replies == 1)
+    publishing = asyncio.create_task(asyncio.to_thread(pool.publish, 1))
+    await until(lambda: pool._places[0].is_held)
+    under_way.cancel()
+    await asyncio.wait_for(publishing, 30)
+    assert engines[0].version == 1
+    pool.close()
+
+
+def test_requests_during_an_update_bring_no_weights_to_a_replacement():
+    pool, channel, engines = make_pool(2, replace=FakeEngine)
+    pool.publish(1)
+    pool.begin_update()
+    die(pool, engines[0])
+    wait_for(lambda: pool._places[0].engine is not None)
+    assert [number_of(pool) for _ in range(3)] == [1, 1, 1]
+    assert channel.given == [(1, [0, 1])]
+    pool.publish(2)
+    wait_for(lambda: pool._places[0].is_serving)
+    assert channel.given == [(1, [0, 1]), (2, [0, 1])]
+    die(pool, engines[1])
+    wait_for(lambda: pool._places[1].is_serving)
+    assert channel.given[2:] == [(2, [1])], "between updates a replacement need not wait"
     pool.close()
 
 

@@ -2,7 +2,8 @@
 
 Every engine reports a checksum of the weights that it has, and one that differs from the learner's
 has failed. A broadcast that fails, as when an engine dies in the middle of it, is repeated through
-the file for the engines that are left.
+the file for the engines that are left. While engines go on sampling, a broadcast by gloo would hold
+all of them up for as long as the slowest: the file serves one after another.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ import itertools
 import logging
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from agentgym_rl.engines.channels.channel import Turn
 from agentgym_rl.engines.channels.delivery import Delivery, Given, WeightSource
 from agentgym_rl.engines.channels.group import Backend, GroupPlan
 from agentgym_rl.engines.pool.messages import Taken, Value
@@ -36,7 +39,13 @@ class FolderChannel:
         self._source = source
         return True
 
-    def publish(self, version: int, engines: Sequence[RemoteEngine]) -> int:
+    def publish(
+        self,
+        version: int,
+        engines: Sequence[RemoteEngine],
+        *,
+        turn: Turn[RemoteEngine] | None = None,
+    ) -> int:
         if not engines:
             return 0
         file = self._folder / f"weights-{next(self._numbers)}.safetensors"
@@ -44,8 +53,11 @@ class FolderChannel:
             given = self._source.give_weights(file)
             if given.error:
                 raise EngineError(f"the weights could not be written to {file}: {given.error}")
-            orders = _order(engines, version, file)
-            missing = _missing(orders, given, self._timeout_s)
+            missing: dict[RemoteEngine, str] = {}
+            for together in [engines] if turn is None else [[engine] for engine in engines]:
+                with _turn_of(together, turn):
+                    orders = _order(together, version, file)
+                    missing |= _missing(orders, given, self._timeout_s)
         finally:
             file.unlink(missing_ok=True)
         for engine, reason in missing.items():
@@ -76,9 +88,24 @@ class BroadcastChannel:
         self._source, self._plan = source, None
         return self._file.follow(source)
 
-    def publish(self, version: int, engines: Sequence[RemoteEngine]) -> int:
+    def publish(
+        self,
+        version: int,
+        engines: Sequence[RemoteEngine],
+        *,
+        turn: Turn[RemoteEngine] | None = None,
+    ) -> int:
         if not engines:
             return 0
+        if turn is not None and self._backend == "gloo":
+            return self._file.publish(version, engines, turn=turn)
+        with _turn_of(engines, turn):
+            return self._broadcast(version, engines)
+
+    def close(self) -> None:
+        """Leave nothing: the meeting places are in the folder of the pool."""
+
+    def _broadcast(self, version: int, engines: Sequence[RemoteEngine]) -> int:
         plan = self._plan_for(engines)
         orders = _order(engines, version, plan)
         given = self._source.give_weights(plan)
@@ -90,9 +117,6 @@ class BroadcastChannel:
         logger.warning("a broadcast of weights failed (%s): they go through a file", reasons[0])
         return self._file.publish(version, [engine for engine in engines if engine.is_alive])
 
-    def close(self) -> None:
-        """Leave nothing: the meeting places are in the folder of the pool."""
-
     def _plan_for(self, engines: Sequence[RemoteEngine]) -> GroupPlan:
         if self._plan is None or self._members != tuple(engines):
             self._members = tuple(engines)
@@ -101,6 +125,12 @@ class BroadcastChannel:
                 meeting.absolute().as_uri(), len(engines) + 1, self._backend, self._timeout_s
             )
         return self._plan
+
+
+def _turn_of(
+    engines: Sequence[RemoteEngine], turn: Turn[RemoteEngine] | None
+) -> AbstractContextManager[None]:
+    return nullcontext() if turn is None else turn(engines)
 
 
 _Orders = Sequence[tuple[RemoteEngine, Future[Value] | EngineError]]

@@ -2,7 +2,10 @@
 
 A session stays with the engine that it began on, and fails with it: its episode starts again. A new
 engine gets the present weights before its first reply. The learner has these between a publication
-and the next `rest`, and whenever a reply is asked for, since nobody asks during an update.
+and the next `rest`, and whenever a reply is asked for, since nobody asks during an update. Where
+replies continue (`rollout.overlap`) `begin_update` is called instead: then the learner has them
+again at the next publication, until which a new engine waits. At that publication replies wait for
+their engine in its turn.
 """
 
 from __future__ import annotations
@@ -11,14 +14,16 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from agentgym_rl.engines.base import Engine, EngineDiedError, EngineSession
 from agentgym_rl.engines.channels.channel import WeightChannel
 from agentgym_rl.engines.channels.delivery import WeightSource
+from agentgym_rl.engines.clock import stopped_clock
 from agentgym_rl.errors import EngineError
 from agentgym_rl.types import Completion, SamplingParams
 
@@ -48,6 +53,8 @@ class PoolEngine(Protocol):
 
     def session(self, key: int) -> EngineSession: ...
 
+    def begin_update(self) -> None: ...
+
     def rest(self) -> None: ...
 
     def take_metrics(self) -> dict[str, float]: ...
@@ -65,7 +72,11 @@ class _Place(Generic[EngineT]):
     number: int
     engine: EngineT | None = None
     has_weights: bool = False
+    is_held: bool = False
+    """Whether replies wait, because its engine takes weights in its turn."""
     num_sessions: int = 0
+    num_replies: int = 0
+    """Under way."""
     num_deaths: int = 0
     """Since the last publication."""
     num_tokens: int = 0
@@ -78,6 +89,11 @@ class _Place(Generic[EngineT]):
     @property
     def is_given_up(self) -> bool:
         return self.num_deaths >= MAX_DEATHS
+
+    def lose_engine(self) -> None:
+        self.engine, self.has_weights, self.is_held = None, False, False
+        self.num_sessions = self.num_replies = 0
+        self.num_deaths += 1
 
 
 class PooledSession(EngineSession, Generic[EngineT]):
@@ -96,8 +112,13 @@ class PooledSession(EngineSession, Generic[EngineT]):
         if self._session is None:
             await self._begin()
         assert self._session is not None and self._place is not None, "it has begun"
-        self._pool.note_request()
-        completion = await self._session.generate(new_ids, params)
+        async with self._pool.replying(self._place, self._engine):
+            try:
+                completion = await self._session.generate(new_ids, params)
+            except BaseException:
+                # The engine must know before the pool does that nobody waits for this reply.
+                self._session.close()
+                raise
         self._place.num_tokens += len(completion.token_ids)
         return completion
 
@@ -140,6 +161,8 @@ class EnginePool(Engine, Generic[EngineT]):
         """Guards all below, and is notified when any of it changes."""
         self._version, self._is_current = 0, True
         """`_is_current`: whether the source still has the weights of `_version`."""
+        self._is_updating = False
+        """Whether they change while replies are asked for."""
         self._waiting: list[asyncio.Future[None]] = []
         self._num_bytes = self._num_replaced = 0
         self._is_closed = False
@@ -166,15 +189,21 @@ class EnginePool(Engine, Generic[EngineT]):
     def publish(self, version: int) -> None:
         with self._giving:
             engines = self._living()
-            num_bytes = self._channel.publish(version, engines)
+            turn = self._turn if self._is_updating else None
+            num_bytes = self._channel.publish(version, engines, turn=turn)
             with self._changed:
-                self._version, self._is_current = version, True
+                self._version, self._is_current, self._is_updating = version, True, False
                 self._num_bytes += num_bytes
                 for place in self._places:
                     if place.engine in engines:
                         place.has_weights = True
                         place.num_deaths = 0 if place.is_serving else place.num_deaths
                 self._wake()
+
+    def begin_update(self) -> None:
+        with self._giving, self._changed:
+            self._is_current, self._is_updating = False, True
+        self._of_all(lambda engine: engine.begin_update())
 
     def rest(self) -> None:
         with self._giving, self._changed:
@@ -213,27 +242,35 @@ class EnginePool(Engine, Generic[EngineT]):
 
     async def choose(self) -> tuple[_Place[EngineT], EngineT]:
         """Return the least loaded engine, with one more session; wait while none serves."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._wait_s
+        deadline = asyncio.get_running_loop().time() + self._wait_s
         while True:
             with self._changed:
                 self._note_request()
                 found = self._least_loaded()
                 if found is not None:
                     return found
-                waiting: asyncio.Future[None] = loop.create_future()
-                self._waiting.append(waiting)
-            try:
-                async with asyncio.timeout_at(deadline):
-                    await waiting
-            except TimeoutError:
-                raise EngineError(f"no engine was ready within {self._wait_s:g} s") from None
+                waiting = self._wait()
+            await self._woken(waiting, deadline)
 
-    def note_request(self) -> None:
-        """Note that a reply is asked for: nobody does that while the learner updates."""
-        if not self._is_current:
+    @asynccontextmanager
+    async def replying(self, place: _Place[EngineT], engine: EngineT | None) -> AsyncIterator[None]:
+        """Wait until the engine is not taking weights, and keep it from doing so inside."""
+        deadline = asyncio.get_running_loop().time() + self._wait_s
+        while True:
             with self._changed:
                 self._note_request()
+                if not (place.engine is engine and place.is_held):
+                    place.num_replies += place.engine is engine
+                    break
+                waiting = self._wait()
+            await self._woken(waiting, deadline)
+        try:
+            yield
+        finally:
+            with self._changed:
+                if place.engine is engine:
+                    place.num_replies -= 1
+                    self._changed.notify_all()
 
     def leave(self, place: _Place[EngineT] | None, engine: EngineT | None) -> None:
         """Note the end of a session; those of an engine that was replaced do not count."""
@@ -247,8 +284,7 @@ class EnginePool(Engine, Generic[EngineT]):
             place = next((place for place in self._places if place.engine is engine), None)
             if place is None or self._is_closed:
                 return
-            place.engine, place.has_weights, place.num_sessions = None, False, 0
-            place.num_deaths += 1
+            place.lose_engine()
             self._wake()
         threading.Thread(
             target=self._restore, args=(place,), name="pool-restore", daemon=True
@@ -326,11 +362,50 @@ class EnginePool(Engine, Generic[EngineT]):
         place.num_sessions += 1
         return place, engine
 
+    @contextmanager
+    def _turn(self, engines: Sequence[EngineT]) -> Iterator[None]:
+        """Let no reply of these engines begin, and wait until those under way have ended."""
+        with self._changed:
+            held = [place for place in self._places if place.engine in engines]
+            for place in held:
+                place.is_held = True
+        try:
+            with self._changed:
+                # An engine that dies meanwhile has none. Each reply has the engine's own deadline.
+                if not self._changed.wait_for(
+                    lambda: not any(place.num_replies for place in held), self._wait_s
+                ):
+                    raise EngineError(f"replies did not end within {self._wait_s:g} s")
+            yield
+        finally:
+            with self._changed:
+                for place in held:
+                    place.is_held = False
+                self._wake()
+
     def _note_request(self) -> None:
-        """The lock is held."""
-        if not self._is_current:
+        """Note that a reply is asked for, so the learner rests, unless it said otherwise.
+
+        The lock is held.
+        """
+        if not (self._is_current or self._is_updating):
             self._is_current = True
             self._changed.notify_all()
+
+    def _wait(self) -> asyncio.Future[None]:
+        """Return what `_wake` settles. The lock is held."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        return waiting
+
+    async def _woken(self, waiting: asyncio.Future[None], deadline: float) -> None:
+        """Wait for a change, which is not the episode's time."""
+        try:
+            with stopped_clock():
+                async with asyncio.timeout_at(deadline):
+                    await waiting
+        except TimeoutError:
+            raise EngineError(f"no engine was ready within {self._wait_s:g} s") from None
 
     def _wake(self) -> None:
         """Let all who wait look again. The lock is held."""

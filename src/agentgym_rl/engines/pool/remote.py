@@ -98,6 +98,9 @@ class RemoteEngine:
         """Ask for it; `result` waits for the engine's `Taken`."""
         return self._order(lambda number: TakeWeights(number, version, delivery, rank))
 
+    def begin_update(self) -> None:
+        """Its weights are its own: the learner may change those here."""
+
     def rest(self) -> None:
         """Release memory until the next reply or weights; raises EngineError if it cannot."""
         self.result(self._order(Rest), self._timeout_s + _GRACE_S, "rest")

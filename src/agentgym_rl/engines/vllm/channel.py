@@ -1,4 +1,4 @@
-"""Weights to vLLM servers: each engine makes its server take them, all at the same time.
+"""Weights to vLLM servers: each engine makes its server take them, all at the same time or in turn.
 
 On the learner's own GPU that is vLLM's weight transfer (transfer.py). Otherwise, and where a server
 refuses it, the servers load a folder, which is written once for all of them (weights.py).
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from agentgym_rl.engines.channels.channel import Turn
 from agentgym_rl.engines.channels.delivery import WeightSource
 from agentgym_rl.engines.vllm.engine import VllmEngine
 from agentgym_rl.engines.vllm.weights import SharedStore
@@ -28,14 +29,26 @@ class VllmChannel:
         """Return False: servers take whole models under the names of transformers."""
         return False
 
-    def publish(self, version: int, engines: Sequence[VllmEngine]) -> int:
+    def publish(
+        self, version: int, engines: Sequence[VllmEngine], *, turn: Turn[VllmEngine] | None = None
+    ) -> int:
         self._store.begin()
         before = self._store.num_bytes_written
-        with ThreadPoolExecutor(max(1, len(engines)), thread_name_prefix="publish") as threads:
-            published = [threads.submit(engine.publish, version) for engine in engines]
-            for each in published:
-                each.result()
+        if turn is None:
+            self._publish_to_all(version, engines)
+        else:
+            for engine in engines:
+                engine.end_update(version)  # what waits for a lost server must end before its turn
+            for engine in engines:
+                with turn([engine]):
+                    engine.publish(version)
         return self._store.num_bytes_written - before
 
     def close(self) -> None:
         self._store.clear()
+
+    def _publish_to_all(self, version: int, engines: Sequence[VllmEngine]) -> None:
+        with ThreadPoolExecutor(max(1, len(engines)), thread_name_prefix="publish") as threads:
+            published = [threads.submit(engine.publish, version) for engine in engines]
+            for each in published:
+                each.result()

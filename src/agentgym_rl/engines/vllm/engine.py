@@ -4,8 +4,8 @@ The context of an episode is kept here as token ids and sent completely in every
 server's prefix cache makes that cheap. A separate thread has the event loop that talks to the
 server, so that sessions may belong to any loop, and `publish` to none.
 
-A lost server is restarted only for a reply or a publication. No update is under way then, so the
-policy has the weights that were published last.
+A lost server is restarted only for a reply or a publication, when the policy has the weights that
+were published last. Between `begin_update` and `end_update` it has not: replies wait.
 """
 
 from __future__ import annotations
@@ -127,6 +127,9 @@ class VllmEngine(Engine):
         self._under_way: set[VllmSession] = set()
         self._changing = asyncio.Lock()
         """Held while the server is started, woken or changed."""
+        self._is_whole, self._whole_version = asyncio.Event(), 0
+        """Whether the policy has the weights of a step, and of which; not during an update."""
+        self._is_whole.set()
         self._recovery: asyncio.Task[None] | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
@@ -147,6 +150,19 @@ class VllmEngine(Engine):
         if self._is_colocated:
             torch.cuda.empty_cache()  # the server is about to take memory again
         self._call(self._publish(version))
+
+    def begin_update(self) -> None:
+        """Until `end_update` the policy has the weights of no step; replies continue."""
+        self._loop.call_soon_threadsafe(self._is_whole.clear)
+
+    def end_update(self, version: int) -> None:
+        """The policy has the weights of step `version`; a server that was lost comes back now."""
+
+        def note() -> None:
+            self._whole_version = version
+            self._is_whole.set()
+
+        self._loop.call_soon_threadsafe(note)
 
     def rest(self) -> None:
         if self._is_colocated:
@@ -302,11 +318,14 @@ class VllmEngine(Engine):
 
     async def _recover(self) -> None:
         try:
+            if not self._is_whole.is_set() and not await self._server.client.is_healthy():
+                await self._is_whole.wait()
             async with self._changing:
                 client = self._server.client
                 # Many requests notice one death; only the first of them finds the server dead.
                 if self._is_lost and (self._config.url or not await client.is_healthy()):
                     await self._replace()
+                    self._version = self._whole_version
                 self._is_lost = False
                 if self._is_asleep:
                     await self._wake_up()
@@ -350,7 +369,8 @@ class VllmEngine(Engine):
                     raise self._refusal(error) from error
                 logger.warning("weights could not be updated in place: %s", error)
                 await self._replace()
-            self._version, self._was_published = version, True
+            self._version = self._whole_version = version
+            self._was_published = True
 
     async def _publish_adapter(self) -> None:
         if self._is_asleep:
