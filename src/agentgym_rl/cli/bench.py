@@ -20,6 +20,7 @@ _PROGRAMS = {
     "experts": "expert_bench",
     "one-search": "one_search_bench",
     "rollout": "rollout_bench",
+    "overlap": "overlap_bench",
     "attention": "attention_bench",
     "learning": "learning_study",
     "train": "train_bench",

@@ -28,6 +28,7 @@ _EPISODES = Ignored(
         "rollout.rest_solved",
         "rollout.follow_learnable",
         "rollout.max_staleness",
+        "rollout.overlap",
         "training.updates_per_step",
         "training.epochs_per_step",
     ),
@@ -238,7 +239,7 @@ class AgentEvolConfig(OnlineConfig):
         _ADVANTAGES,
         _SPREAD,
         Ignored(
-            ("rollout.max_staleness",),
+            ("rollout.max_staleness", "rollout.overlap"),
             "lets episodes continue with newer weights, but an iteration explores with one policy",
         ),
         Ignored(

@@ -195,6 +195,8 @@ class RunConfig(BaseConfig):
         self._check_loss()
         if self.rollout.max_staleness:
             self._check_staleness(f"rollout.max_staleness={self.rollout.max_staleness}")
+        if self.rollout.overlap:
+            self._check_overlap()
 
     def _check_staleness(self, setting: str) -> None:
         if self.rollout.max_refills:
@@ -211,6 +213,20 @@ class RunConfig(BaseConfig):
             raise ValueError(
                 f"{setting} learns from tokens that older weights sampled, which needs a "
                 "correction; set policy_loss.importance_cap (2 is usual)"
+            )
+
+    def _check_overlap(self) -> None:
+        if not self.rollout.max_staleness:
+            raise ValueError(
+                "rollout.overlap=true samples with the weights of the step before, and "
+                "rollout.max_staleness=0 forbids that: set rollout.max_staleness=1, or "
+                "rollout.overlap=false"
+            )
+        if self.cluster.type == "none" and not isinstance(self.engine, VllmEngineConfig):
+            raise ValueError(
+                f"rollout.overlap=true needs an engine with weights of its own, and engine.type="
+                f"{self.engine.type} in the run's own process samples with those that the learner "
+                "changes: set cluster.type=local, or rollout.overlap=false"
             )
 
     def _check_loss(self) -> None:

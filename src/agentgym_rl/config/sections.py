@@ -258,6 +258,10 @@ class RolloutConfig(EpisodeLimitsConfig):
     enough are complete, and the others continue in the next step; this needs
     `policy_loss.importance_cap`."""
 
+    overlap: bool = False
+    """Generate while the learner updates, with engines apart from it (`cluster.type`, or vLLM) and
+    `max_staleness` above 0. Up to `max_staleness` steps' worth of groups are then begun ahead."""
+
     picture_share: float = Field(default=0.02, ge=0, le=1)
     """Share of training episodes that keep a picture per round, where an environment's state is
     stored as pictures (web pages: 20 to 75 KB per round). Evaluations keep all."""

@@ -50,6 +50,8 @@ class RunEvaluation:
         self._engine = env.participants.engine
         # Trainers that learn from their own episodes publish; the others know of no engine.
         self._is_published = isinstance(env.config.algorithm, OnlineConfig)
+        self._may_rest = not env.config.rollout.overlap
+        """Whether no replies of training are under way."""
 
     async def __call__(self, step: int) -> Metrics:
         if not self._is_published:
@@ -66,7 +68,8 @@ class RunEvaluation:
             self._run.episodes, [group.episodes for group in groups], phase="eval", step=step
         )
         self._save(step, reports)
-        self._engine.rest()
+        if self._may_rest:
+            self._engine.rest()
         for report in reports.values():
             self._on_report(report)
         return eval_metrics(list(reports.values()))

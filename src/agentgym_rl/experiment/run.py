@@ -200,7 +200,8 @@ class _Experiment:
 
     def _engine(self, policy: Policy) -> Engine:
         config, folder = self._config, self._run.path / "engine"
-        if config.cluster.type == "none":
+        # What lets engines take weights between replies is their pool, also of one vLLM server.
+        if config.cluster.type == "none" and not config.rollout.overlap:
             return create_engine(policy, config.engine, folder=folder)
         # Start-up time: one process needs no torch.distributed.
         from agentgym_rl.engines.pool.local import local_pool

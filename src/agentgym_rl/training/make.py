@@ -15,6 +15,7 @@ from agentgym_rl.training.algorithms.aggregation import Aggregation
 from agentgym_rl.training.algorithms.base import Algorithm, Needs, SharedSettings
 from agentgym_rl.training.collect.carry_over import CarryOverCollector
 from agentgym_rl.training.collect.collection import Collector, StepCollector
+from agentgym_rl.training.collect.overlap import OverlapCollector
 from agentgym_rl.training.data.conversations import Conversation
 from agentgym_rl.training.data.preferences import PairSet, load_pairs
 from agentgym_rl.training.dpo import DPOTrainer
@@ -146,5 +147,7 @@ def dpo_trainer(parts: RunParts, pairs: PairSet) -> DPOTrainer:
 
 def make_collector(parts: RunParts) -> Collector:
     """Return what collects the episodes of each step."""
-    stale = parts.config.rollout.max_staleness
-    return CarryOverCollector(parts) if stale else StepCollector(parts)
+    rollout = parts.config.rollout
+    if rollout.overlap:
+        return OverlapCollector(parts)
+    return CarryOverCollector(parts) if rollout.max_staleness else StepCollector(parts)

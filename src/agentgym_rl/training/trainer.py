@@ -137,6 +137,8 @@ class OnlineTrainer(Trainer):
         self._history: list[Metrics] = []
         self._scores = ScoreRecorder()
         """Of the present step: what `learn` computed of tokens, for the episode store."""
+        self._collected_at = 0.0
+        """When the last step had its episodes, or the first began."""
         self._checkpoint_s = 0.0
         """What the run has waited for a checkpoint since the last line of metrics."""
 
@@ -150,6 +152,7 @@ class OnlineTrainer(Trainer):
     async def _run_steps(self, after: int) -> None:
         self._history = [line for line in self._run.read_metrics() if line["step"] <= after]
         self._rounds.follow(self._history)
+        self._collected_at = time.monotonic()
         with (
             ThreadPoolExecutor(max_workers=1, thread_name_prefix="learner") as self._thread,
             rare_collections(),
@@ -180,7 +183,8 @@ class OnlineTrainer(Trainer):
         metrics["rollout/groups_refilled"] = float(collected.num_refilled)
         metrics |= collected.metrics
         self._scores = ScoreRecorder()
-        await self._apart(self._engine.rest)
+        is_overlapped = self._collector.overlaps
+        await self._apart(self._engine.begin_update if is_overlapped else self._engine.rest)
         metrics |= await self._apart(partial(self.learn, step, collected))
         updated = time.monotonic()
         if self._engine.reads_policy:
@@ -194,7 +198,10 @@ class OnlineTrainer(Trainer):
         evaluated = time.monotonic()
         metrics["time/garbage_s"] = collect_garbage()
         metrics |= self._learner.take_rates()
-        metrics["rollout/tokens_per_s"] = metrics["rollout/tokens"] / (collected_at - started)
+        # Replies that overlap have been sampled since the step before was collected.
+        since = self._collected_at if is_overlapped else started
+        self._collected_at = collected_at
+        metrics["rollout/tokens_per_s"] = metrics["rollout/tokens"] / (collected_at - since)
         metrics["time/rollout_s"] = collected_at - started
         metrics["time/update_s"] = updated - collected_at
         metrics["time/publish_s"] = published - updated

@@ -276,6 +276,21 @@ def test_every_mistake_is_told_at_once():
             "rollout.rest_solved=2 to 0",
         ),
         (
+            ["rollout.overlap=true"],
+            "rollout.overlap=true samples with the weights of the step before",
+            "set rollout.max_staleness=1, or rollout.overlap=false",
+        ),
+        (
+            ["rollout.overlap=true", "rollout.max_staleness=1", "policy_loss.importance_cap=2"],
+            "rollout.overlap=true needs an engine with weights of its own, and engine.type=native",
+            "set cluster.type=local, or rollout.overlap=false",
+        ),
+        (
+            ["algorithm.type=agentevol", "rollout.overlap=true"],
+            "rollout.overlap=True",
+            "set rollout.overlap=False",
+        ),
+        (
             ["algorithm.type=agentevol", "rollout.max_staleness=1"],
             "explores with one policy",
             "set rollout.max_staleness=0",
@@ -309,7 +324,10 @@ def test_combinations_that_look_alike_are_accepted():
     parse("kl.estimator=k1", "kl.place=reward", "kl.coef=0.1")
     parse("algorithm.type=ppo", "credit.truncated=bootstrap")
     parse("algorithm.type=gigpo", "rollout.max_refills=2", "credit.truncated=mask")
-    parse("rollout.max_staleness=2", "policy_loss.importance_cap=2", "algorithm.type=ppo")
+    stale = ("rollout.max_staleness=2", "policy_loss.importance_cap=2", "algorithm.type=ppo")
+    parse(*stale)
+    parse(*stale, "rollout.overlap=true", "cluster.type=local")
+    parse(*stale, "rollout.overlap=true", "engine.type=vllm")
 
 
 def test_growing_rounds_know_their_last():

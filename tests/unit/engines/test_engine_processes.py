@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
+import itertools
 import multiprocessing
 import os
+import random
 import re
 import signal
 import time
@@ -28,7 +31,7 @@ from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.models.lora import add_lora
 from agentgym_rl.models.tiny import build_tiny_model, train_tokenizer
-from agentgym_rl.types import Sample
+from agentgym_rl.types import Completion, Sample, SamplingParams
 from engine_plays import LONG, PROMPT, SHORT, endless_policy, play_all, start
 from engine_pools import (
     change_weights,
@@ -124,6 +127,47 @@ async def test_an_engine_that_is_killed_takes_its_sessions_and_is_replaced(
     metrics = pool.take_metrics()
     assert (metrics["rollout/servers_replaced"], metrics["cluster/engines"]) == (1.0, 2.0)
     assert metrics["cluster/tokens_engine_0"] > 0
+
+
+async def test_replies_during_updates_are_of_one_version_also_if_an_engine_is_killed(
+    policy: Policy, pool: Pool
+):
+    learned = {0: copy_of(policy)}
+    replies: dict[int, Completion] = {}
+    keys, asked, may_end = itertools.count(), SamplingParams(1.0, 6), asyncio.Event()
+
+    async def ask() -> None:
+        while not may_end.is_set():
+            key = next(keys)
+            session = pool.session(key)
+            with contextlib.suppress(EngineError):  # of the engine that is killed
+                replies[key] = await session.generate(PROMPT, asked)
+            session.close()
+
+    asking = [asyncio.create_task(ask()) for _ in range(4)]
+    for version in (1, 2):
+        pool.begin_update()
+        killed, num_before = engine_of(pool, version % 2), len(replies)
+        os.kill(pid_of(killed), signal.SIGKILL)
+        for seed in range(5):  # an update in pieces, between which replies go on
+            change_weights(policy, seed=10 * version + seed)
+            await asyncio.sleep(0.05)
+        async with asyncio.timeout(60):
+            while len(replies) == num_before:
+                await asyncio.sleep(0.01)
+        learned[version] = copy_of(policy)
+        await asyncio.to_thread(pool.publish, version)
+        await asyncio.to_thread(wait_until_replaced, pool, killed, version % 2)
+    may_end.set()
+    await asyncio.gather(*asking)
+    assert {reply.version for reply in replies.values()} == {0, 1, 2}
+    for version, as_it_was in learned.items():
+        engine = NativeEngine(as_it_was, NativeEngineConfig())
+        engine.publish(version)
+        own = {key: reply for key, reply in replies.items() if reply.version == version}
+        for key, reply in random.Random(version).sample(sorted(own.items()), min(8, len(own))):
+            assert await engine.session(key).generate(PROMPT, asked) == reply
+        engine.close()
 
 
 async def test_sessions_wait_for_engines_that_are_being_replaced(pool: Pool):

@@ -70,8 +70,7 @@ class CarryOverCollector(Collector):
         """The first number that has never begun."""
 
     async def collect(self, step: int, max_rounds: Horizons) -> Collected:
-        self._gate.open()
-        self._begin(self._groups_to_begin(step), step, max_rounds)
+        self._start(step, max_rounds)
         taken: list[_BegunGroup] = []
         for pause_s in (*PAUSES_S, None):
             with rare_collections():
@@ -86,8 +85,18 @@ class CarryOverCollector(Collector):
             await asyncio.sleep(pause_s)
             taken = [item for item in taken if item not in again]
             self._begin({item.number: item.task for item in again}, step, max_rounds)
-        await self._gate.close()
+        await self._end()
         return self._collected(step, sorted(taken, key=_age))
+
+    def _start(self, step: int, max_rounds: Horizons) -> None:
+        """Let replies begin, and as many groups as the step and those after it need now."""
+        self._gate.open()
+        num_begun = step * self._num_groups + self._num_ahead
+        self._begin(self._groups_to_begin(num_begun), step, max_rounds)
+
+    async def _end(self) -> None:
+        """Return when the learner may change the weights."""
+        await self._gate.close()
 
     def _collected(self, step: int, taken: Sequence[_BegunGroup]) -> Collected:
         groups = [item.work.result() for item in taken]
@@ -102,8 +111,8 @@ class CarryOverCollector(Collector):
 
     def state(self) -> dict[str, object]:
         """Return also the names of the groups that have begun and belong to no step yet."""
-        begun = sorted(self._begun, key=lambda item: item.number)
-        carried = [[*self._place_of(item.number), item.task.id] for item in begun]
+        begun = {item.number: item.task for item in self._begun} | self._to_repeat
+        carried = [[*self._place_of(number), begun[number].id] for number in sorted(begun)]
         return super().state() | ({"carried": carried} if carried else {})
 
     @property
@@ -127,16 +136,18 @@ class CarryOverCollector(Collector):
         await asyncio.gather(*works, return_exceptions=True)
         self._begun = []
 
-    def _groups_to_begin(self, step: int) -> dict[int, Task]:
-        """Return the groups to begin for a step, and ahead of later ones as far as any is left, by
-        number."""
+    def _groups_to_begin(self, num_begun: int) -> dict[int, Task]:
+        """Return the groups to begin until this many of the run's have begun, by number.
+
+        Those that are to be repeated come first; fewer are returned at the end of the run.
+        """
         num_in_all = self._config.training.steps * self._num_groups
-        end = min(step * self._num_groups + self._num_ahead, num_in_all)
-        numbers = range(self._next, end)
-        groups = self._to_repeat | dict(zip(numbers, self._tasks.take(len(numbers)), strict=True))
-        self._to_repeat = {}
-        self._next = max(end, self._next)
-        return groups
+        num = max(0, min(num_begun, num_in_all) - (self._next - len(self._to_repeat)))
+        repeated = list(self._to_repeat)[:num]
+        groups = {number: self._to_repeat.pop(number) for number in repeated}
+        numbers = range(self._next, self._next + num - len(repeated))
+        self._next = numbers.stop
+        return groups | dict(zip(numbers, self._tasks.take(len(numbers)), strict=True))
 
     def _participants_of(self, env: RunEnv) -> Participants:
         return env.participants.with_engine(self._gated)
@@ -148,24 +159,35 @@ class CarryOverCollector(Collector):
     def _begin(self, tasks: Mapping[int, Task], step: int, max_rounds: Horizons) -> None:
         for number, task in tasks.items():
             work = self._group(task, ("train", *self._place_of(number)), max_rounds)
-            self._begun.append(_BegunGroup(number, task, step, asyncio.create_task(work)))
+            begun = _BegunGroup(number, task, step, asyncio.create_task(work))
+            begun.work.add_done_callback(self._on_group)
+            self._begun.append(begun)
+
+    def _on_group(self, work: asyncio.Task[Group]) -> None:
+        """Take note that a group is complete."""
 
     async def _take(self, step: int, num_groups: int) -> list[_BegunGroup]:
         """Wait for enough groups, and for all that must not wait longer; take the oldest."""
-        latest = step - self._config.rollout.max_staleness
         while True:
             complete = [item for item in self._begun if item.work.done()]
             for item in complete:
                 item.work.result()  # a failure outside of episodes ends the run
-            waited_for = [item for item in self._begun if not item.work.done()]
-            is_enough = len(complete) >= num_groups
-            if is_enough and all(item.step > latest for item in waited_for):
+            taken = sorted(complete, key=_age)[:num_groups]
+            left = [item for item in self._begun if item not in taken]
+            if len(taken) == num_groups and self._is_in_time(left, step):
                 break
-            works = [item.work for item in waited_for]
+            works = [item.work for item in self._begun if not item.work.done()]
             await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
-        taken = sorted(complete, key=_age)[:num_groups]
-        self._begun = [item for item in self._begun if item not in taken]
+        self._begun = left
         return taken
+
+    def _is_in_time(self, left: Sequence[_BegunGroup], step: int) -> bool:
+        """Return whether the steps after `step` can take all groups before they are too old."""
+        latest = step - self._config.rollout.max_staleness
+        return all(
+            sum(item.step <= latest + later for item in left) <= later * self._num_groups
+            for later in range(step - latest)
+        )
 
 
 def _age(item: _BegunGroup) -> tuple[int, int]:

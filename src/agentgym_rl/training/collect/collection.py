@@ -54,6 +54,8 @@ class Collector(ABC):
 
     carries_over = False
     """Whether episodes may be under way while a step is learned from."""
+    overlaps = False
+    """Whether their replies may be, too."""
 
     def __init__(self, parts: RunParts) -> None:
         config = parts.config
@@ -70,7 +72,7 @@ class Collector(ABC):
 
     @abstractmethod
     async def collect(self, step: int, max_rounds: Horizons) -> Collected:
-        """Return the groups of a step; no reply is under way when it returns.
+        """Return the groups of a step; unless it overlaps no reply is under way when it returns.
 
         Where every group of an environment fails, these are repeated after a while, because a
         server may be restarting; then the run stops, since continuing would only hide the failure.
