@@ -7,17 +7,20 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from multiprocessing import forkserver
 from pathlib import Path
 
 import pytest
 
 import agentgym_rl as ag
-from agentgym_rl.runs.folder import read_json_lines
+from agentgym_rl.runs.folder import Metrics, read_json_lines
+from agentgym_rl.training.collect.collection import Collected
+from agentgym_rl.training.trainer import RLTrainer
 from agentgym_rl.types import Episode
 from commands import Command
 from engine_pools import kill_engine
-from training_runs import RECIPE, metrics_of
+from training_runs import RECIPE, episodes_of, go_on, metrics_of, succeeded
 from waiting import wait_for
 
 pytestmark = pytest.mark.slow
@@ -98,15 +101,62 @@ def test_a_run_on_two_ranks_and_two_engines_resumes_in_one_process(recipe: Path,
     assert [line["step"] for line in metrics_of(tmp_path / "run")] == [1, 2, 3, 4]
 
 
-@pytest.mark.long
-def test_carried_over_episodes_outlive_engines(recipe: Path, tmp_path: Path):
-    settings = CLUSTER | {"rollout.max_staleness": 1, "policy_loss.importance_cap": 2}
-    killer = Killer(5, 13)
-    run = ag.train(recipe, SETTINGS | settings, run_dir=tmp_path / "run", callbacks=[killer])
+CARRYING = {"rollout.max_staleness": 1, "policy_loss.importance_cap": 2}
+OVERLAPPED = CARRYING | {"rollout.overlap": True}
+
+
+class UpdateKiller(ag.Callback):
+    """Kills an engine at the first episode that ends while a step is learned from."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._is_learning, self.num_killed, learn = False, 0, RLTrainer.learn
+
+        def watched(trainer: RLTrainer, step: int, collected: Collected) -> Metrics:
+            self._is_learning = True
+            wait_for(lambda: self.num_killed >= min(step, 2))
+            self._is_learning = False
+            return learn(trainer, step, collected)
+
+        monkeypatch.setattr(RLTrainer, "learn", watched)
+
+    def on_episode(self, episode: Episode) -> None:
+        if self._is_learning and self.num_killed < 2:
+            self.num_killed += kill_engine(f"engine-{self.num_killed % 2}") is not None
+
+
+def check_outlived(run: ag.Run, num_killed: int, num_steps: int) -> None:
     lines = list(read_json_lines(run.folder / "metrics.jsonl"))
-    assert [line["step"] for line in lines] == [1, 2, 3] and killer.num_killed == 2
+    assert [line["step"] for line in lines] == [*range(1, num_steps + 1)] and num_killed == 2
     assert all(line["rollout/episodes_failed"] == 0 for line in lines)
+    assert all(line["rollout/episodes"] == 8 for line in lines)
+    assert all(0 <= line["rollout/staleness_max"] <= 1 for line in lines)
+    learned = [row for row in episodes_of(run.folder) if row["phase"] == "train"]
+    names = Counter((row["task_index"], row["sample_index"]) for row in learned)
+    assert len(learned) == 8 * num_steps and max(names.values()) == 1, "no episode twice"
     assert engines_left() == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("settings", [CARRYING, OVERLAPPED])
+def test_episodes_under_way_outlive_engines(
+    recipe: Path, tmp_path: Path, settings: dict[str, object]
+):
+    killer = Killer(5, 13)
+    settings = SETTINGS | CLUSTER | settings
+    run = ag.train(recipe, settings, run_dir=tmp_path / "run", callbacks=[killer])
+    check_outlived(run, killer.num_killed, num_steps=3)
+
+
+def test_an_overlapped_run_outlives_engines_that_are_killed_during_updates(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    killer = UpdateKiller(monkeypatch)
+    settings = SETTINGS | CLUSTER | OVERLAPPED | {"training.steps": 4}
+    run = ag.train(recipe, settings, run_dir=tmp_path / "run", callbacks=[killer])
+    check_outlived(run, killer.num_killed, num_steps=4)
+    lines = list(read_json_lines(run.folder / "metrics.jsonl"))
+    assert sum(line["rollout/servers_replaced"] for line in lines) == 2
+    assert any(line["rollout/groups_carried"] for line in lines)
 
 
 def processes_of(folder: Path) -> list[int]:
@@ -133,6 +183,26 @@ def test_a_controller_that_is_killed_leaves_no_process(recipe: Path, tmp_path: P
     assert len(engines) == 2
     command.process.kill()
     wait_for(lambda: not processes_of(run), timeout_s=30)
+
+
+@pytest.mark.long
+def test_an_overlapped_run_whose_controller_is_killed_resumes_and_loses_no_task(
+    recipe: Path, tmp_path: Path
+):
+    path, settings = tmp_path / "run", SETTINGS | CLUSTER | OVERLAPPED
+    words = [f"{name}={str(value).lower()}" for name, value in settings.items()]
+    words += ["training.steps=6", "checkpoint.every=2"]
+    command = Command("train", recipe, *words, "--run-dir", path)
+    wait_for((path / "checkpoints" / "step-2" / "state.json").exists, timeout_s=240)
+    command.process.kill()
+    wait_for(lambda: not processes_of(path), timeout_s=30)
+    assert succeeded(go_on(path))
+    lines = metrics_of(path)
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert all(line["rollout/staleness_max"] <= 1 for line in lines)
+    learned = [row["task_index"] for row in episodes_of(path) if row["phase"] == "train"]
+    assert set(Counter(learned).values()) == {4} and len(learned) == 4 * 2 * 6
+    assert not processes_of(path)
 
 
 @pytest.mark.long

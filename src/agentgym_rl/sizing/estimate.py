@@ -130,10 +130,12 @@ def _gpu(
     if copies:
         rows.append(Row("policy to sample with", copies * policy, copies * policy))
     if plays and plan.engine == "vllm":
-        rows.append(Row("vLLM's server", 0, int(plan.memory_fraction * capacity)))
+        served = int(plan.memory_fraction * capacity)
+        rows.append(Row("vLLM's server", served * plan.is_overlapped, served))
     if plays and plan.engine == "native":
         buffers = pass_bytes(shape, plan)
-        rows.append(Row("keys and values", 0, _cache(shape, plan, capacity, index=index)))
+        cache = _cache(shape, plan, capacity, index=index)
+        rows.append(Row("keys and values", cache * plan.is_overlapped, cache))
         rows.append(Row("the engine's passes", buffers, buffers))
     overhead = plan.processes_on(index) * CUDA_BYTES
     rows.append(Row("CUDA and fragments", overhead, overhead))
@@ -175,7 +177,7 @@ def _host(shape: ModelShape, plan: MemoryPlan, machine: Machine, learner: Learne
     rows = [Row("processes", processes, processes)]
     if plan.has_reference:
         rows.append(Row("reference", weights, weights))
-    if plan.engine == "vllm":
+    if plan.engine == "vllm" and not plan.is_overlapped:
         rows.append(Row("vLLM's weights, asleep", plan.engines * weights, 0))
     if plan.ranks > 1 and plan.has_cluster:
         rows.append(Row("policy to save", weights, weights))

@@ -51,6 +51,8 @@ class MemoryPlan:
     """Whether each engine is a process of its own, with its own copy of the policy."""
     is_apart: bool = False
     """Whether engines are on the GPUs after the learner's."""
+    is_overlapped: bool = False
+    """Whether engines keep all their memory while the learner works."""
     episodes: int = 256
     """At once."""
     max_tokens: int = 4096
@@ -125,6 +127,7 @@ def plan_of(config: RunConfig) -> MemoryPlan:
         engines=config.cluster.engines,
         has_cluster=config.cluster.type != "none",
         is_apart=not config.cluster.shared,
+        is_overlapped=config.rollout.overlap,
     )
     if isinstance(engine, NativeEngineConfig):
         return replace(
@@ -156,10 +159,13 @@ def _copies_reference(config: RunConfig) -> bool:
 
 def _episodes(config: RunConfig) -> int:
     """Return how many episodes can be under way at once."""
-    algorithm, num_played = config.algorithm, config.eval.tasks
+    algorithm, rollout, num_played = config.algorithm, config.rollout, config.eval.tasks
+    num_trained = 0
     if isinstance(algorithm, OnlineConfig):
         num_groups = config.training.tasks_per_step
-        if config.rollout.max_staleness:
-            num_groups += -(-num_groups // 4)  # a quarter more groups are under way
-        num_played = max(num_played, num_groups * algorithm.group_size)
-    return max(1, min(config.rollout.max_concurrency, num_played))
+        quarters = rollout.max_staleness if rollout.overlap else min(1, rollout.max_staleness)
+        num_groups += quarters * -(-num_groups // 4)  # as many more groups are under way
+        num_trained = min(rollout.max_concurrency, num_groups * algorithm.group_size)
+    num_played = min(rollout.max_concurrency, num_played)
+    together = num_trained + num_played if rollout.overlap else max(num_trained, num_played)
+    return max(1, together)

@@ -287,8 +287,8 @@ def test_every_mistake_is_told_at_once():
         ),
         (
             ["algorithm.type=agentevol", "rollout.overlap=true"],
-            "rollout.overlap=True",
-            "set rollout.overlap=False",
+            "rollout.overlap=true lets episodes continue with newer weights",
+            "set rollout.overlap=false",
         ),
         (
             ["algorithm.type=agentevol", "rollout.max_staleness=1"],

@@ -68,6 +68,28 @@ async def test_servers_share_sessions_and_what_is_written_and_come_back(
     assert not list(Path(file.parent.parent).glob("model-*"))
 
 
+async def test_a_server_that_is_lost_during_an_update_comes_back_with_whole_weights(
+    stand_in: StandIn, pool: EnginePool[VllmEngine]
+):
+    sessions = [pool.session(key) for key in range(2)]
+    await asyncio.gather(*(session.generate([5, 6, 7], TWO) for session in sessions))
+    await asyncio.to_thread(pool.begin_update)
+    lost = pool._places[0].engine
+    assert lost is not None and isinstance(lost.server, OwnServer)
+    os.kill(lost.server.pid, signal.SIGKILL)
+    waiting = asyncio.create_task(sessions[0].generate([8], TWO))
+    async with asyncio.timeout(60):
+        while lost.is_ready:
+            await asyncio.sleep(0.01)
+    assert (await sessions[1].generate([8], TWO)).version == 0, "the other one continues"
+    assert not waiting.done()
+    await asyncio.to_thread(pool.publish, 1)
+    assert (await waiting).version == 1
+    replies = await asyncio.gather(*(session.generate([9], TWO) for session in sessions))
+    assert [reply.version for reply in replies] == [1, 1]
+    assert pool.take_metrics()["rollout/servers_replaced"] == 1.0
+
+
 def test_a_server_sees_its_own_gpus():
     options = ServerOptions(dtype="bfloat16", is_cuda=True, lora_rank=0, can_transfer=False)
     assert "CUDA_VISIBLE_DEVICES" not in options.environment()
