@@ -70,7 +70,7 @@ def runs_of(times: Times, folder: Path, ways: Sequence[str]) -> dict[str, Run]:
 @pytest.mark.parametrize(
     ("times", "gains"),
     [
-        pytest.param(SMALL, (1.5, 1.15, 1.9), id="small"),
+        pytest.param(SMALL, (1.5, 1.15, 1.9), id="small", marks=pytest.mark.slow),
         pytest.param(WHOLE, (1.6, 1.15, 2.2), id="whole", marks=pytest.mark.long),
     ],
 )
