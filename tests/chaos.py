@@ -45,6 +45,13 @@ class FragileServer:
                 return True
         return False
 
+    def kill(self) -> None:
+        """Kill the server's process; `start` brings another."""
+        assert self._process is not None
+        self._workers()
+        self._process.kill()
+        self._stack.close()
+
     def kill_and_restart(self) -> None:
         """Kill the server's process and start another; blocks until that answers."""
         with self._lock:

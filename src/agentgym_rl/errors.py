@@ -4,6 +4,7 @@
     ├── ConfigError            a recipe or an override is wrong (the user can fix it)
     ├── EnvError               an environment, or the way to it, failed
     │   ├── EnvTimeoutError    a call to an environment passed its deadline
+    │   ├── EnvAwayError       its server cannot be reached
     │   ├── EnvGoneError       the episode is no longer there (reaped, closed, its worker died)
     │   ├── EnvBusyError       the server has no free place; try again later
     │   └── PromptTooLongError a task's first prompt leaves no room for a reply
@@ -47,6 +48,10 @@ class EnvError(AgentGymError):
 
 class EnvTimeoutError(EnvError):
     """A call to an environment passed its deadline."""
+
+
+class EnvAwayError(EnvError):
+    """The server of an environment cannot be reached, or the connection to it was lost."""
 
 
 class EnvGoneError(EnvError):

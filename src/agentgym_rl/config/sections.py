@@ -8,6 +8,7 @@ because TOML has no null.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from pydantic import Field, SerializeAsAny, WrapValidator, field_validator, model_validator
@@ -43,8 +44,9 @@ class EnvConfig(BaseConfig):
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
     """Keyword arguments of the environment's constructor."""
 
-    url: str = ""
-    """Address of an environment server; empty runs the environment in this process."""
+    url: str | tuple[str, ...] = ""
+    """Address of an environment server, or a list of them, which share the episodes; empty runs the
+    environment in this process."""
 
     workers: int = Field(default=0, ge=0, le=256)
     """Processes that hold the episodes, for environments that need many cores; 0 uses this process.
@@ -58,6 +60,27 @@ class EnvConfig(BaseConfig):
 
     timeout_s: float = Field(default=30.0, gt=0)
     """Deadline of each call to an environment, and to a reward function."""
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The addresses of its servers; none where the run holds or starts it."""
+        return (self.url,) * bool(self.url) if isinstance(self.url, str) else self.url
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _check_urls(cls, url: object) -> object:
+        if isinstance(url, str):
+            return url
+        found = tuple(url) if isinstance(url, Sequence) else ()
+        urls = [one for one in found if isinstance(one, str)]
+        if not urls or len(urls) < len(found):
+            raise ValueError(f"must be an address, or a list of addresses, got {url!r}")
+        for number, one in enumerate(urls):
+            if not re.match(r"https?://[^/]", one):
+                raise ValueError(f"{one!r} is not an address; write it like http://10.0.0.7:8000")
+            if one.rstrip("/") in (other.rstrip("/") for other in urls[:number]):
+                raise ValueError(f"{one!r} is there twice: name each server once")
+        return tuple(urls)
 
 
 class RewardConfig(BaseConfig):

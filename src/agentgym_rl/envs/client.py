@@ -14,8 +14,8 @@ What a call raises:
 - `EpisodeStateError`: the caller's bug, e.g. a step after the end. It never reaches the
   environment, and the episode continues as if the call had not been made.
 - `EnvBusyError`: `create` or `open` found no free place; try again later.
-- `EnvTimeoutError`, `EnvGoneError`, `EnvError`: the environment or the way to it failed. The client
-  is then spent: close it and open another.
+- `EnvTimeoutError`, `EnvAwayError`, `EnvGoneError`, `EnvError`: the environment or the way to it
+  failed. The client is then spent: close it and open another.
 """
 
 from __future__ import annotations
@@ -242,6 +242,15 @@ class EnvSource(ABC):
             await client.close()
             raise
         return client
+
+    async def check(self) -> None:
+        """Raise EnvError unless an episode could be opened now, EnvBusyError where it is full."""
+        client = await self.open()
+        await client.close()
+
+    def take_metrics(self) -> dict[str, float]:
+        """Return counts since the last call, by the names that they have in a run's metrics."""
+        return {}
 
     @abstractmethod
     async def aclose(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from agentgym_rl.envs.service.client.http import HttpEnvSource
 from agentgym_rl.envs.service.server.backend import ServerLimits
-from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError
+from agentgym_rl.errors import EnvAwayError, EnvError, EnvGoneError, EnvTimeoutError
 from agentgym_rl.types import Task
 from chaos import FragileServer
 from env_servers import see_it_waited_for, server_process, server_thread
@@ -121,7 +121,7 @@ async def test_a_server_that_is_killed_and_stays_away_is_an_error():
                 env.step("die"), other.step("sleep 5"), return_exceptions=True
             )
             for failure in failures:
-                assert type(failure) is EnvError
+                assert type(failure) is EnvAwayError
                 assert "task trouble/4, round 0: step at" in str(failure)
             assert await asyncio.to_thread(process.wait, 30) == -9
             await asyncio.gather(env.close(), other.close())

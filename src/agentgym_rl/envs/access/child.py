@@ -1,4 +1,4 @@
-"""A server that belongs to the process that started it: workers.py talks to it.
+"""A server that belongs to the process that started it: server_process.py talks to it.
 
 It reads its order, one line of JSON, from standard input, writes one line, {"url": ...} or
 {"error": ...}, and ends when standard input does: with its parent, however that ends.
@@ -24,7 +24,7 @@ def main() -> None:
     try:
         server = EnvServer(
             order["env"],
-            Address(port=0, token=order["token"]),
+            Address(order["host"], port=0, token=order["token"]),
             options=order["options"],
             num_workers=order["num_workers"],
             limits=ServerLimits(capacity=order["capacity"], call_timeout_s=order["call_timeout_s"]),

@@ -15,7 +15,7 @@ import asyncio
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from http import HTTPStatus
 
@@ -27,7 +27,7 @@ from agentgym_rl.envs.compat.agentgym.scenarios import Scenario, scenario_of, sp
 from agentgym_rl.envs.episode import without_surrogates
 from agentgym_rl.envs.service.client.connections import ERRORS, MAX_CONNECTIONS, Connections
 from agentgym_rl.envs.service.client.patience import OUTAGE_S, Outages
-from agentgym_rl.errors import EnvError, EnvTimeoutError
+from agentgym_rl.errors import EnvAwayError, EnvError, EnvTimeoutError
 from agentgym_rl.types import StepResult, Task
 
 logger = logging.getLogger(__name__)
@@ -57,17 +57,17 @@ class AgentGymEnvSource(EnvSource):
         token: str | None = None,
         timeout_s: float = 60.0,
         outage_s: float = OUTAGE_S,
+        has_others: Callable[[], bool] = lambda: False,
     ) -> None:
         """Connect on first use.
 
         `env` is the server's scenario: textcraft, babyai, sciworld, searchqa or webarena.
         `timeout_s` is the deadline of each call; a new episode waits up to `outage_s` for a server
-        that cannot be reached.
+        that cannot be reached, and a moment while `has_others` says that there are other servers.
         """
         self._scenario = scenario_of(env)
-        self._server = _Server(
-            url, token=token, timeout_s=timeout_s, outages=Outages(url, outage_s)
-        )
+        outages = Outages(url, outage_s, has_others=has_others)
+        self._server = _Server(url, token=token, timeout_s=timeout_s, outages=outages)
 
     async def spec(self) -> EnvSpec:
         return await asyncio.to_thread(spec_of, self._scenario.name)  # may import a simulator
@@ -234,7 +234,7 @@ class _Server:
         except TimeoutError:
             raise EnvTimeoutError(f"{what}: passed its deadline of {timeout_s:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise EnvError(f"{what}: {type(error).__name__}: {error}") from error
+            raise EnvAwayError(f"{what}: {type(error).__name__}: {error}") from error
         if status != HTTPStatus.OK:
             kind = ERRORS.get(status, EnvError)
             raise kind(f"{what}: HTTP {status}: {_shown(content.decode('utf8', 'replace'))}")

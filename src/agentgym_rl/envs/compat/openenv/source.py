@@ -11,7 +11,7 @@ mapping.py; tasks are in profile.py, sockets and deadlines in transport.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 from agentgym_rl.envs.base import EnvSpec, JsonValue
@@ -39,7 +39,8 @@ class OpenEnvSource(EnvSource):
 
     `env` names the environment of a server that is not ours, where its own name will not do.
     `timeout_s` is the deadline of each call; a server that cannot be reached is waited for up to
-    `outage_s` when an episode is opened. Where the server has no task API, the tasks are seeds:
+    `outage_s` when an episode is opened, and a moment while `has_others` says that there are other
+    servers. Where the server has no task API, the tasks are seeds:
     `options` says how many.
     """
 
@@ -51,9 +52,12 @@ class OpenEnvSource(EnvSource):
         token: str | None = None,
         timeout_s: float = 60.0,
         outage_s: float = OUTAGE_S,
+        has_others: Callable[[], bool] = lambda: False,
         options: OpenEnvOptions | None = None,
     ) -> None:
-        self._transport = OpenEnvTransport(url, token=token, timeout_s=timeout_s, outage_s=outage_s)
+        self._transport = OpenEnvTransport(
+            url, token=token, timeout_s=timeout_s, outage_s=outage_s, has_others=has_others
+        )
         self._env = env
         self._options = options or OpenEnvOptions()
         self._profile: ServerProfile | None = None

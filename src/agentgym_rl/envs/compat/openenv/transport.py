@@ -8,7 +8,7 @@ took its episode along.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 
@@ -19,7 +19,13 @@ from agentgym_rl.envs.compat.openenv.protocol import ErrorCode
 from agentgym_rl.envs.service.client.connections import Connections
 from agentgym_rl.envs.service.client.patience import Outages
 from agentgym_rl.envs.service.protocol import Object, ProtocolError, wrong_type
-from agentgym_rl.errors import EnvBusyError, EnvError, EnvGoneError, EnvTimeoutError
+from agentgym_rl.errors import (
+    EnvAwayError,
+    EnvBusyError,
+    EnvError,
+    EnvGoneError,
+    EnvTimeoutError,
+)
 from agentgym_rl.serving import bodies
 
 _CLOSE_TIMEOUT_S = 5.0
@@ -99,13 +105,21 @@ class OpenEnvSocket:
 class OpenEnvTransport:
     """Reaches one server. Belongs to the event loop of its first call."""
 
-    def __init__(self, url: str, *, token: str | None, timeout_s: float, outage_s: float) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None,
+        timeout_s: float,
+        outage_s: float,
+        has_others: Callable[[], bool] = lambda: False,
+    ) -> None:
         # No limit: each episode holds a connection.
         self._connections = Connections(url, token=token, max_connections=0)
         self.url = self._connections.url
         self._timeout_s = timeout_s
         self._outage_s = outage_s
-        self._outages = Outages(url, outage_s)
+        self._outages = Outages(url, outage_s, has_others=has_others)
 
     async def fetch(self, path: str, body: Object | None = None) -> object | None:
         """Return the JSON of a GET, or with a body of a POST; None where there is no such route."""
@@ -147,7 +161,7 @@ class OpenEnvTransport:
                 raise
             raise type(error)(f"{place}: {error}") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise EnvError(f"{place}: {type(error).__name__}: {error}") from error
+            raise EnvAwayError(f"{place}: {type(error).__name__}: {error}") from error
 
     async def aclose(self) -> None:
         await self._connections.aclose()

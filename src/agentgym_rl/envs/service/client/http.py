@@ -37,7 +37,13 @@ from agentgym_rl.envs.service.protocol import (
     Op,
     ProtocolError,
 )
-from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError
+from agentgym_rl.errors import (
+    EnvAwayError,
+    EnvBusyError,
+    EnvError,
+    EnvGoneError,
+    EnvTimeoutError,
+)
 from agentgym_rl.types import StepResult, Task
 
 logger = logging.getLogger(__name__)
@@ -54,7 +60,8 @@ class HttpEnvSource(EnvSource):
     """Clients of the environment served at `url`. Belongs to the event loop of its first call.
 
     `timeout_s` is how long an answer may take; the server has its own deadline. A server that
-    cannot be reached is waited for up to `outage_s`, and less at the first contact.
+    cannot be reached is waited for up to `outage_s`, less at the first contact, and a moment while
+    `has_others` says that other servers have the same environment.
     """
 
     def __init__(
@@ -64,9 +71,11 @@ class HttpEnvSource(EnvSource):
         token: str | None = None,
         timeout_s: float = 60.0,
         outage_s: float = OUTAGE_S,
+        has_others: Callable[[], bool] = lambda: False,
     ) -> None:
         self._connections = Connections(url, token=token, max_connections=MAX_CONNECTIONS)
-        self._calls = _ServerCalls(self._connections, Outages(url, outage_s), timeout_s)
+        outages = Outages(url, outage_s, has_others=has_others)
+        self._calls = _ServerCalls(self._connections, outages, timeout_s)
         self._spec: EnvSpec | None = None
         self._spec_lock = asyncio.Lock()
 
@@ -78,6 +87,14 @@ class HttpEnvSource(EnvSource):
 
     async def health(self) -> Health:
         return await self._calls.get("/health", protocol.decode_health, outage_s=_SHORT_OUTAGE_S)
+
+    async def check(self) -> None:
+        health = await self.health()
+        if health.status == "draining" or health.num_episodes >= health.capacity:
+            raise EnvBusyError(
+                f"the server at {self._connections.url} takes no new episode: it is "
+                f"{health.status} and has {health.num_episodes} of {health.capacity}"
+            )
 
     async def aclose(self) -> None:
         await self._connections.aclose()
@@ -257,13 +274,15 @@ class _ServerCalls:
         if isinstance(error, _RefusedError):
             kind = _kind_of(error.answer)
             message = protocol.decode_error(error.answer.body)
+            if error.answer.status in _AWAY:
+                return EnvAwayError(f"{place}: HTTP {error.answer.status}: {message}")
             if message.startswith(where):  # the environment's own failure, reported in full
                 return kind(message)
             return kind(f"{place}: HTTP {error.answer.status}: {message}")
         if isinstance(error, ProtocolError):
             return EnvError(f"{place}: unexpected answer: {error}")
         if isinstance(error, _TRANSPORT_ERRORS) and type(error) is not TimeoutError:
-            return EnvError(f"{place}: {type(error).__name__}: {error}")
+            return EnvAwayError(f"{place}: {type(error).__name__}: {error}")
         return EnvTimeoutError(f"{place}: passed its deadline of {timeout_s:g} s")
 
 

@@ -3,7 +3,9 @@
     outages = Outages(url)                  # one for each server
     answer = await outages.outlast(send, is_away=..., timeout_s=60)
 
-Which failures mean that a call may be sent again is for the clients to say.
+Which failures mean that a call may be sent again is for the clients to say. Where other servers
+have the same environment (access/pool.py), a call gives up soon, and its episode starts again on
+one of them.
 """
 
 from __future__ import annotations
@@ -26,16 +28,26 @@ _FIRST_PAUSE_S = 0.1
 _MAX_PAUSE_S = 2.0
 _BUSY_PAUSE_S = 1.0
 _T = TypeVar("_T")
+_ELSEWHERE_S = 1.0
+"""For a server that is one of several: a connection may break, but a server that died is not waited
+for while others serve."""
 _NOTED_AFTER_S = 1.0
 """A connection that breaks now and then is not worth a line in the log."""
 
 
 class Outages:
-    """What is known of one server's being away; shared by all calls to it."""
+    """What is known of one server's being away; shared by all calls to it.
 
-    def __init__(self, url: str, max_s: float = OUTAGE_S) -> None:
+    While `has_others` returns true, a call waits no longer than a moment for a server that is
+    away, and not at all for a place.
+    """
+
+    def __init__(
+        self, url: str, max_s: float = OUTAGE_S, *, has_others: Callable[[], bool] = lambda: False
+    ) -> None:
         self._url = url
         self._max_s = max_s
+        self._has_others = has_others
         self._has_answered = False
         self._noted_at: float | None = None
 
@@ -67,7 +79,8 @@ class Outages:
                 deadline = loop.time() + timeout_s
                 continue
             self._note_answer()
-            if not is_busy(answer) or loop.time() + 1.5 * _BUSY_PAUSE_S > deadline:
+            is_late = loop.time() + 1.5 * _BUSY_PAUSE_S > deadline
+            if not is_busy(answer) or is_late or self._has_others():
                 return answer
             # Jitter, so that episodes that found no place together do not come back together.
             await asyncio.sleep(_BUSY_PAUSE_S * random.uniform(1.0, 1.5))
@@ -84,6 +97,10 @@ class Outages:
             away_s = asyncio.get_running_loop().time() - self._noted_at
             logger.warning("the server at %s answers again, after %.0f s", self._url, away_s)
             self._noted_at = None
+
+    def limit_s(self, max_s: float) -> float:
+        """Return how much of `max_s` a call may wait as things are now."""
+        return min(max_s, _ELSEWHERE_S) if self._has_others() else max_s
 
     def note(self, error: Exception, since: float, max_s: float) -> None:
         """Say once that the server is away."""
@@ -110,9 +127,10 @@ class Tries:
         pause_s = min(_FIRST_PAUSE_S * 2**self._num_failures, _MAX_PAUSE_S)
         # Jitter, so that episodes that failed together do not come back together.
         pause_s *= random.uniform(1.0, 1.5)
-        if away_s + pause_s > self._max_s:
+        max_s = self._outages.limit_s(self._max_s)
+        if away_s + pause_s > max_s:
             raise error
         if away_s > _NOTED_AFTER_S:
-            self._outages.note(error, self._since, self._max_s)
+            self._outages.note(error, self._since, max_s)
         self._num_failures += 1
         await asyncio.sleep(pause_s)
