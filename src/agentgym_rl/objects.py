@@ -134,24 +134,25 @@ class Objects:
         env = self.envs.get(label, label)
         return replace(self, env=None if isinstance(env, str) else env, envs={})
 
-    def source(self, config: EnvConfig) -> EnvSource:
-        """Return where the environments come from."""
+    def source(self, config: EnvConfig, *, num_servers: int = 0) -> EnvSource:
+        """Return where the environments come from; `num_servers` as in `cluster.env_servers`."""
         if self.env is None:
-            return make_source(config)
-        if config.url:
+            return make_source(config, num_servers=num_servers)
+        if config.urls:
             raise ConfigError(
-                f"env={self.env.__name__} is played in this process, but env.url={config.url} "
+                f"env={self.env.__name__} is played in this process, but env.url={config.urls[0]} "
                 "names a server: give one of the two"
             )
-        if not config.workers:
+        if not config.workers and not num_servers:
             return LocalEnvSource(self.env, options=config.options, timeout_s=config.timeout_s)
         if config.name.startswith(OBJECT_MARKER):
+            setting = "cluster.env_servers" if num_servers else "env.workers"
             raise ConfigError(
-                f"env.workers={config.workers} are processes that import the environment, and "
-                f"{self.env.__name__} cannot be imported: define it in a module, or set "
-                "env.workers=0"
+                f"{setting}={num_servers or config.workers} are processes that import the "
+                f"environment, and {self.env.__name__} cannot be imported: define it in a module, "
+                f"or set {setting}=0"
             )
-        return make_source(config)
+        return make_source(config, num_servers=num_servers)
 
     def make_agent(self, config: AgentConfig, spec: EnvSpec) -> Agent:
         if not isinstance(self.agent, Agent):

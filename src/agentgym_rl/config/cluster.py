@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from agentgym_rl.config.base import BaseConfig
+from agentgym_rl.config.sections import EnvConfig
 
 
 class ClusterConfig(BaseConfig):
-    """Engines in processes of their own."""
+    """Engines and environment servers in processes of their own."""
 
     type: Literal["none", "local"] = "none"
     """none: the engine is in the run's own process. local: engines are processes of this machine,
@@ -24,6 +26,10 @@ class ClusterConfig(BaseConfig):
     """Engines use the learner's GPUs (`training.shards` of them); false gives them the
     GPUs after those. On a CPU it makes no difference."""
 
+    env_servers: int = Field(default=0, ge=0, le=256)
+    """Environment servers that the run starts, replaces where they die, and stops at its end; in a
+    run on several environments this many for each that has no `url`. 0 starts none."""
+
     @model_validator(mode="after")
     def _check_idle(self) -> ClusterConfig:
         if self.type == "none" and (self.engines != 1 or not self.shared):
@@ -31,4 +37,28 @@ class ClusterConfig(BaseConfig):
                 "cluster.engines and cluster.shared are for engines in processes of their own: set "
                 "cluster.type=local, or leave them out"
             )
+        if self.type == "none" and self.env_servers:
+            raise ValueError(
+                f"cluster.env_servers={self.env_servers} are processes of a cluster: set "
+                f"cluster.type=local, or env.workers={self.env_servers} in its place"
+            )
         return self
+
+
+def check_env_servers(cluster: ClusterConfig, envs: Mapping[str, EnvConfig]) -> None:
+    """Raise ValueError where the run cannot start the servers of its environments."""
+    if not cluster.env_servers:
+        return
+    wanted = f"cluster.env_servers={cluster.env_servers}"
+    if all(env.urls for env in envs.values()):
+        url = next(iter(envs.values())).urls[0]
+        raise ValueError(
+            f"{wanted} starts servers, and the environment has one already, env.url={url}: leave "
+            "one of the two out"
+        )
+    for env in envs.values():
+        if env.workers:
+            raise ValueError(
+                f"{wanted} and env.workers={env.workers} are both processes that hold the episodes "
+                f"of {env.name}: set one of them to 0"
+            )

@@ -76,7 +76,8 @@ async def opened_envs(config: RunConfig, objects: Objects) -> AsyncIterator[list
         for label, of_env in config.environments.items():
             with naming_env(label, is_several=bool(config.envs)):
                 own = objects.of_env(label)
-                source = await stack.enter_async_context(own.source(of_env.env))
+                source = own.source(of_env.env, num_servers=config.cluster.env_servers)
+                await stack.enter_async_context(source)
                 spec = await source.spec()
                 _check_served(of_env, spec)
                 env = OpenedEnv(
@@ -120,9 +121,9 @@ def with_shared_tools(policy: Policy, envs: Sequence[OpenedEnv]) -> Policy:
 
 def _check_served(config: RunConfig, spec: EnvSpec) -> None:
     env = config.env
-    if env.url and ":" not in env.name and env.name != spec.name:
+    if env.urls and ":" not in env.name and env.name != spec.name:
         raise ConfigError(
-            f"the server at {env.url} serves {spec.name!r}, not {env.name!r}: "
+            f"the server at {env.urls[0]} serves {spec.name!r}, not {env.name!r}: "
             f"set env.name={spec.name}, or env.url to another server"
         )
 

@@ -68,3 +68,11 @@ class RunParts:
         """What samples the replies of a run that collects episodes."""
         assert self.envs, "an online run has environments"
         return self.envs[0].participants.engine
+
+    def take_env_metrics(self) -> Metrics:
+        """Return what the sources of environments have counted since the last call, added up."""
+        metrics: Metrics = {}
+        for env in self.envs:
+            for name, number in env.participants.source.take_metrics().items():
+                metrics[name] = metrics.get(name, 0.0) + number
+        return metrics

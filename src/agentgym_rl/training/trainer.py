@@ -132,6 +132,7 @@ class OnlineTrainer(Trainer):
     def __init__(self, parts: RunParts, *, learner: LearnerGroup, collector: Collector) -> None:
         super().__init__(parts, learner=learner)
         self._engine, self._collector = parts.engine, collector
+        self._take_env_metrics = parts.take_env_metrics
         self._thread: ThreadPoolExecutor | None = None
         self._rounds = RunRounds({env.label: env.config.rounds for env in parts.envs})
         self._history: list[Metrics] = []
@@ -197,7 +198,7 @@ class OnlineTrainer(Trainer):
         metrics |= await self._evaluate_when_due(step)
         evaluated = time.monotonic()
         metrics["time/garbage_s"] = collect_garbage()
-        metrics |= self._learner.take_rates()
+        metrics |= self._learner.take_rates() | self._take_env_metrics()
         # Replies that overlap have been sampled since the step before was collected.
         since = self._collected_at if is_overlapped else started
         self._collected_at = collected_at

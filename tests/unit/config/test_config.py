@@ -457,3 +457,41 @@ def test_the_longest_horizon_is_that_of_the_last_stage():
 def test_evaluation_takes_the_longest_horizon_unless_told():
     assert parse(table=STAGED).eval_max_rounds == 3
     assert parse("eval.max_rounds=9", table=STAGED).eval_max_rounds == 9
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        (["env.url=[]"], "an address, or a list of addresses"),
+        (["env.url=[1]"], "an address, or a list of addresses"),
+        (['env.url=["http://a:1", "http://a:1/"]'], "'http://a:1/' is there twice"),
+        (['env.url=["http://a:1", "a:2"]'], "'a:2' is not an address"),
+        (["cluster.env_servers=2"], "set cluster.type=local"),
+        (
+            ["cluster.type=local", "cluster.env_servers=2", "env.url=http://a:1"],
+            "has one already, env.url=http://a:1: leave one of the two out",
+        ),
+        (
+            ["cluster.type=local", "cluster.env_servers=2", "env.workers=3"],
+            "env.workers=3 are both processes .* set one of them to 0",
+        ),
+    ],
+)
+def test_servers_of_environments_that_cannot_be_are_refused(settings: list[str], told: str):
+    with pytest.raises(ConfigError, match=told):
+        parse_config({}, settings, source="test")
+
+
+def test_an_environment_has_one_address_or_several():
+    several = parse_config({}, ['env.url=["http://a:1","http://b:2"]'], source="test")
+    assert several.env.urls == ("http://a:1", "http://b:2")
+    assert parse_config(tomllib.loads(dump_config(several)), source="test") == several
+    assert parse_config({}, ["env.url=http://a:1"], source="test").env.urls == ("http://a:1",)
+    assert parse_config({}, source="test").env.urls == ()
+
+
+def test_the_run_starts_servers_for_environments_without_an_address():
+    table = {"envs": {"babyai": {}, "textcraft": {"url": "http://a:1"}}}
+    settings = ["cluster.type=local", "cluster.env_servers=2"]
+    config = parse_config(table, settings, source="test")
+    assert [env.env.urls for env in config.environments.values()] == [(), ("http://a:1",)]
