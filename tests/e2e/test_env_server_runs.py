@@ -1,0 +1,144 @@
+"""Whole runs on several environment servers: the same numbers; servers and a controller die."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from multiprocessing import forkserver
+from pathlib import Path
+
+import psutil
+import pytest
+
+import agentgym_rl as ag
+from agentgym_rl.runs.folder import Metrics, read_json_lines
+from agentgym_rl.types import Episode
+from commands import Command
+from env_servers import server_process
+from training_runs import RECIPE, episodes_of, metrics_of
+from waiting import wait_for
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = {
+    "warm_start.steps": 4,
+    "warm_start.num_demos": 8,
+    "training.steps": 4,
+    "checkpoint.every": 4,
+    "eval.tasks": 0,
+    "rollout.max_restarts": 4,
+}
+SERVERS = {"cluster.type": "local", "cluster.env_servers": 2}
+_PROGRAM = "agentgym_rl.envs.access.child"
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    forkserver.ensure_running()
+    file = tmp_path / "small.toml"
+    file.write_text(RECIPE)
+    return file
+
+
+def servers_of(process: psutil.Process) -> list[psutil.Process]:
+    """Return the environment servers that a run has started."""
+    found = process.children(recursive=True)
+    return [child for child in found if child.is_running() and _PROGRAM in child.cmdline()]
+
+
+def family_of(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [*processes, *(child for one in processes for child in one.children(recursive=True))]
+
+
+class Killer(ag.Callback):
+    """Kills a server at the ends of some episodes."""
+
+    def __init__(self, *numbers: int) -> None:
+        self._numbers, self._num_episodes = numbers, 0
+        self.num_killed = 0
+        self.seen: dict[int, psutil.Process] = {}
+        """Every process of a server, ever."""
+
+    def on_episode(self, episode: Episode) -> None:
+        self._num_episodes += 1
+        servers = servers_of(psutil.Process())
+        self.seen.update((process.pid, process) for process in family_of(servers))
+        if self._num_episodes in self._numbers:
+            servers[self.num_killed % len(servers)].kill()
+            self.num_killed += 1
+
+
+def played(recipe: Path, folder: Path, killer: Killer, **more: object) -> list[Metrics]:
+    """Train while servers are killed; return the metrics, after looking at what must hold."""
+    settings = SETTINGS | SERVERS | more
+    run = ag.train(recipe, settings, run_dir=folder, callbacks=[killer])
+    lines = list(read_json_lines(run.folder / "metrics.jsonl"))
+    assert [line["step"] for line in lines] == list(range(1, len(lines) + 1))
+    assert all(line["rollout/episodes_failed"] == 0 for line in lines)
+    assert sum(line["cluster/restarts_env"] for line in lines) == killer.num_killed
+    lost = sum(line["cluster/episodes_lost"] for line in lines)
+    assert lost >= sum(line["rollout/episodes_restarted"] for line in lines) > 0
+    assert {error for row in episodes_of(folder) if (error := row["error"])} == set()
+    _, alive = psutil.wait_procs(list(killer.seen.values()), 30)
+    assert alive == []
+    return lines
+
+
+def test_a_run_whose_server_is_killed_is_the_run_without_servers(recipe: Path, tmp_path: Path):
+    plain = ag.train(recipe, SETTINGS, run_dir=tmp_path / "plain")
+    killer = Killer(9)  # the first episode of the second step
+    lines = played(recipe, tmp_path / "run", killer)
+    assert killer.num_killed == 1 and len(lines) == 4
+    without = ("cluster/", "rollout/published_bytes", "rollout/servers_replaced")
+    without = (*without, "rollout/episodes_restarted")
+    assert metrics_of(tmp_path / "run", without=without) == metrics_of(
+        plain.folder, without=without
+    )
+
+
+@pytest.mark.long
+def test_servers_killed_again_and_again_cost_no_step(recipe: Path, tmp_path: Path):
+    settings = {"cluster.env_servers": 3, "training.steps": 8, "training.tasks_per_step": 8}
+    lines = played(recipe, tmp_path / "run", Killer(40, 80, 150), **settings)
+    assert len(lines) == 8
+    assert all(line["rollout/episodes"] == 32 for line in lines)
+
+
+@pytest.mark.long
+def test_the_servers_of_carried_over_episodes_may_die(recipe: Path, tmp_path: Path):
+    settings = {"rollout.max_staleness": 1, "policy_loss.importance_cap": 2}
+    assert len(played(recipe, tmp_path / "run", Killer(9, 20), **settings)) == 4
+
+
+@pytest.mark.long
+def test_servers_end_with_a_controller_that_is_killed(recipe: Path, tmp_path: Path):
+    run = tmp_path / "run"
+    words = [f"{name}={value}" for name, value in (SETTINGS | SERVERS).items()]
+    command = Command("train", recipe, *words, "training.steps=500", "--run-dir", run)
+    metrics = run / "metrics.jsonl"
+    wait_for(lambda: metrics.exists() and metrics.read_text() != "", timeout_s=240)
+    assert command.process.pid is not None
+    family = family_of(servers_of(psutil.Process(command.process.pid)))
+    assert len(family) == 4
+    command.process.kill()
+    _, alive = psutil.wait_procs(family, 30)
+    assert alive == []
+
+
+@pytest.fixture
+def urls() -> Iterator[list[str]]:
+    with server_process("babyai") as (one, _), server_process("babyai") as (other, _):
+        yield [one, other]
+
+
+def test_a_list_of_servers_gives_the_run_of_one(recipe: Path, tmp_path: Path, urls: list[str]):
+    made = ag.train(recipe, SETTINGS | {"training.steps": 1}, run_dir=tmp_path / "made")
+    settings = SETTINGS | {"warm_start.steps": 0, "model.path": str(made.folder / "model")}
+    for name, url in {"one": urls[0], "list": urls[:1], "both": urls}.items():
+        ag.train(recipe, settings | {"env.url": url}, run_dir=tmp_path / name)
+    one = metrics_of(tmp_path / "one")
+    assert metrics_of(tmp_path / "list") == one
+    assert episodes_of(tmp_path / "list") == episodes_of(tmp_path / "one")
+    both = metrics_of(tmp_path / "both")
+    assert [line["cluster/env_servers"] for line in both] == [2.0] * 4
+    assert metrics_of(tmp_path / "both", without=("cluster/",)) == one
+    assert episodes_of(tmp_path / "both") == episodes_of(tmp_path / "one")
