@@ -4,6 +4,7 @@ A thousand clients at once open an episode, play a plan and close it, a hundred 
 all. Memory, threads, file descriptors and processes of the server (all its processes together) are
 read while they do; some clients vanish without closing, so that the reaper has work. At the end
 everything must be where it was after the warm-up: the program says so and fails where it is not.
+With `--servers` it is several servers that hold the episodes (env_hold.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 import psutil
 from bench_arguments import positive, whole_from
 from env_bench import NUM_PLANS, SCENARIOS, Plan, make_plans, our_server
+from env_hold import run_hold
 from rich.console import Console
 
 from agentgym_rl.envs.service.client.http import HttpEnvSource
@@ -128,8 +130,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--lease", type=positive, default=20.0, help="seconds the server keeps an episode unused"
     )
+    parser.add_argument(
+        "--servers",
+        type=whole_from(1),
+        help="have this many servers, each with a worker, hold `--episodes` at once: open and "
+        "close them three times, then kill a server",
+    )
     chosen = parser.parse_args(arguments)
     plans = make_plans(chosen.env, NUM_PLANS[chosen.env])
+    if chosen.servers is not None:
+        run_hold(chosen, plans)
+        return
     with our_server(chosen.env, chosen.workers, lease_s=chosen.lease) as (url, server):
         samples, end = asyncio.run(soak(url, server, plans, chosen))
         num_left = asyncio.run(_num_episodes(url))

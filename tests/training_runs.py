@@ -8,6 +8,7 @@ import random
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,20 @@ class StoppingBabyAI(BabyAI):
         if file.exists() and number == int(file.read_text()):
             os.kill(os.getpid(), signal.SIGTERM)
         return super().reset(task)
+
+
+KILL_MARK = "KILL_MARK"
+"""The environment variable that names a file: the step that finds it kills its server."""
+
+
+class KillingBabyAI(BabyAI):
+    """Kills the server whose worker it is in, in the middle of an episode, once for each mark."""
+
+    def step(self, action: str) -> StepResult:
+        with suppress(KeyError, FileNotFoundError):
+            os.unlink(os.environ[KILL_MARK])
+            os.kill(os.getppid(), signal.SIGKILL)
+        return super().step(action)
 
 
 def train(*arguments: object, kill: Kill | None = None) -> Outcome:

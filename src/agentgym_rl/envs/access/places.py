@@ -98,9 +98,11 @@ class PooledServer:
     async def _may_serve(self, ended: asyncio.Task[str]) -> bool:
         """Wait until something happens or a check is due; return whether it may still serve."""
         doubted = asyncio.create_task(self._is_doubted.wait())
-        waits = {ended, doubted}
-        await asyncio.wait(waits, timeout=_CHECK_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
-        doubted.cancel()
+        try:
+            waits = {ended, doubted}
+            await asyncio.wait(waits, timeout=_CHECK_EVERY_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            doubted.cancel()
         if ended.done():
             self.has_ended, self.reason = True, ended.result()
             return False

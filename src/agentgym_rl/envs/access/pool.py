@@ -296,7 +296,8 @@ class PooledClient(EnvClient):
             return  # the create has failed, or was cancelled, or is not over
         server, self._server = self._server, None
         try:
-            await self._inner.close()
+            if not server.has_ended:  # else nothing is left that could be closed
+                await self._inner.close()
         finally:
             self._pool.leave(server)
 

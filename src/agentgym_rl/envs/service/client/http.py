@@ -115,6 +115,8 @@ class HttpEnvClient(EnvClient):
         self._episode = ""
         self._is_lost = False
         """Whether the server has forgotten the episode."""
+        self._is_away = False
+        """Whether the last call found no server."""
         self._first = ""
         self._played: list[tuple[str, StepResult]] | None = None
         """The actions of the episode and what came of them; None before its reset."""
@@ -148,7 +150,8 @@ class HttpEnvClient(EnvClient):
         return await self._ask(Call(0, Op.DETAILS), protocol.decode_details)
 
     async def _do_close(self) -> None:
-        if not self._episode:  # the create failed or was cancelled: the lease will run out
+        # The create failed or was cancelled, or the server is away: its lease ends the episode.
+        if not self._episode or self._is_away:
             return
         try:
             # Not for long: after that the server's lease ends the episode.
@@ -174,6 +177,9 @@ class HttpEnvClient(EnvClient):
                 self._is_lost = True
                 tries = tries or self._calls.outages.tries()
                 await tries.pause(error)
+            except EnvAwayError:
+                self._is_away = True
+                raise
 
     async def _bring_back(self) -> None:
         """Take a new place and bring the episode to where it was."""
