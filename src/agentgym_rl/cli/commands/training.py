@@ -54,8 +54,8 @@ EvaluatedEnvs = Annotated[
 TasksFile = Annotated[
     Path | None,
     typer.Option(
-        help="Play the tasks of this file instead: a JSON list of ids, like AgentGym-RL's. A number "
-        "of tasks is --limit.",
+        help="Play the tasks of this file instead: a JSON list of ids, like AgentGym-RL's. "
+        "For a number of tasks, use --limit.",
         metavar="FILE",
     ),
 ]
