@@ -21,7 +21,7 @@ from agentgym_rl.types import Episode
 from commands import Command
 from engine_pools import kill_engine
 from training_runs import RECIPE, episodes_of, go_on, metrics_of, succeeded
-from waiting import wait_for
+from waiting import ask_until, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -105,23 +105,20 @@ CARRYING = {"rollout.max_staleness": 1, "policy_loss.importance_cap": 2}
 OVERLAPPED = CARRYING | {"rollout.overlap": True}
 
 
-class UpdateKiller(ag.Callback):
-    """Kills an engine at the first episode that ends while a step is learned from."""
+class UpdateKiller:
+    """Kills an engine as each of the first two updates begins."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._is_learning, self.num_killed, learn = False, 0, RLTrainer.learn
+        self.num_killed, learn = 0, RLTrainer.learn
 
         def watched(trainer: RLTrainer, step: int, collected: Collected) -> Metrics:
-            self._is_learning = True
-            wait_for(lambda: self.num_killed >= min(step, 2))
-            self._is_learning = False
+            if self.num_killed < 2:
+                name = f"engine-{self.num_killed}"
+                ask_until(lambda: kill_engine(name), lambda killed: killed is not None)
+                self.num_killed += 1
             return learn(trainer, step, collected)
 
         monkeypatch.setattr(RLTrainer, "learn", watched)
-
-    def on_episode(self, episode: Episode) -> None:
-        if self._is_learning and self.num_killed < 2:
-            self.num_killed += kill_engine(f"engine-{self.num_killed % 2}") is not None
 
 
 def check_outlived(run: ag.Run, num_killed: int, num_steps: int) -> None:
@@ -152,7 +149,7 @@ def test_an_overlapped_run_outlives_engines_that_are_killed_during_updates(
 ):
     killer = UpdateKiller(monkeypatch)
     settings = SETTINGS | CLUSTER | OVERLAPPED | {"training.steps": 4}
-    run = ag.train(recipe, settings, run_dir=tmp_path / "run", callbacks=[killer])
+    run = ag.train(recipe, settings, run_dir=tmp_path / "run")
     check_outlived(run, killer.num_killed, num_steps=4)
     lines = list(read_json_lines(run.folder / "metrics.jsonl"))
     assert sum(line["rollout/servers_replaced"] for line in lines) == 2

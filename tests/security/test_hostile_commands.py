@@ -54,7 +54,7 @@ def test_evaluating_sends_no_file_that_the_run_names(tmp_path: Path):
 def test_evaluating_imports_no_environment_that_only_the_run_names(tmp_path: Path):
     run = RunFolder(tmp_path / "run")
     run.create('[env]\nname = "antigravity:Anything"\n')
-    with pytest.raises(ConfigError, match="give env"):
+    with pytest.raises(ConfigError, match="add --env"):
         eval_config(str(run.path), "")
 
 

@@ -108,12 +108,7 @@ def evaluate(  # noqa: PLR0913 - everything that a recipe names can be an object
             wanted, request.config, out=folder, progress=heard, objects=request.objects
         )
         report = run_blocking(work)[0]
-    if not report.overall.episodes:
-        raise RunFailedError(
-            f"there is no result: every episode failed; the first with: {heard.error}"
-        )
-    if report.overall.failed:
-        logger.warning("%d episodes failed, one with: %s", report.overall.failed, heard.error)
+    _check_result(report, heard.error)
     return report
 
 
@@ -209,6 +204,14 @@ def _out(out: Path | None, wanted: Wanted, request: _Request) -> Path:
             "the model is not in a folder: choose another out"
         )
     return out
+
+
+def _check_result(report: EvalReport, error: str) -> None:
+    """Raise where every episode failed, and warn where some did; `error` is the first one's."""
+    if not report.overall.episodes:
+        raise RunFailedError(f"there is no result: every episode failed; the first with: {error}")
+    if report.overall.failed:
+        logger.warning("%d episodes failed, one with: %s", report.overall.failed, error)
 
 
 async def _play(
