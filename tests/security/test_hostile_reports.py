@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_rl.cli.runs import show_runs
+from agentgym_rl.cli.runs import show_runs, write_report
 from agentgym_rl.report.page import report_page
 from agentgym_rl.report.runs import list_runs
 from agentgym_rl.runs.episodes import write_episodes
@@ -88,6 +88,19 @@ def test_links_that_lead_out_of_a_run_are_not_followed(tmp_path: Path):
     run.metrics_file.symlink_to(tmp_path / "secret.json")
     (line,) = list_runs(tmp_path / "runs")
     assert SECRET not in str(line) and "leads out of the runs folder" in line.problem
+
+
+def test_a_report_overwrites_nothing_outside_of_the_run(tmp_path: Path):
+    own = tmp_path / "own.txt"
+    own.write_text(SECRET)
+    run = make_run(tmp_path / "runs" / "linked")
+    for name in (".report.html.writing", "report.html"):
+        (run.path / "report.html").unlink(missing_ok=True)
+        (run.path / name).symlink_to(own)
+        write_report(run.path, None)
+    assert own.read_text() == SECRET
+    page = run.path / "report.html"
+    assert not page.is_symlink() and page.read_text().startswith("<!doctype html>")
 
 
 def test_pipes_are_not_waited_for(tmp_path: Path):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from agentgym_rl.api.eval_plan import eval_config
+from agentgym_rl.cli.runs import show_runs
 from agentgym_rl.errors import ConfigError
+from agentgym_rl.report.page import report_page
+from agentgym_rl.report.settings import run_settings
 from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.runs.record import FILE
 from ui_servers import make_run, read_whole, ui_process
 
 MODULE = "class_of_a_stranger"
@@ -47,6 +53,32 @@ def test_the_ui_imports_none_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyP
         read_whole(ui, "hostile")
         for route in ("config", "metrics", "reports", "facets", "episodes", "diagnosis", "time"):
             ui.get(route, run="hostile")
+    assert not was_imported(run)
+
+
+SECTIONS = (
+    f'[algorithm]\ntype = "{NAME}"\n',
+    f'[rounds]\ntype = "{NAME}"\n',
+    f'[engine]\ntype = "{NAME}"\n',
+    f'[agent]\ntype = "{NAME}"\nformat = "{NAME}"\n',
+    f'[envs.a]\nname = "babyai"\n[envs.a.rounds]\ntype = "{NAME}"\n',
+    f"[\"algorithm.type = '{NAME}' #\"]\ntype = 1\n",
+    f'["algorithm "]\ntype = "{NAME}"\n',
+)
+
+
+@pytest.mark.parametrize("recipe", ["", "quickstart"])
+def test_a_report_and_the_list_of_runs_import_none_of_them(
+    recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run = make_hostile(tmp_path, monkeypatch, "")
+    for sections in SECTIONS:
+        found = run_settings(run.path, tomllib.loads(sections), recipe)
+        assert "agentgym train" in found.exact_command and not was_imported(run), sections
+    run.config_file.write_text(SECTIONS[0])
+    (run.path / FILE).write_text(json.dumps({"state": "finished", "recipe": recipe}))
+    show_runs(run.path.parent, as_json=False)
+    assert "class_of_a_stranger" in report_page(run.path)
     assert not was_imported(run)
 
 

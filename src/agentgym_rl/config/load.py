@@ -82,18 +82,21 @@ def parse_config(
     source: str,
     classes: Mapping[str, type] | None = None,
     is_data: bool = False,
+    imports: bool = True,
 ) -> RunConfig:
     """Return the configuration that a TOML table and overrides describe; `source` is for errors.
 
     `classes` are the classes that a program handed over, by name; they are not imported again. With
     `is_data` the table is from a run folder: no class that it names is imported, and the settings
-    of such a class stay unchecked. Overrides come from the user, so their classes are imported.
+    of such a class stay unchecked. Overrides come from the user, so their classes are imported;
+    without `imports` they are from the run folder too.
     """
     new, texts = deepcopy(dict(table)), override_texts(overrides)
     use_present_names(new)
     given = {text.partition("=")[0].strip() for text in texts}
     refuse_both_names(given)
-    unread = {section for section in OWN_BASES if is_data and f"{section}.type" not in given}
+    named = given if imports else set[str]()
+    unread = {section for section in OWN_BASES if is_data and f"{section}.type" not in named}
     own = OwnClasses(classes or {}, frozenset(unread))
     if is_data:
         new = without_removed(new, source=source, is_data=True)

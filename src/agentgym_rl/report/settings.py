@@ -14,8 +14,9 @@ from agentgym_rl.config import RunConfig, load_config, parse_config
 from agentgym_rl.config.load import flatten
 from agentgym_rl.config.overrides import override_texts
 from agentgym_rl.config.own_sections import OWN_BASES
-from agentgym_rl.config.recipes import packaged_recipes
+from agentgym_rl.config.recipes import packaged_recipes, read_table
 from agentgym_rl.errors import ConfigError
+from agentgym_rl.lookup import is_own
 from agentgym_rl.report.words import line
 
 _MAX_DIFFERENCES = 200
@@ -62,15 +63,17 @@ def run_settings(folder: Path, table: Mapping[str, object] | None, recipe: str) 
 
 
 def _base(recipe: str, own: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings of the recipe, or the defaults for the same types of sections."""
+    """Return the settings of the recipe, or the defaults for the same built-in types."""
     try:
         if recipe:
             return load_config(recipe).model_dump(mode="json")
-        types = {f"{section}.type": own.get(f"{section}.type") for section in OWN_BASES}
-        given = {key: name for key, name in types.items() if isinstance(name, str)}
-        return parse_config({}, override_texts(given), source="", is_data=True).model_dump(
-            mode="json"
-        )
+        names = {section: own.get(f"{section}.type") for section in OWN_BASES}
+        table = {
+            section: {"type": name}
+            for section, name in names.items()
+            if isinstance(name, str) and not is_own(name)
+        }
+        return parse_config(table, source="", is_data=True).model_dump(mode="json")
     except ConfigError:
         return RunConfig().model_dump(mode="json")
 
@@ -89,13 +92,13 @@ def _command(
     recipe: str, own: Mapping[str, object], base: Mapping[str, object], keys: list[str]
 ) -> str:
     """Return the command, empty where overrides of the recipe would not give these settings."""
-    overrides = override_texts({key: own[key] for key in keys if key in own})
-    # A type of the user's own is imported to be parsed, so it is not tried.
-    is_own = any(":" in str(own.get(f"{section}.type")) for section in OWN_BASES)
-    if not is_own and any(key in base and key not in own for key in keys):
-        try:
-            if flatten(load_config(recipe, overrides).model_dump(mode="json")) != own:
+    try:
+        overrides = override_texts({key: own[key] for key in keys if key in own})
+        if any(key in base and key not in own for key in keys):
+            table = read_table(packaged_recipes()[recipe])
+            given = parse_config(table, overrides, source="", is_data=True, imports=False)
+            if flatten(given.model_dump(mode="json")) != own:
                 return ""
-        except ConfigError:
-            return ""
+    except ConfigError:
+        return ""
     return line(shlex.join(["agentgym", "train", recipe, *overrides]), max_chars=20_000)

@@ -179,7 +179,8 @@ def write_atomically(path: Path, text: str) -> None:
     temporary = path.with_name(f".{path.name}.writing")  # one process writes a folder at a time
     with writing_in(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("w", encoding="utf-8") as file:
+        temporary.unlink(missing_ok=True)
+        with temporary.open("x", encoding="utf-8") as file:  # not through a link that lies there
             file.write(text)
         put_in_place(temporary, path)
 
