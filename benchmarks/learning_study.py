@@ -28,7 +28,8 @@ from study_jobs import plan_jobs
 from study_stretch import Stretch
 
 from agentgym_rl.errors import RunError
-from agentgym_rl.evaluation.report import EvalReport, read_reports
+from agentgym_rl.evaluation.report import EvalReport
+from agentgym_rl.evaluation.stored import read_reports
 from agentgym_rl.runs.folder import RunFolder
 
 

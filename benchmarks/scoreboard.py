@@ -25,7 +25,8 @@ from study_jobs import (
 )
 from study_stretch import Record, Records
 
-from agentgym_rl.evaluation.report import Score, read_reports
+from agentgym_rl.evaluation.report import Score
+from agentgym_rl.evaluation.stored import read_reports
 from agentgym_rl.runs.folder import RunFolder, write_atomically
 
 NAME = "scoreboard"

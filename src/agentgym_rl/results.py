@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, overload
 from agentgym_rl.config import RunConfig, parse_config, read_table
 from agentgym_rl.config.load import named_agents
 from agentgym_rl.errors import RunError, did_you_mean
-from agentgym_rl.evaluation.report import EvalReport, read_reports
+from agentgym_rl.evaluation.report import EvalReport
+from agentgym_rl.evaluation.stored import read_reports
 from agentgym_rl.runs.folder import Metrics, RunFolder, no_run_in
 
 if TYPE_CHECKING:

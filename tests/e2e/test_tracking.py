@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agentgym_rl.evaluation.report import eval_metrics, read_reports
+from agentgym_rl.evaluation.report import eval_metrics
+from agentgym_rl.evaluation.stored import read_reports
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.tracking.process import read_state
 from commands import Command, Kill

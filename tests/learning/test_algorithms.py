@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from agentgym_rl.config import RunConfig, dump_config, load_config
-from agentgym_rl.evaluation.report import read_reports
+from agentgym_rl.evaluation.stored import read_reports
 from agentgym_rl.experiment import supervised_config, train
 from agentgym_rl.runs.folder import RunFolder
 

@@ -14,7 +14,7 @@ import pytest
 
 from agentgym_rl.config import dump_config, load_config
 from agentgym_rl.envs.base import Environment, EnvSpec
-from agentgym_rl.evaluation.report import read_reports
+from agentgym_rl.evaluation.stored import read_reports
 from agentgym_rl.experiment import train
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.types import StepResult, Task

@@ -16,7 +16,8 @@ from agentgym_rl.cli.memory import report_memory
 from agentgym_rl.cli.stopping import Stopped, run_stoppable
 from agentgym_rl.cli.terminal import ToldInterrupt, interruptible_imports, suggest
 from agentgym_rl.config import dump_config
-from agentgym_rl.evaluation.report import EvalReport, by_env, read_reports
+from agentgym_rl.evaluation.report import EvalReport, by_env
+from agentgym_rl.evaluation.stored import read_reports
 from agentgym_rl.models.hub import check_hub_name
 from agentgym_rl.runs.folder import Metrics, RunFolder, step_of
 

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from agentgym_rl.evaluation.metrics import bootstrap_interval, wilson_interval
 from agentgym_rl.evaluation.own_figures import Figure, figures_markdown
 from agentgym_rl.evaluation.samples import SampleScores, SuccessEstimate, reflection_markdown
-from agentgym_rl.runs.folder import Metrics, RunFolder, step_of, write_atomically
+from agentgym_rl.runs.folder import Metrics, write_atomically
 from agentgym_rl.types import Episode, Group
 
 
@@ -155,14 +155,6 @@ def report_from(data: dict[str, Any]) -> EvalReport:  # Any: pydantic looks at w
 @cache  # pydantic builds it once
 def _from_json() -> TypeAdapter[EvalReport]:
     return TypeAdapter(EvalReport)
-
-
-def read_reports(run: RunFolder) -> list[EvalReport]:
-    """Return the evaluations of a run in the order of their steps, in each of its environments."""
-    files = sorted(run.eval.glob("step-*.json"), key=lambda file: step_of(file.stem))
-    found = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-    # With several environments a file holds the report of each.
-    return [report_from(item) for data in found for item in data.get("reports", [data])]
 
 
 def by_env(reports: Sequence[EvalReport]) -> dict[str, list[EvalReport]]:

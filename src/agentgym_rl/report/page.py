@@ -15,10 +15,10 @@ import jinja2
 
 from agentgym_rl import __version__
 from agentgym_rl.evaluation.report import EvalReport, Score, by_env
+from agentgym_rl.evaluation.stored import readable_reports
 from agentgym_rl.report import curves
 from agentgym_rl.report.curves import Chart, Series, chart
 from agentgym_rl.report.episodes import ShownEpisode, sample_episodes
-from agentgym_rl.report.evaluations import evaluations
 from agentgym_rl.report.runs import RunLine, open_run, run_line
 from agentgym_rl.report.settings import RunSettings, run_settings
 from agentgym_rl.report.words import age, line, percent
@@ -72,7 +72,7 @@ def report_page(path: Path) -> str:
     """Return the page about the run in a folder. Raises ConfigError where there is no run."""
     catalog, series, config = open_run(path)
     run = run_line(catalog, ".")
-    reports, report_problems = evaluations(catalog.folder("."))
+    reports, report_problems = readable_reports(catalog.folder("."))
     decoders = Decoders(1)
     index = EpisodeIndex(catalog.episodes("."), decoders)
     try:

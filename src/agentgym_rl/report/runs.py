@@ -9,7 +9,7 @@ from pathlib import Path
 
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.evaluation.report import by_env
-from agentgym_rl.report.evaluations import evaluations
+from agentgym_rl.evaluation.stored import readable_reports
 from agentgym_rl.runs.folder import RunFolder, no_run_in
 from agentgym_rl.runs.record import FILE as RECORD
 from agentgym_rl.runs.record import RunState, read_record, run_state
@@ -130,7 +130,7 @@ def _success(
 
     On several environments it is the mean over them.
     """
-    reports, problems = evaluations(folder)
+    reports, problems = readable_reports(folder)
     of_envs = [of_env for of_env in by_env(reports).values() if len(of_env) > 1]
     if of_envs:
         ends = [(each[0].overall.success_rate, each[-1].overall.success_rate) for each in of_envs]

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 
 from agentgym_rl.config.load import flatten
 from agentgym_rl.config.recipes import read_table
-from agentgym_rl.evaluation.report import eval_metrics, read_reports
+from agentgym_rl.evaluation.report import eval_metrics
+from agentgym_rl.evaluation.stored import read_reports
 from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.tracking.base import Entry, SampleEpisode, TrackedRun
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import OrderedDict
 from contextlib import suppress
 from pathlib import Path
 
+from agentgym_rl.evaluation.stored import first_and_last, report_tables
 from agentgym_rl.runs.pictures import read_picture
-from agentgym_rl.runs.regular_files import MEGABYTE, read_regular
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.catalog import RunCatalog
 from agentgym_rl.ui.decoders import DecodeError, Decoders
@@ -23,8 +22,6 @@ from agentgym_rl.ui.token_texts import bare_ids, texts_by_file, tokenizer_file
 
 _MAX_INDEXES = 8
 """Of runs whose episodes were asked for; the one asked for longest ago is forgotten."""
-_MAX_REPORTS = 1000
-_MAX_REPORT_BYTES = MEGABYTE
 _MAX_KEPT_REPORTS = 3000
 
 
@@ -122,15 +119,13 @@ class RunReader:
         """Return the evaluations of a run, those of `agentgym eval` included, by step."""
         folder = self.catalog.folder(run)
         reports: list[dict[str, object]] = []
-        problems: list[str] = []
         own = self.catalog.inside(folder.eval)
-        files = sorted([*own.glob("*.json"), *folder.path.glob("report.json")])
-        if len(files) > _MAX_REPORTS:
-            problems.append(f"only the first {_MAX_REPORTS} of {len(files)} reports are shown")
-        for file in files[:_MAX_REPORTS]:
+        listed = sorted([*own.glob("*.json"), *folder.path.glob("report.json")])
+        files, problems = first_and_last(listed)
+        for file in files:
             try:
                 reports += self._report(self.catalog.inside(file))
-            except (OSError, ValueError, RecursionError, ApiError) as error:
+            except (OSError, ValueError, ApiError) as error:
                 problems.append(f"{file.name} cannot be read: {error}")
         return {"reports": reports, "problem": "; ".join(problems) or None}
 
@@ -142,12 +137,7 @@ class RunReader:
             known = self._reports.get(key)
         if known is not None:
             return known
-        content = json.loads(read_regular(file, max_bytes=_MAX_REPORT_BYTES))
-        if not isinstance(content, dict):
-            raise ValueError("it is not a report")
-        inner = content.get("reports")  # of several environments
-        listed = inner if isinstance(inner, list) else [content]
-        found = [{"name": file.stem} | item for item in listed if isinstance(item, dict)]
+        found = [{"name": file.stem} | table for table in report_tables(file)]
         with self._lock:
             self._reports[key] = found
             while len(self._reports) > _MAX_KEPT_REPORTS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict
+from datetime import date
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from agentgym_rl.config import dump_config, load_config
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.evaluation.report import EvalReport, Score
+from agentgym_rl.evaluation.stored import readable_reports
 from agentgym_rl.report.curves import HEIGHT, WIDTH, Series, chart
 from agentgym_rl.report.page import report_page
 from agentgym_rl.report.runs import list_runs
@@ -138,6 +140,24 @@ def test_the_command_gives_the_settings_back(run: RunFolder):
     )
     unknown = run_settings(run.path, config.model_dump(mode="json"), "../../etc/passwd")
     assert unknown.base == "the defaults" and unknown.command == ""
+
+
+def test_settings_that_no_override_can_write_have_no_command(run: RunFolder):
+    for table in ({"when": date(2026, 1, 2)}, {"": 1}, {"env": {"": 1}}):
+        found = run_settings(run.path, table, "quickstart")
+        assert found.command == "" and "config.toml" in found.exact_command
+
+
+def test_of_many_evaluations_the_first_and_the_newest_are_read(run: RunFolder):
+    for file in run.eval.iterdir():
+        file.unlink()
+    for step in range(1002):
+        (run.eval / f"step-{step:06d}.json").write_text("{")
+    for step in (0, 1, 2, 3, 1001):
+        save_report(run, step, step / 2000)
+    reports, problems = readable_reports(run)
+    assert [report.step for report in reports] == [0, 3, 1001]
+    assert problems[0] == "of 1002 reports only the first and the last 999 are shown"
 
 
 def test_a_curve_by_hand():
