@@ -54,15 +54,25 @@ def read_picture(folder: Path, part: str, name: str) -> bytes:
 
     Anybody may have made the folder: nothing outside of it is read, and nothing but pictures.
     """
+    return _checked(folder, part, name)[1]
+
+
+def picture_path(folder: Path, part: str, name: str) -> Path:
+    """Return the file of a picture; raises as `read_picture` does."""
+    return _checked(folder, part, name)[0]
+
+
+def _checked(folder: Path, part: str, name: str) -> tuple[Path, bytes]:
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not the name of a picture")
     pictures = folder / "pictures"
     if pictures.is_symlink() or (pictures / part).is_symlink():
         raise OSError(f"{pictures / part} is a link")
-    picture = read_regular(pictures / part / name, max_bytes=_MAX_BYTES)
+    file = pictures / part / name
+    picture = read_regular(file, max_bytes=_MAX_BYTES)
     if picture_kind(picture) is None:
         raise ValueError(f"{name} is neither PNG nor JPEG")
-    return picture
+    return file, picture
 
 
 def _named(groups: Sequence[Sequence[Episode]]) -> Iterator[tuple[str, bytes]]:

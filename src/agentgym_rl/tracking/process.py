@@ -14,7 +14,6 @@ import fcntl
 import json
 import logging
 import os
-import re
 import sys
 import threading
 import time
@@ -23,12 +22,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
 
 from agentgym_rl.config.tracking import TRACKERS
 from agentgym_rl.lookup import is_own, load_class
 from agentgym_rl.runs.folder import RunFolder, write_atomically
+from agentgym_rl.runs.regular_files import read_regular
 from agentgym_rl.tracking.base import Tracker
-from agentgym_rl.tracking.record import RunRecord
+from agentgym_rl.tracking.entries import EntryReader
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +46,8 @@ _RETRY_S = 1.0
 class State:
     """What a tracker has done, kept in the run folder."""
 
-    id: str = ""
+    id: Annotated[str, Field(pattern=r"^([0-9a-f]{12})?$")] = ""
+    """Becomes part of file names."""
     step: int = -1
     """The last step sent."""
     failures: int = 0
@@ -56,6 +60,10 @@ class State:
     is_finished: bool = False
 
 
+_STATE = TypeAdapter(State)
+_MAX_STATE_BYTES = 64_000
+
+
 def state_file(folder: Path, name: str) -> Path:
     return folder / "tracking" / f"{name.replace(':', '-')}.json"
 
@@ -63,11 +71,10 @@ def state_file(folder: Path, name: str) -> Path:
 def read_state(folder: Path, name: str) -> State:
     """Return the state of a tracker; an empty one where there is none, or none of ours."""
     try:
-        state = State(**json.loads(state_file(folder, name).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        text = read_regular(state_file(folder, name), max_bytes=_MAX_STATE_BYTES)
+        return _STATE.validate_json(text, strict=True)
+    except (OSError, ValueError):
         return State()
-    # The id becomes part of file names.
-    return state if re.fullmatch(r"[0-9a-f]{12}|", str(state.id)) else State()
 
 
 class Orders:
@@ -118,9 +125,9 @@ class Follower:
         self._state.id = self._state.id or uuid.uuid4().hex[:12]
         self._state.failures = self._state.missing = 0
         self._state.error, self._state.is_finished = "", False
-        self._record = RunRecord(folder)
+        self._entries = EntryReader(folder)
         self._tracker: Tracker | None = None
-        self._failing, self._num_failed = -2, 0
+        self._num_failed = 0
 
     def follow(self) -> None:
         """Send everything until the run ends."""
@@ -139,8 +146,7 @@ class Follower:
         try:
             tracker = self._opened()
             until = self._orders.step if tracker.is_live else self._orders.saved
-            while entry := self._record.next_after(self._state.step, until=until):
-                self._failing = entry.step
+            while entry := self._entries.next_after(self._state.step, until=until):
                 try:
                     tracker.log(entry)
                 except Exception:  # reported below
@@ -166,9 +172,9 @@ class Follower:
             )
             tracker = cls()
             self._save()
-            self._state.step = tracker.open(self._record.tracked(id_=self._state.id))
+            self._state.step = tracker.open(self._entries.tracked(id_=self._state.id))
             self._state.note = tracker.note
-            self._record.rewind()
+            self._entries.rewind()
             self._tracker = tracker
         return self._tracker
 

@@ -20,8 +20,8 @@ from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import RunFolder, write_atomically
 from agentgym_rl.tracking import trackers
 from agentgym_rl.tracking.base import Tracker
+from agentgym_rl.tracking.entries import NUM_SAMPLES, EntryReader
 from agentgym_rl.tracking.process import State, read_state, state_file
-from agentgym_rl.tracking.record import NUM_SAMPLES, RunRecord
 from agentgym_rl.tracking.trackers import check_trackers
 from agentgym_rl.types import Message
 from episode_groups import make_groups
@@ -62,7 +62,7 @@ def with_episodes(run: RunFolder, *, phase: str, step: int) -> RunFolder:
 
 def test_entries_come_in_order_up_to_a_step_and_again_after_rewinding(tmp_path: Path):
     run = new_run(tmp_path)
-    record = RunRecord(run.path)
+    record = EntryReader(run.path)
     assert record.next_after(-1, until=9) is None
     for step in (1, 2, 3):
         run.append_metrics({"step": step, "train/loss": step / 2})
@@ -86,7 +86,7 @@ def test_episodes_are_those_of_evaluations(tmp_path: Path):
     with_episodes(run, phase="train", step=1)
     for step in (1, 2):
         run.append_metrics({"step": step})
-    record = RunRecord(run.path)
+    record = EntryReader(run.path)
     first, second = record.next_after(0, until=2), record.next_after(1, until=2)
     assert first is not None and first.episodes == ()
     assert second is not None and 0 < len(second.episodes) <= NUM_SAMPLES
@@ -98,7 +98,7 @@ def test_episodes_are_those_of_evaluations(tmp_path: Path):
 def test_a_run_without_evaluations_shows_episodes_of_its_training(tmp_path: Path):
     run = with_episodes(new_run(tmp_path, "eval.tasks=0"), phase="train", step=1)
     run.append_metrics({"step": 1})
-    entry = RunRecord(run.path).next_after(0, until=1)
+    entry = EntryReader(run.path).next_after(0, until=1)
     assert entry is not None and len(entry.episodes) == 3
 
 
@@ -109,7 +109,7 @@ def test_pictures_reach_tensorboard(tmp_path: Path):
 
     run = with_episodes(new_run(tmp_path), phase="eval", step=1)
     run.append_metrics({"step": 1, "train/loss": 0.5})
-    record, tracker = RunRecord(run.path), TensorBoardTracker()
+    record, tracker = EntryReader(run.path), TensorBoardTracker()
     tracker.open(record.tracked(id_="abc"))
     entry = record.next_after(0, until=1)
     assert entry is not None
@@ -129,6 +129,14 @@ def test_an_id_that_we_did_not_make_is_not_used(tmp_path: Path, id_: object):
     assert read_state(tmp_path, "wandb") == State()
     write_atomically(file, json.dumps({"id": "0123456789ab", "step": 3}))
     assert read_state(tmp_path, "wandb") == State("0123456789ab", 3)
+
+
+@pytest.mark.parametrize(
+    "state", [{"step": "x"}, {"step": None}, {"failures": "2"}, {"error": ["x"]}, [1], "x", 7]
+)
+def test_a_state_that_we_did_not_write_is_not_used(tmp_path: Path, state: object):
+    write_atomically(state_file(tmp_path, "wandb"), json.dumps(state))
+    assert read_state(tmp_path, "wandb") == State()
 
 
 def test_a_tracker_that_there_is_not_is_refused():
@@ -154,6 +162,7 @@ BROKEN = """
 import os, time
 from agentgym_rl.tracking import trackers
 from agentgym_rl.tracking.base import Tracker
+from agentgym_rl.tracking.entries import NUM_SAMPLES, EntryReader
 from agentgym_rl.tracking.process import State, read_state, state_file
 
 

@@ -1,4 +1,4 @@
-"""A run folder as a tracker reads it: numbers by step, and a few episodes."""
+"""A run folder as a tracker reads it: an entry per step, numbers and a few episodes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from agentgym_rl.config.recipes import read_table
 from agentgym_rl.evaluation.report import eval_metrics
 from agentgym_rl.evaluation.stored import read_reports
 from agentgym_rl.runs.folder import Metrics, RunFolder
+from agentgym_rl.runs.pictures import picture_path
 from agentgym_rl.tracking.base import Entry, SampleEpisode, TrackedRun
 
 NUM_SAMPLES = 4
@@ -25,7 +26,7 @@ _COLUMNS = [
 ]  # fmt: skip
 
 
-class RunRecord:
+class EntryReader:
     """Reads what a run has left so far; no file is held open, no line read twice."""
 
     def __init__(self, folder: Path) -> None:
@@ -98,17 +99,15 @@ class RunRecord:
         firsts: dict[int, Mapping[str, Any]] = {}
         for row in rows:
             firsts.setdefault(row["group"], row)
-        pictures = self._run.episodes / "pictures" / part.stem
-        return tuple(_sample(row, pictures) for row in list(firsts.values())[:NUM_SAMPLES])
+        return tuple(_sample(row, part) for row in list(firsts.values())[:NUM_SAMPLES])
 
 
-def _sample(row: Mapping[str, Any], pictures: Path) -> SampleEpisode:  # Any: of Parquet
+def _sample(row: Mapping[str, Any], part: Path) -> SampleEpisode:  # Any: of Parquet
     task, rounds, messages = f"{row['env']}/{row['task_index']}", row["rounds"], row["messages"]
     task += f"/{row['task_seed']}" if row["task_seed"] else ""
     goals = [item["content"] for item in messages if item["role"] == "user"]
     said = [f"> {item['reply']}\n{item['observation']}" for item in rounds]
     names = [item["picture"] for item in rounds if item.get("picture")]
-    picture = pictures / names[-1] if names else None
     return SampleEpisode(
         step=row["step"],
         env=row["env"],
@@ -119,5 +118,13 @@ def _sample(row: Mapping[str, Any], pictures: Path) -> SampleEpisode:  # Any: of
         rounds=len(rounds),
         stop_reason=row["stop_reason"],
         text="\n".join(said)[:_MAX_TEXT],
-        picture=picture if picture is not None and picture.is_file() else None,
+        picture=_picture(part, names[-1]) if names else None,
     )
+
+
+def _picture(part: Path, name: str) -> Path | None:
+    """Return the file of a picture that a part of episodes names; None for any other file."""
+    try:
+        return picture_path(part.parent, part.stem, name)
+    except (OSError, ValueError):
+        return None
