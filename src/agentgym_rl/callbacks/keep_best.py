@@ -11,7 +11,7 @@ from agentgym_rl.callbacks.base import Callback
 from agentgym_rl.callbacks.judged import Judged, Mode
 from agentgym_rl.config.callbacks import SUCCESS
 from agentgym_rl.results import Run
-from agentgym_rl.runs.durable import put_in_place
+from agentgym_rl.runs.durable import replace_folder
 from agentgym_rl.runs.folder import Metrics, RunFolder, step_of
 
 _FACTS = "best.json"
@@ -55,8 +55,7 @@ class KeepBest(Callback):
         shutil.copytree(path / "model", writing, copy_function=_link)
         facts = {"step": step, "metric": self._judged.metric, "value": value}
         (writing / _FACTS).write_text(json.dumps(facts) + "\n", encoding="utf-8")
-        shutil.rmtree(self._folder, ignore_errors=True)
-        put_in_place(writing, self._folder)
+        replace_folder(writing, self._folder)
 
     def _kept(self) -> float | None:
         """Return the value of the model that is kept, if it is judged by the same metric."""

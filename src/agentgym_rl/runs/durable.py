@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,8 @@ from agentgym_rl.errors import RunError
 
 _REFUSALS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
 """What a system says where this user may not write, or where a folder's name is a file's."""
+
+_ASIDE = ".replaced"
 
 
 @contextmanager
@@ -41,20 +44,55 @@ def writing_in(folder: Path) -> Iterator[None]:
 def put_in_place(written: Path, final: Path) -> None:
     """Give a written file, folder or link its final name.
 
-    After a crash there is what was there before, or all of the new. A folder does not replace one
-    that has anything in it.
+    After a crash there is what was there before, or all of the new. A folder takes the place of
+    one with anything in it by `replace_folder`.
     """
-    if written.is_symlink():
-        pass  # it is an entry of its folder, which is synced below
-    elif written.is_dir():
-        for folder, _, files in os.walk(written, topdown=False):
-            for name in files:
-                _sync(Path(folder, name))
-            _sync(Path(folder))
-    else:
-        _sync(written)
+    _sync_all(written)
     written.replace(final)
     _sync(final.parent)
+
+
+def replace_folder(written: Path, final: Path) -> None:
+    """Give a written folder the name of another, which is removed.
+
+    After a kill or a crash there is all of the old or all of the new, where necessary after
+    `restore_folders`.
+    """
+    aside = final.with_name(f".{final.name}{_ASIDE}")
+    _sync_all(written)
+    if final.exists():
+        shutil.rmtree(aside, ignore_errors=True)
+        final.replace(aside)
+    written.replace(final)
+    _sync(final.parent)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def restore_folders(parent: Path) -> None:
+    """Finish in a folder what a kill left of `replace_folder`; nothing else may be writing there.
+
+    An old folder gets its name back where the new one did not get it, and goes where it did.
+    """
+    for aside in parent.glob(f".*{_ASIDE}"):
+        final = aside.with_name(aside.name.removeprefix(".").removesuffix(_ASIDE))
+        if final.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.replace(final)
+            _sync(parent)
+
+
+def _sync_all(written: Path) -> None:
+    """Wait until a file, or a folder with all it holds, is on the disk."""
+    if written.is_symlink():
+        return  # it is an entry of its folder, which is synced when it has its name
+    if not written.is_dir():
+        _sync(written)
+        return
+    for folder, _, files in os.walk(written, topdown=False):
+        for name in files:
+            _sync(Path(folder, name))
+        _sync(Path(folder))
 
 
 def _sync(path: Path) -> None:

@@ -32,7 +32,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from agentgym_rl.errors import RunError, some_of
-from agentgym_rl.runs.durable import put_in_place, writing_in
+from agentgym_rl.runs.durable import put_in_place, replace_folder, restore_folders, writing_in
 from agentgym_rl.runs.regular_files import open_regular
 
 Metrics = dict[str, float]
@@ -94,6 +94,8 @@ class RunFolder:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RunError(f"{self.path} is in use by another process") from None
+            for folder in (self.path, self.checkpoints):
+                restore_folders(folder)
             yield
 
     def append_metrics(self, metrics: Mapping[str, float]) -> None:
@@ -136,9 +138,7 @@ class RunFolder:
     def complete_checkpoint(self, written: Path, step: int, *, keep: int) -> Path:
         """Give a finished checkpoint its name, point `latest` at it, and drop old ones."""
         final = self.checkpoint_path(step)
-        if final.exists():
-            shutil.rmtree(final)
-        put_in_place(written, final)
+        replace_folder(written, final)
         link = self.checkpoints / ".latest"
         link.unlink(missing_ok=True)
         link.symlink_to(final.name)

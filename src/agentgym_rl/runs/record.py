@@ -106,19 +106,40 @@ def read_record(folder: Path) -> RunRecord | None:
 class Locks:
     """The locked files of this machine at one moment, for whoever asks about many runs."""
 
-    inodes: frozenset[int] | None
-    """None where the system does not list them."""
+    files: frozenset[tuple[int, int]] | None
+    """Device and inode of each; None where the system does not list them."""
+    devices: frozenset[int]
+    """Those of the file systems that are mounted."""
 
     @classmethod
     def now(cls) -> Locks:
         try:
-            lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+            locks = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+            mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
         except (OSError, UnicodeDecodeError):
-            return cls(None)
-        fields = [line.split() for line in lines]
+            return cls(None, frozenset())
+        fields = [line.split() for line in locks]
         # Whoever waits for a lock is listed too, with "->" after the number.
-        held = [words for words in fields if len(words) > 5 and words[1] != "->"]
-        return cls(frozenset(int(words[5].rpartition(":")[2]) for words in held))
+        held = [words[5].split(":") for words in fields if len(words) > 5 and words[1] != "->"]
+        return cls(
+            frozenset((_device(major, minor, 16), int(inode)) for major, minor, inode in held),
+            frozenset(_device(*line.split()[2].split(":"), 10) for line in mounts),
+        )
+
+    def holds(self, file: os.stat_result) -> bool:
+        """Whether somebody has locked a file.
+
+        On btrfs and overlayfs a file is of another device than locks and mounts are listed with:
+        there its inode alone decides.
+        """
+        assert self.files is not None, "the system lists locks"
+        if file.st_dev in self.devices:
+            return (file.st_dev, file.st_ino) in self.files
+        return any(inode == file.st_ino for _, inode in self.files)
+
+
+def _device(major: str, minor: str, base: int) -> int:
+    return os.makedev(int(major, base), int(minor, base))
 
 
 def run_state(
@@ -151,9 +172,9 @@ def is_running(run: RunFolder, record: RunRecord | None, locks: Locks) -> bool:
     The lock is not asked for: a run that starts at that moment would find it taken. Where the
     system does not list locks, a process of the record's number must be alive.
     """
-    if locks.inodes is not None:
+    if locks.files is not None:
         try:
-            return run.lock_file.stat().st_ino in locks.inodes
+            return locks.holds(run.lock_file.stat())
         except OSError:
             return False
     if record is None or record.host != socket.gethostname():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from agentgym_rl.runs.durable import put_in_place
+from agentgym_rl.runs.durable import put_in_place, replace_folder, restore_folders
 from agentgym_rl.runs.folder import RunFolder, write_atomically
 
 
@@ -68,3 +70,46 @@ def test_an_old_checkpoint_goes_only_when_the_new_one_is_on_the_disk(
     ]
     assert run.latest_checkpoint() == run.checkpoint_path(2)
     assert not run.checkpoint_path(1).exists()
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def replaced_until(parent: Path, monkeypatch: pytest.MonkeyPatch, *, num_renames: int) -> list[str]:
+    """Replace a folder, with a kill after some renames; return what a restored folder holds."""
+    (parent / "model").mkdir()
+    (parent / "model" / "old").touch()
+    (parent / "writing").mkdir()
+    (parent / "writing" / "new").touch()
+    replace, left = Path.replace, [num_renames]
+
+    def rename_or_die(path: Path, target: Path) -> Path:
+        if not left[0]:
+            raise Killed
+        left[0] -= 1
+        return replace(path, target)
+
+    with monkeypatch.context() as patched, suppress(Killed):
+        patched.setattr(Path, "replace", rename_or_die)
+        patched.setattr(shutil, "rmtree", lambda *_, **__: None)  # killed before it, or in it
+        replace_folder(parent / "writing", parent / "model")
+    restore_folders(parent)
+    assert not list(parent.glob(".*")), "nothing is left aside"
+    return [file.name for file in (parent / "model").iterdir()]
+
+
+@pytest.mark.parametrize(("num_renames", "kept"), [(0, "old"), (1, "old"), (2, "new")])
+def test_a_kill_loses_neither_the_old_folder_nor_the_new(
+    num_renames: int, kept: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    assert replaced_until(tmp_path, monkeypatch, num_renames=num_renames) == [kept]
+
+
+def test_a_run_that_is_opened_has_back_what_a_kill_put_aside(tmp_path: Path):
+    run = RunFolder(tmp_path)
+    for place in (run.path / ".model.best.replaced", run.checkpoints / ".step-3.replaced"):
+        place.mkdir(parents=True)
+    with run.locked():
+        assert (run.path / "model.best").is_dir()
+        assert run.latest_checkpoint() == run.checkpoint_path(3)

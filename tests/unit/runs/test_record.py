@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from agentgym_rl.runs.folder import RunFolder
-from agentgym_rl.runs.record import FILE, RunState, read_record, recorded, run_state
+from agentgym_rl.runs.record import FILE, Locks, RunState, read_record, recorded, run_state
 
 _PROCESS = """
 import sys, time
@@ -109,3 +109,15 @@ def test_the_lock_itself_tells_not_the_record(run: RunFolder):
         fcntl.flock(file, fcntl.LOCK_EX)
         assert state(run) is RunState.RUNNING
     assert state(run) is RunState.STOPPED
+
+
+def test_the_lock_of_a_file_on_another_disk_is_not_the_runs(run: RunFolder):
+    run.lock_file.touch()
+    file = run.lock_file.stat()
+    device, inode = file.st_dev, file.st_ino
+    known = frozenset({device, device + 1})
+    assert Locks(frozenset({(device, inode)}), known).holds(file)
+    assert not Locks(frozenset({(device + 1, inode)}), known).holds(file)
+    # A file system that lists its files under another device: the inode decides.
+    assert Locks(frozenset({(device + 1, inode)}), frozenset({device + 1})).holds(file)
+    assert not Locks(frozenset({(device + 1, inode + 1)}), frozenset({device + 1})).holds(file)
