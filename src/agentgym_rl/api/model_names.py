@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from agentgym_rl.config import TINY, is_meant_as_path
 from agentgym_rl.errors import ConfigError, did_you_mean, some_of
-from agentgym_rl.models.loading import TINY
 from agentgym_rl.runs.folder import RunFolder
 
 RUNS = Path("runs")
@@ -67,7 +67,7 @@ def run_of(model: str) -> RunFolder | None:
 
 
 def _is_meant_as_path(model: str, path: Path) -> bool:
-    if model.startswith((".", "/", "~")) or model.count("/") > 1:
+    if is_meant_as_path(model):
         return True
     if len(path.parts) < 2:
         return False

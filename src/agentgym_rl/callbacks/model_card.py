@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from agentgym_rl.config import RunConfig, dump_config
 from agentgym_rl.evaluation.report import EvalReport, by_env
+from agentgym_rl.models.hub import is_hub_name
 from agentgym_rl.results import Run
 from agentgym_rl.runs.folder import RunFolder, write_atomically
 
@@ -60,12 +61,11 @@ def model_card(run: Run) -> str:
 def _front_matter(config: RunConfig) -> list[str]:
     """Return what the Hub reads; a path of this machine is no base model there."""
     base = config.model.path
-    is_hub_name = base.count("/") == 1 and not base.startswith((".", "/", "~"))
     return [
         "---",
         "library_name: transformers",
         "pipeline_tag: text-generation",
-        *([f"base_model: {base}"] if is_hub_name else []),
+        *([f"base_model: {base}"] if is_hub_name(base) else []),
         "tags:",
         "- agentgym-rl",
         "- reinforcement-learning",

@@ -23,6 +23,7 @@ from agentgym_rl.config.cluster import ClusterConfig
 from agentgym_rl.config.envs import EnvTableConfig, naming_env
 from agentgym_rl.config.ignored import Ignored, reset_ignored
 from agentgym_rl.config.load import dump_config, load_config, parse_config, parse_value
+from agentgym_rl.config.model_names import SMOLLM2, TINY, is_meant_as_path
 from agentgym_rl.config.recipes import find_recipe, packaged_recipes, read_table
 from agentgym_rl.config.rounds import (
     AdaptiveRoundsConfig,

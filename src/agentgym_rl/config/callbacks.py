@@ -62,7 +62,7 @@ def check_callbacks(
     if group not in _GROUPS or not rest:
         raise ValueError(
             f"{given} is not a metric: a name begins with {'/, '.join(_GROUPS)}/ "
-            "(docs/training.md lists them)"
+            "(docs/reference/metrics.md lists them)"
         )
     if group != "eval":
         return

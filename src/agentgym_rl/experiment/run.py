@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shlex import quote
 
 from agentgym_rl.callbacks import Callbacks
 from agentgym_rl.callbacks.from_recipe import recipe_callbacks
 from agentgym_rl.callbacks.model_card import write_card
 from agentgym_rl.config import (
+    TINY,
     AgentEvolConfig,
     CallbacksConfig,
     LoraConfig,
@@ -32,7 +34,7 @@ from agentgym_rl.experiment.environments import OpenedEnv, opened_envs, with_sha
 from agentgym_rl.experiment.evaluations import EvaluatedEnv, RunEvaluation
 from agentgym_rl.models.compilation import enable_compilation
 from agentgym_rl.models.forward import enable_checkpointing
-from agentgym_rl.models.loading import ADAPTER, TINY, Policy, load_policy, load_pretrained
+from agentgym_rl.models.loading import ADAPTER, Policy, load_policy, load_pretrained
 from agentgym_rl.models.lora import add_lora, load_adapter
 from agentgym_rl.objects import Objects
 from agentgym_rl.preflight import check_before_start
@@ -74,7 +76,7 @@ async def train(
         except (EngineDiedError, LearnerDiedError) as error:
             raise RunFailedError(
                 f"{error}. The log above says where. Resume from the newest checkpoint with: "
-                f"agentgym train --run-dir {run.path} --resume (in Python resume=True)"
+                f"agentgym train --run-dir {quote(str(run.path))} --resume (in Python resume=True)"
             ) from error
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agentgym_rl.config import parse_config
+from agentgym_rl.config import is_meant_as_path, parse_config
 from agentgym_rl.config.overrides import override_texts
 from agentgym_rl.config.recipes import packaged_recipes, read_table
 from agentgym_rl.errors import ConfigError
@@ -224,8 +224,7 @@ def _model_and_rollout(found: Conversion) -> None:
 
 def _is_elsewhere(path: str) -> bool:
     """Whether a model is a folder that is not on this machine, and not a name on the hub."""
-    is_local = path.startswith((".", "/", "~")) or path.count("/") > 1
-    is_local = is_local or path.partition("/")[0] in _LOCAL_FOLDERS
+    is_local = is_meant_as_path(path) or path.partition("/")[0] in _LOCAL_FOLDERS
     return is_local and not Path(path).expanduser().exists()
 
 
@@ -400,7 +399,7 @@ def _why_left(key: str) -> str:
     for block, told in theirs.NO_COUNTERPART_BLOCKS.items():
         if key.startswith(block):
             return told
-    return "it is not a setting that is known here; look for it in docs/training.md"
+    return "it is not a setting that is known here; look for it in docs/reference/settings.md"
 
 
 def _check(found: Conversion) -> None:

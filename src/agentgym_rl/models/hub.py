@@ -8,16 +8,17 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from agentgym_rl.config import SMOLLM2, TINY, is_meant_as_path
 from agentgym_rl.errors import ConfigError
 
-_OWN_NAMES = frozenset({"tiny", "smollm2-135m"})
 _TIMEOUT_S = 5.0
 
 
 def is_hub_name(name: str) -> bool:
     """Whether a model is meant to be on the hub: it is no path, no file and none of ours."""
-    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1 or Path(name).exists()
-    return bool(name) and name not in _OWN_NAMES and not is_path and Path(name).suffix != ".gguf"
+    if not name or name in (TINY, SMOLLM2) or Path(name).suffix == ".gguf":
+        return False
+    return not is_meant_as_path(name) and not Path(name).exists()
 
 
 def check_hub_name(name: str) -> None:

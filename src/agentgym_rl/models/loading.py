@@ -5,9 +5,8 @@ Loading never runs code that comes with a model (see model_folder.py).
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,21 +23,20 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from agentgym_rl.config import ModelConfig
+from agentgym_rl.config import SMOLLM2, TINY, ModelConfig, is_meant_as_path
 from agentgym_rl.envs.base import ToolSchema
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.attention import ATTENTION
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.device import choose_device
 from agentgym_rl.models.float32_logits import keep_float32_logits
-from agentgym_rl.models.gguf import SMOLLM2, find_gguf, load_gguf, load_gguf_tokenizer
+from agentgym_rl.models.gguf import find_gguf, load_gguf, load_gguf_tokenizer
 from agentgym_rl.models.hub import check_hub_name
 from agentgym_rl.models.lora import has_lora, merged_weights, save_adapter, save_base, save_merged
 from agentgym_rl.models.model_folder import check_model_folder
 from agentgym_rl.models.tiny import build_tiny_model, quiet_unseen_tokens, train_tokenizer
-from agentgym_rl.runs.durable import put_in_place
+from agentgym_rl.runs.durable import put_in_place, replace_folder
 
-TINY = "tiny"
 ADAPTER = "adapter"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -120,24 +118,16 @@ class Policy:
         for file in writing.rglob("*.safetensors"):
             # safetensors lets only the owner read its files; the others follow the umask.
             shutil.copymode(writing / "config.json", file)
-        shutil.rmtree(folder, ignore_errors=True)
-        put_in_place(writing, folder)
+        replace_folder(writing, folder)
 
     def save_tokenizer(self, folder: Path) -> None:
         """Write only the tokenizer, unless it is there; the folder appears only when complete."""
-        if not folder.exists():
-            with _replacing(folder) as writing:
-                self.tokenizer.save_pretrained(writing)
-
-
-@contextlib.contextmanager
-def _replacing(folder: Path) -> Iterator[Path]:
-    """Give a folder to write to, which takes the place of `folder` at the end."""
-    writing = folder.with_name(f".{folder.name}.writing")
-    shutil.rmtree(writing, ignore_errors=True)
-    yield writing
-    shutil.rmtree(folder, ignore_errors=True)
-    put_in_place(writing, folder)
+        if folder.exists():
+            return
+        writing = folder.with_name(f".{folder.name}.writing")
+        shutil.rmtree(writing, ignore_errors=True)
+        self.tokenizer.save_pretrained(writing)
+        put_in_place(writing, folder)
 
 
 def _declared_stops(model: PreTrainedModel) -> list[int]:
@@ -252,8 +242,7 @@ def check_model(path: str) -> None:
 def _find_model(text: str) -> Path | None:
     """Return the GGUF file that `model.path` means, if any; a directory must hold a model."""
     gguf, path = find_gguf(text), Path(text)
-    is_local = text.startswith((".", "/", "~")) or text.count("/") > 1
-    if gguf is not None or not (is_local or path.exists()):
+    if gguf is not None or not (is_meant_as_path(text) or path.exists()):
         return gguf
     if path.is_file():
         raise ConfigError(f"{text!r} is a file, but not a GGUF file; {_ACCEPTED}")

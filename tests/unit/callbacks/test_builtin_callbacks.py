@@ -172,6 +172,17 @@ def test_the_card_has_results_versions_and_the_recipe(tmp_path: Path):
     )
 
 
+def test_a_model_of_this_machine_is_no_base_model_on_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("runs/mine", "tiny", "smollm2-135m", "models/my.gguf"):
+        (tmp_path / "runs" / "mine").mkdir(parents=True, exist_ok=True)
+        files, run = new_run(tmp_path / name.replace("/", "-"), f"model.path={name}")
+        write_card(run)
+        assert "base_model" not in (files.model / "README.md").read_text()
+
+
 class HubStandIn(BaseHTTPRequestHandler):
     """Answers as the Hub does to a new repository and a commit of small files."""
 
