@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from agentgym_rl.cli.terminal import suggest
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.migration.convert import Conversion, recipe_text
 from agentgym_rl.migration.convert import convert_script as converted
+from agentgym_rl.report.words import line
 from agentgym_rl.runs.folder import write_atomically
 from agentgym_rl.runs.regular_files import read_regular
 from agentgym_rl.scaffold.packages import make_package
 
 _MAX_BYTES = 1_000_000
+_MAX_CHARS = 1000
+"""Of a sentence that holds a value of the script."""
 
 
 def write_package(kind: str, name: str, folder: Path) -> None:
@@ -21,7 +23,7 @@ def write_package(kind: str, name: str, folder: Path) -> None:
     package = make_package(kind, name, folder)
     for file in package.files:
         print(package.path / file)
-    suggest(f"cd {package.path}", *package.commands)
+    suggest(["cd", package.path], *package.commands)
 
 
 def convert_script(script: Path, output: Path | None) -> None:
@@ -39,11 +41,11 @@ def convert_script(script: Path, output: Path | None) -> None:
     write_atomically(output, recipe_text(found))
     print(f"{output}: {len(found.kept)} settings carried over, {len(found.left)} not")
     _print_left(found)
-    suggest(f"agentgym train {output} --dry-run", f"agentgym train {output}")
+    suggest(["agentgym", "train", output, "--dry-run"], ["agentgym", "train", output])
 
 
 def _print_left(found: Conversion) -> None:
     for note in found.left:
-        print(f"- {note.key}={note.value}\n    {note.told}")
+        print(f"- {note.key}={line(note.value)}\n    {line(note.told, max_chars=_MAX_CHARS)}")
     for text in found.advice:
-        print(f"- {text}", file=sys.stdout)
+        print(f"- {line(text, max_chars=_MAX_CHARS)}")

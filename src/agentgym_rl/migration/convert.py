@@ -22,6 +22,7 @@ from agentgym_rl.migration.theirs import ACTOR, AGENTGYM, MODEL, ROLLOUT
 
 _TRAINS, _EVALUATES = "main_ppo", "main_generation"
 _GPUS = "learner and engine share what is here; training.shards spreads the learner"
+_SPLIT = f"{ACTOR}ulysses_sequence_parallel_size"
 _CHECKPOINT_EVERY = 25
 """Steps, as in the published scripts; where theirs keeps no checkpoint before the end."""
 _LOCAL_FOLDERS = frozenset({"checkpoints", "ckpt", "ckpts", "model", "models", "saves"})
@@ -132,7 +133,8 @@ def recipe_text(found: Conversion) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    """Return a text that can be a comment: it goes to the terminal and into TOML."""
+    return "".join(each for each in " ".join(text.split()) if each.isprintable())
 
 
 def _calls(words: list[str], program: str) -> bool:
@@ -141,11 +143,12 @@ def _calls(words: list[str], program: str) -> bool:
 
 def _refuse_unresolved(found: Conversion, unresolved: list[str]) -> None:
     """Leave out settings whose value only a shell knows."""
-    for key, value in dict(found.settings).items():
-        names = [name for name in unresolved if name in value]
-        if names:
-            found.leave(key, f"{names[0]} is not assigned in the script, so its value is unknown")
-            found.settings = {k: v for k, v in found.settings.items() if k != key}
+    names, known = list(dict.fromkeys(unresolved)), dict(found.settings)
+    for key, value in found.settings.items():
+        if name := next((name for name in names if name in value), None):
+            found.leave(key, f"{name} is not assigned in the script, so its value is unknown")
+            del known[key]
+    found.settings = known
 
 
 def _env(found: Conversion) -> None:
@@ -335,8 +338,19 @@ def _training(found: Conversion) -> None:
     saves = f"{MODEL}enable_gradient_checkpointing"
     found.put("training.gradient_checkpointing", found.is_true(saves), saves)
     _checkpoints(found, steps)
-    gpus = found.whole("trainer.nnodes") * found.whole("trainer.n_gpus_per_node")
-    for key in ("trainer.nnodes", "trainer.n_gpus_per_node"):
+    _gpus(found)
+
+
+def _gpus(found: Conversion) -> None:
+    """Spread the learner where a sequence was spread there; else only say how."""
+    keys, split = ("trainer.nnodes", "trainer.n_gpus_per_node"), _SPLIT
+    gpus = found.whole(keys[0]) * found.whole(keys[1])
+    if found.whole(split) > 1:
+        found.put("training.shards", gpus, *keys, why="as many GPUs as there")
+        found.put("training.sequence_parallel", found.whole(split), split)
+        return
+    found.leave(split, "a sequence stays on one GPU, there and here")
+    for key in keys:
         found.leave(key, _GPUS)
     if gpus > 1:
         found.advice.append(f"There, {gpus} GPUs; here, training.shards={gpus} would use as many.")

@@ -2,7 +2,7 @@
 
 Only what a training script needs: assignments, quotes, continued lines and `$NAME`, `${NAME}` or
 `${NAME:-default}` of the script's own assignments. Everything else that a shell would work out
-(`$(command)`, `$1`, arithmetic) stays as it is written, and is reported.
+(`$(command)`, `$1`, `${NAME%.sh}`, arithmetic) stays as it is written, and is reported.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_BRACED = re.compile(r"\$\{([A-Za-z_]\w*)(?::?-([^{}$]*))?\}")
+_BRACED = re.compile(r"\$\{([A-Za-z_]\w*)(?::?-([^{}$`'\"]*))?\}")
+_SPECIAL = re.compile(r"\$[0-9@*#?$!-]")
 _ENDS = {";", "&", "|", "\n", "(", ")"}
 MAX_CHARS = 1_000_000
 
@@ -30,7 +31,11 @@ class Script:
 
 
 def read_script(text: str) -> Script:
-    """Return what a script holds. Raises ValueError for one that is too long or ends in a quote."""
+    """Return what a script holds.
+
+    Raises ValueError for one that is too long, also once its variables are filled in, or that ends
+    in a quote.
+    """
     if len(text) > MAX_CHARS:
         raise ValueError(f"{len(text)} characters are no training script")
     script = Script()
@@ -58,6 +63,7 @@ class _Lexer:
     def __init__(self, text: str, script: Script) -> None:
         self._text, self._script = text, script
         self._place = 0
+        self._num_filled = 0
 
     def command(self) -> list[str] | None:
         """Return the words of the next command; None at the end."""
@@ -90,6 +96,11 @@ class _Lexer:
             elif character == "\\":
                 parts.append(self._text[self._place + 1 : self._place + 2])
                 self._place += 2
+            elif self._text.startswith('$"', self._place):
+                self._place += 1  # a text to be translated
+            elif self._text.startswith("$'", self._place):
+                start, self._place = self._place, self._end_of("'", self._place + 2)
+                parts.append(self._unresolved(self._text[start : self._place]))
             elif character in "$`":
                 parts.append(self._expansion())
             else:
@@ -131,12 +142,14 @@ class _Lexer:
         if rest[0] == "$" and (found := _NAME.match(rest, 1)):
             self._place += found.end()
             return self._value(found[0], f"${found[0]}", default=None)
-        if rest.startswith("$("):
-            start = self._place
+        start = self._place
+        if rest.startswith(("$(", "${")):
             self._place = _end_of_brackets(self._text, start + 1)
             return self._unresolved(self._text[start : self._place])
+        if found := _SPECIAL.match(rest):
+            self._place += found.end()
+            return self._unresolved(found[0])
         if rest[0] == "`":
-            start = self._place
             self._place = self._end_of("`", start + 1)
             return self._unresolved(self._text[start : self._place])
         self._place += 1
@@ -144,7 +157,12 @@ class _Lexer:
 
     def _value(self, name: str, written: str, *, default: str | None) -> str:
         value = self._script.variables.get(name, default)
-        return value if value is not None else self._unresolved(written)
+        if value is None:
+            return self._unresolved(written)
+        self._num_filled += len(value)
+        if self._num_filled > MAX_CHARS:  # A=$A$A doubles it each time
+            raise ValueError(f"its variables grow beyond {MAX_CHARS} characters")
+        return value
 
     def _unresolved(self, written: str) -> str:
         self._script.unresolved.append(written)
@@ -162,10 +180,11 @@ class _Lexer:
 
 
 def _end_of_brackets(text: str, start: int) -> int:
-    """Return the place after the bracket that closes the one at `start`."""
-    depth = 0
+    """Return the place after the bracket, round or curly, that closes the one at `start`."""
+    opening, depth = text[start], 0
+    steps = {opening: 1, {"(": ")", "{": "}"}[opening]: -1}
     for place in range(start, len(text)):
-        depth += {"(": 1, ")": -1}.get(text[place], 0)
+        depth += steps.get(text[place], 0)
         if depth == 0:
             return place + 1
     raise ValueError("a bracket is never closed")

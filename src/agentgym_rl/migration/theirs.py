@@ -42,6 +42,7 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
         f"{ACTOR}optim.lr_warmup_steps_ratio": "0",
         f"{ACTOR}ppo_max_token_len_per_gpu": "16384",
         f"{ACTOR}ppo_mini_batch_size": "256",
+        f"{ACTOR}ulysses_sequence_parallel_size": "1",
         f"{ACTOR}use_kl_loss": "False",
         f"{AGENTGYM}task_name": "textcraft",
         f"{MODEL}enable_gradient_checkpointing": "True",
@@ -84,7 +85,6 @@ NO_COUNTERPART: Mapping[str, str] = MappingProxyType(
         "training.tokens_per_batch, which does not change the loss",
         "actor_rollout_ref.actor.use_dynamic_bsz": "batches are always cut by tokens, see "
         "training.tokens_per_batch",
-        "actor_rollout_ref.actor.ulysses_sequence_parallel_size": "a sequence stays on one GPU",
         "actor_rollout_ref.agentgym.max_retries": "clients wait for their server for two minutes, "
         "and rollout.max_restarts plays an episode again",
         "actor_rollout_ref.model.external_lib": "code is named by env.name, agent.type, "

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from agentgym_rl.cli import preparing
 from agentgym_rl.config import RunConfig, find_recipe, parse_config, read_table
 from agentgym_rl.config.base import BaseConfig
 from agentgym_rl.errors import ConfigError
@@ -167,6 +168,41 @@ def test_an_evaluation_script_names_the_command_that_does_it():
     )
 
 
+SPLIT = "actor_rollout_ref.actor.ulysses_sequence_parallel_size"
+
+
+def test_sequences_that_were_split_are_split_here_too():
+    found, config = converted(TRAINING[0], **{SPLIT: "4"})
+    assert (config.training.sequence_parallel, config.training.shards) == (4, 8)
+    assert SPLIT in [note.key for note in found.kept]
+    found, config = converted(TRAINING[0], **{SPLIT: "1"})
+    assert (config.training.sequence_parallel, config.training.shards) == (1, 1)
+    with pytest.raises(ConfigError, match="does not divide"):
+        converted(TRAINING[0], **{SPLIT: "3"})
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["$1", "$@", "${1:-x}", "$#", "$$", "${A%.sh}", "${#A}", "${A[@]}", "${A:-$B}", "$((1 + 2))",
+     "$'a\\n'", "${B:-`x`}", "${A/{/x}}"],
+)  # fmt: skip
+def test_what_else_a_shell_expands_is_left_out_and_told(written: str):
+    script = read_script(f'A=1; run x={written} y=2 z=$ "$"')
+    assert script.unresolved == [written]
+    assert script.commands == [["run", f"x={written}", "y=2", "z=$", "$"]]
+    found, config = converted(TRAINING[0], **{"actor_rollout_ref.model.path": written})
+    assert "$" not in config.model.path
+    assert [note.told for note in found.left if note.key.endswith("model.path")]
+
+
+@pytest.mark.parametrize(
+    "text", ["A=aaaaaaaa\n" + "A=$A$A\n" * 40, "A=" + "a" * 1000 + "\nrun " + "x=$A " * 9000]
+)
+def test_variables_that_grow_without_end_are_refused(text: str):
+    with pytest.raises(ConfigError, match="grow beyond"):
+        convert_script(text, source="script.sh")
+
+
 def test_nothing_of_a_script_runs(tmp_path: Path):
     mark = tmp_path / "ran"
     text = (
@@ -186,6 +222,20 @@ def test_a_hostile_value_stays_a_comment_or_a_text():
     _, config = converted(TRAINING[0], **changes)
     assert config.env.name == "babyai" and config.kl.coef == 0.001
     assert config.model.path == 'a" \n[kl]\ncoef = 9\n#'
+
+
+def test_no_text_of_a_script_reaches_the_terminal_as_a_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    changes = {"trainer.experiment_name": "'x\x1b]0;title\x07\u202e'"}
+    changes["actor_rollout_ref.model.path"] = "'/a\x1b[2Jb'"
+    changes["data.val_files"] = "'$(\x1b[2J)'"
+    (tmp_path / "script.sh").write_text(script_of(TRAINING[0], **changes), encoding="utf-8")
+    preparing.convert_script(tmp_path / "script.sh", None)
+    preparing.convert_script(tmp_path / "script.sh", tmp_path / "my recipe.toml")
+    printed = "".join(capsys.readouterr())
+    assert not {"\x1b", "\x07", "\u202e"} & set(printed)
+    assert f"agentgym train '{tmp_path / 'my recipe.toml'}' --dry-run" in printed
 
 
 def test_the_shell_reader_fills_in_variables_as_a_shell_does():
