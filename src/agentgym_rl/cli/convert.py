@@ -25,5 +25,6 @@ def convert_model(model: str, folder: Path, *, dtype: str) -> None:
     num_weights = sum(weight.numel() for weight in policy.model.parameters())
     print(f"{folder}: {type(policy.model).__name__}, {num_weights:,} weights")
     suggest(
-        f"agentgym train quickstart model.path={folder}", f"agentgym eval {folder} --env babyai"
+        ["agentgym", "train", "quickstart", f"model.path={folder}"],
+        ["agentgym", "eval", folder, "--env", "babyai"],
     )

@@ -76,7 +76,7 @@ def list_environments() -> None:
         print(f"{line}\n")
     families = ", ".join(f"{family}/ID" for family in registry.FAMILIES)
     print(f'Other names are {families}, and "module:Class" for a class of your own.')
-    suggest("agentgym play babyai", "agentgym train quickstart env.name=NAME 'env.levels=[]'")
+    suggest(["agentgym", "play", "babyai"], _training_on("NAME"))
 
 
 def play_environment(env: str, words: Sequence[str], *, index: int, split: str) -> None:
@@ -166,8 +166,8 @@ def write_demonstrations(
     output.write_text("".join(lines), encoding="utf-8")
     print(f"{len(lines)} demonstrations of {env} ({split}) in {output}")
     recipe = f"small/{env}-sft"
-    known = recipe if recipe in packaged_recipes() else "RECIPE algorithm.type=sft"
-    suggest(f"agentgym train {known} algorithm.data={output}")
+    known = [recipe] if recipe in packaged_recipes() else ["RECIPE", "algorithm.type=sft"]
+    suggest(["agentgym", "train", *known, f"algorithm.data={output}"])
 
 
 def check_environment(env: str, *, num_tasks: int, call_timeout_s: float) -> None:
@@ -189,7 +189,12 @@ def check_environment(env: str, *, num_tasks: int, call_timeout_s: float) -> Non
         print(f"{len(report.problems)} law(s) broken; docs/environments.md has the contract")
         raise SystemExit(1)
     print("the contract holds")
-    suggest(f"agentgym play {env}", f"agentgym train quickstart env.name={env} 'env.levels=[]'")
+    suggest(["agentgym", "play", env], _training_on(env))
+
+
+def _training_on(env: str) -> list[str]:
+    """Return the command that trains on any environment."""
+    return ["agentgym", "train", "quickstart", f"env.name={env}", "env.levels=[]"]
 
 
 def _parse_options(words: Sequence[str]) -> dict[str, object]:

@@ -225,4 +225,4 @@ def _close(console: Console, out: Path, reports: Sequence[EvalReport], error: st
             f"{num_failed} episodes failed for reasons that are not the model's, the first with: "
             f"{error}; repeat the command with --out {out} to play them again"
         )
-    suggest(f"agentgym ui {out.parent}", f"agentgym eval --compare {out} OTHER")
+    suggest(["agentgym", "ui", out.parent], ["agentgym", "eval", "--compare", out, "OTHER"])

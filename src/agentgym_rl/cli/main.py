@@ -25,7 +25,9 @@ from agentgym_rl.errors import (
     RunFailedError,
     missing_training_package,
 )
+from agentgym_rl.report.words import shown
 
+_MAX_MESSAGE = 100_000
 COMMANDS = (training, runs, environments, preparing)
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 """Exit statuses, beside 0; typer has the same for words that it cannot read and for Ctrl-C."""
@@ -34,7 +36,8 @@ FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 def main() -> None:
     """Run the command line; an error that the user can act on is one line, not a traceback."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-    logging.getLogger("agentgym_rl.rollout.episode").addFilter(FewRepeats())
+    repeats = FewRepeats()
+    logging.getLogger("agentgym_rl.rollout.episode").addFilter(repeats)
     _add_own_modules()
     try:
         app()
@@ -51,6 +54,8 @@ def main() -> None:
         if end.code == INTERRUPTED and not isinstance(end, ToldInterrupt):
             print("stopped", file=sys.stderr)
         raise
+    finally:
+        repeats.tell_rest()
 
 
 def status_of(error: Exception) -> int:
@@ -70,5 +75,5 @@ def _add_own_modules() -> None:
 
 
 def _end(message: str, status: int) -> Never:
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {shown(message, max_chars=_MAX_MESSAGE)}", file=sys.stderr)
     sys.exit(status)

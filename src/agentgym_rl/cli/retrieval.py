@@ -41,7 +41,7 @@ def index_corpus(corpus_file: Path, folder: Path, vectors: VectorOptions) -> Non
         meta = build_index(corpus, folder, report=report)
     print(f"{meta.num_passages} passages of {corpus.name} in {folder}")
     _add_vectors(corpus, folder, vectors)
-    suggest(f"agentgym serve searchqa-retriever index={folder}")
+    suggest(["agentgym", "serve", "searchqa-retriever", f"index={folder}"])
 
 
 def _add_vectors(corpus: Corpus, folder: Path, vectors: VectorOptions) -> None:

@@ -36,17 +36,18 @@ def show_runs(folder: Path, *, as_json: bool) -> None:
         return
     if not found:
         print(f"there are no runs below {folder}")
-        suggest("agentgym train")
+        suggest(["agentgym", "train"])
         return
     print_table(_table(found))
     for each in found:
         if each.error or each.problem:
             print(f"{line(each.run)}: {line(each.error or each.problem)}", file=sys.stderr)
-    newest = line(found[0].path)
+    newest = found[0].path
     if found[0].state in (RunState.STOPPED, RunState.FAILED, RunState.CRASHED):
-        suggest(f"agentgym train --run-dir {newest} --resume", f"agentgym report {newest}")
+        resume = ["agentgym", "train", "--run-dir", newest, "--resume"]
+        suggest(resume, ["agentgym", "report", newest])
     else:
-        suggest(f"agentgym report {newest}", f"agentgym ui {folder}")
+        suggest(["agentgym", "report", newest], ["agentgym", "ui", folder])
 
 
 def _table(found: Sequence[RunLine]) -> Table:

@@ -19,7 +19,7 @@ def run_import(source: Path, output: Path, *, env: str) -> None:
         f"{summary.num_episodes} episodes of {summary.num_steps} steps in {output}: "
         f"success {summary.success_rate:.1%}, mean reward {reward}"
     )
-    suggest(f"agentgym ui {output.parent}", f"agentgym report {output}")
+    suggest(["agentgym", "ui", output.parent], ["agentgym", "report", output])
 
 
 def run_rescoring(run: Path, reward: str, output: Path) -> None:
@@ -30,4 +30,4 @@ def run_rescoring(run: Path, reward: str, output: Path) -> None:
         f"{summary.num_episodes} episodes in {output}, of which {summary.num_changed} have another "
         f"reward: mean {summary.mean_before:.4f} before, {summary.mean_after:.4f} after"
     )
-    suggest(f"agentgym ui {output.parent}")
+    suggest(["agentgym", "ui", output.parent])

@@ -6,16 +6,21 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
+from agentgym_rl.report.words import command
+
 if TYPE_CHECKING:  # only servers need the HTTP stack
     from agentgym_rl.serving.bound import Address
+
+logger = logging.getLogger(__name__)
 
 _UNLIMITED = 10_000
 """Columns, more than any table of ours has."""
@@ -33,10 +38,10 @@ class ToldInterrupt(SystemExit):
     """Ctrl-C ended the command, which has said so itself."""
 
 
-def suggest(*commands: str) -> None:
-    """Print what to do next: one command per line."""
-    for place, command in enumerate(commands):
-        print(f"{'' if place else 'next':<7} {command}")
+def suggest(*commands: Sequence[object]) -> None:
+    """Print what to do next: one command per line, each given by its words."""
+    for place, words in enumerate(commands):
+        print(f"{'' if place else 'next':<7} {command(*words)}")
 
 
 def announce(what: str, address: Address, url: str) -> None:
@@ -68,6 +73,17 @@ def _end_start_up(number: int, _: FrameType | None) -> None:
     os.kill(os.getpid(), number)
 
 
+@dataclass(slots=True)
+class _Span:
+    """Messages of one wording in a span of time."""
+
+    began: float
+    num_passed: int = 0
+    num_held_back: int = 0
+    last: str = ""
+    """The last one held back."""
+
+
 class FewRepeats(logging.Filter):
     """Lets a few messages of one wording through in a span of time, and counts the rest.
 
@@ -80,16 +96,25 @@ class FewRepeats(logging.Filter):
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._spans: dict[str, tuple[float, int]] = {}
-        """Of each wording, when its span began and how many came since."""
+        self._spans: dict[str, _Span] = {}
+        """By wording."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         now, wording = self._clock(), str(record.msg)
-        began, count = self._spans.get(wording, (now, 0))
-        num_held_back = 0
-        if now - began >= self.SPAN_S:
-            num_held_back, began, count = max(count - self.MAX, 0), now, 0
-        self._spans[wording] = began, count + 1
-        if num_held_back:
-            record.msg = f"{record.msg} (and {num_held_back} more like it before)"
-        return count < self.MAX
+        span = self._spans.setdefault(wording, _Span(now))
+        if now - span.began >= self.SPAN_S:
+            if span.num_held_back:
+                record.msg = f"{record.msg} (and {span.num_held_back} more like it before)"
+            span = self._spans[wording] = _Span(now)
+        if span.num_passed < self.MAX:
+            span.num_passed += 1
+            return True
+        span.num_held_back, span.last = span.num_held_back + 1, record.getMessage()
+        return False
+
+    def tell_rest(self) -> None:
+        """Say how many messages are still held back, and the last of each wording."""
+        for span in self._spans.values():
+            if span.num_held_back:
+                logger.warning("%d more like: %s", span.num_held_back, span.last)
+        self._spans.clear()

@@ -19,6 +19,7 @@ from agentgym_rl.config import dump_config
 from agentgym_rl.evaluation.report import EvalReport, by_env
 from agentgym_rl.evaluation.stored import read_reports
 from agentgym_rl.models.hub import check_hub_name
+from agentgym_rl.report.words import command
 from agentgym_rl.runs.folder import Metrics, RunFolder, step_of
 
 _TERMINATED = 128 + signal.SIGTERM
@@ -74,7 +75,8 @@ def _stopped(run: RunFolder) -> str:
     checkpoint = run.latest_checkpoint()
     step = step_of(checkpoint.name) if checkpoint is not None else 0
     saved = f"step {step} is saved" if step else "no step was complete"
-    return f"stopped, {saved}; resume with: agentgym train --run-dir {run.path} --resume"
+    resume = command("agentgym", "train", "--run-dir", run.path, "--resume")
+    return f"stopped, {saved}; resume with: {resume}"
 
 
 def _close(console: Console, run: RunFolder, *, seconds: float) -> None:
@@ -91,9 +93,9 @@ def _close(console: Console, run: RunFolder, *, seconds: float) -> None:
     if picture := _draw_curve(run, metrics, reports):
         console.print(f"curve   {picture}", highlight=False)
     suggest(
-        f"agentgym ui {run.path.parent}",
-        f"agentgym eval {run.path}",
-        f"agentgym report {run.path}",
+        ["agentgym", "ui", run.path.parent],
+        ["agentgym", "eval", run.path],
+        ["agentgym", "report", run.path],
     )
 
 

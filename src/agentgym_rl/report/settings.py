@@ -5,7 +5,6 @@ A run folder is data: no class that it names is imported, and only recipes of th
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,7 @@ from agentgym_rl.config.own_sections import OWN_BASES
 from agentgym_rl.config.recipes import packaged_recipes, read_table
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.lookup import is_own
-from agentgym_rl.report.words import line
+from agentgym_rl.report.words import command, line
 
 _MAX_DIFFERENCES = 200
 
@@ -50,7 +49,7 @@ def run_settings(folder: Path, table: Mapping[str, object] | None, recipe: str) 
     known = recipe if recipe in packaged_recipes() else ""
     base = flatten(_base(known, own))
     keys = [key for key in own | base if own.get(key) != base.get(key)]
-    exact = line(shlex.join(["agentgym", "train", str(folder / "config.toml")]), max_chars=5000)
+    exact = command("agentgym", "train", folder / "config.toml")
     return RunSettings(
         base=f"the recipe {known}" if known else "the defaults",
         differences=tuple(
@@ -101,4 +100,4 @@ def _command(
                 return ""
     except ConfigError:
         return ""
-    return line(shlex.join(["agentgym", "train", recipe, *overrides]), max_chars=20_000)
+    return command("agentgym", "train", recipe, *overrides)

@@ -6,9 +6,11 @@ written, by the page's template and by the terminal's table.
 
 from __future__ import annotations
 
+import shlex
 import unicodedata
 
 _SHOWN = {"\n", "\t"}
+_MAX_COMMAND = 20_000
 
 
 def shown(text: object, *, max_chars: int) -> str:
@@ -23,6 +25,13 @@ def shown(text: object, *, max_chars: int) -> str:
 def line(text: object, *, max_chars: int = 200) -> str:
     """Return a text on one line."""
     return shown(" ".join(str(text).split()), max_chars=max_chars)
+
+
+def command(*words: object) -> str:
+    """Return a command that can be copied into a shell. A word with a character that cannot be
+    shown has its number instead, so that command is only to be read."""
+    whole = shown(shlex.join(map(str, words)), max_chars=_MAX_COMMAND)
+    return whole.replace("\n", "[U+000A]").replace("\t", "[U+0009]")
 
 
 def _visible(character: str) -> str:

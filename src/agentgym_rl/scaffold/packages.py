@@ -26,8 +26,8 @@ class NewPackage:
 
     path: Path
     files: tuple[str, ...]
-    commands: tuple[str, ...]
-    """What to try in its folder."""
+    commands: tuple[tuple[str, ...], ...]
+    """What to try in its folder, word by word."""
 
 
 def make_package(kind: str, name: str, folder: Path) -> NewPackage:
@@ -88,8 +88,8 @@ def _dashed(name: str) -> str:
     return name.replace("_", "-")
 
 
-def _commands(kind: str, name: str) -> Iterator[str]:
+def _commands(kind: str, name: str) -> Iterator[tuple[str, ...]]:
     if kind == "env":
-        yield f"agentgym check {name}.env:{class_name(name)}"
-    yield "pytest"
-    yield "agentgym train recipe.toml training.steps=2"
+        yield "agentgym", "check", f"{name}.env:{class_name(name)}"
+    yield ("pytest",)
+    yield "agentgym", "train", "recipe.toml", "training.steps=2"

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rich.table import Table
 
 from agentgym_rl.cli.main import main
-from agentgym_rl.cli.terminal import FewRepeats, interruptible_imports, print_table
+from agentgym_rl.cli.terminal import FewRepeats, interruptible_imports, print_table, suggest
 
 SWALLOWS = """
 import os, signal
@@ -106,6 +108,24 @@ def test_few_of_many_messages_of_one_wording_are_told_and_the_rest_counted():
         "episode 40 failed (and 35 more like it before)",
         "episode 41 failed",
     ]
+
+
+def test_messages_still_held_back_at_the_end_are_told(caplog: pytest.LogCaptureFixture):
+    logger, repeats = logging.Logger("one"), FewRepeats(lambda: 0.0)
+    logger.addFilter(repeats)
+    for number in range(40):
+        logger.warning("episode %d failed", number)
+    logger.warning("something else")
+    repeats.tell_rest()
+    repeats.tell_rest()
+    assert caplog.messages == ["35 more like: episode 39 failed"]
+
+
+def test_a_suggested_command_can_be_copied(capsys: pytest.CaptureFixture[str]):
+    suggest(["agentgym", "ui", Path("my runs/it's")], ["agentgym", "eval", "a\x1b[2J\nb\u202e"])
+    first, second = capsys.readouterr().out.splitlines()
+    assert shlex.split(first) == ["next", "agentgym", "ui", "my runs/it's"]
+    assert second == "        agentgym eval 'a[U+001B][2J[U+000A]b[U+202E]'"
 
 
 @pytest.mark.long
