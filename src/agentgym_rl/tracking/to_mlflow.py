@@ -27,7 +27,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 _TAG = "agentgym_rl.id"
-_MAX_PARAMS = 100
+_MAX_PARAMS, _MAX_METRICS = 100, 1000
+"""Of one request, as MLflow allows."""
 _MAX_VALUE = 500
 
 
@@ -61,8 +62,10 @@ class MlflowTracker(Tracker):
             if entry.step not in self._sent.get(name, ())
         ]
         self._is_known = False  # where this fails, a part may be there
-        if metrics:
-            self._client.log_batch(id_, metrics=metrics)
+        for start in range(0, len(metrics), _MAX_METRICS):
+            self._client.log_batch(id_, metrics=metrics[start : start + _MAX_METRICS])
+        for metric in metrics:
+            self._sent.setdefault(metric.key, set()).add(entry.step)
         self._is_known = True
         if not entry.episodes:
             return

@@ -122,6 +122,37 @@ def test_pictures_reach_tensorboard(tmp_path: Path):
     assert shown.encoded_image_string == a_picture()
 
 
+def test_mlflow_gets_each_number_once_though_a_file_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    pytest.importorskip("mlflow")
+    from mlflow.tracking import MlflowClient
+
+    from agentgym_rl.tracking.to_mlflow import MlflowTracker
+
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    run = with_episodes(new_run(tmp_path), phase="eval", step=1)
+    run.append_metrics({"step": 1, "train/loss": 0.5, **{f"n/{i}": 1.0 for i in range(1000)}})
+    entries, tracker = EntryReader(run.path), MlflowTracker()
+    tracker.open(entries.tracked(id_="0123456789ab"))
+    entry = entries.next_after(0, until=1)
+    assert entry is not None and len(entry.numbers) == 1001, "more than one request may have"
+
+    def fail(*_: object) -> None:
+        raise OSError("no room for files")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="no room"):
+        patched.setattr(MlflowClient, "log_dict", fail)
+        tracker.log(entry)
+    tracker.log(entry)
+    client = MlflowClient((tmp_path / "mlruns").as_uri())
+    (experiment,) = client.search_experiments(filter_string="name = 'agentgym-rl'")
+    (found,) = client.search_runs([experiment.experiment_id])
+    assert len(found.data.metrics) == 1001
+    history = client.get_metric_history(found.info.run_id, "train/loss")
+    assert [(item.step, item.value) for item in history] == [(1, 0.5)]
+
+
 @pytest.mark.parametrize("id_", ["../../elsewhere", "*", 7, None])
 def test_an_id_that_we_did_not_make_is_not_used(tmp_path: Path, id_: object):
     file = state_file(tmp_path, "wandb")
