@@ -121,9 +121,10 @@ class Locks:
         fields = [line.split() for line in locks]
         # Whoever waits for a lock is listed too, with "->" after the number.
         held = [words[5].split(":") for words in fields if len(words) > 5 and words[1] != "->"]
+        mounted = [line.split()[2].split(":") for line in mounts]
         return cls(
             frozenset((_device(major, minor, 16), int(inode)) for major, minor, inode in held),
-            frozenset(_device(*line.split()[2].split(":"), 10) for line in mounts),
+            frozenset(_device(major, minor, 10) for major, minor in mounted),
         )
 
     def holds(self, file: os.stat_result) -> bool:
