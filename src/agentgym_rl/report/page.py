@@ -22,6 +22,7 @@ from agentgym_rl.report.episodes import ShownEpisode, sample_episodes
 from agentgym_rl.report.runs import RunLine, open_run, run_line
 from agentgym_rl.report.settings import RunSettings, run_settings
 from agentgym_rl.report.words import age, line, percent
+from agentgym_rl.runs.record import Locks
 from agentgym_rl.ui.decoders import Decoders
 from agentgym_rl.ui.diagnosis import diagnosis
 from agentgym_rl.ui.index import EpisodeIndex
@@ -71,7 +72,7 @@ class _Page:
 def report_page(path: Path) -> str:
     """Return the page about the run in a folder. Raises ConfigError where there is no run."""
     catalog, series, config = open_run(path)
-    run = run_line(catalog, ".")
+    run = run_line(catalog, ".", Locks.now())
     reports, report_problems = readable_reports(catalog.folder("."))
     decoders = Decoders(1)
     index = EpisodeIndex(catalog.episodes("."), decoders)

@@ -12,9 +12,10 @@ from agentgym_rl.evaluation.report import by_env
 from agentgym_rl.evaluation.stored import readable_reports
 from agentgym_rl.runs.folder import RunFolder, no_run_in
 from agentgym_rl.runs.record import FILE as RECORD
-from agentgym_rl.runs.record import RunState, read_record, run_state
+from agentgym_rl.runs.record import Locks, RunState, read_record
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.catalog import Config, RunCatalog
+from agentgym_rl.ui.overview import run_status
 from agentgym_rl.ui.series import MetricSeries, Row, steps_done
 
 _SUCCESS = "rollout/success_rate"
@@ -52,7 +53,7 @@ def list_runs(root: Path) -> list[RunLine]:
     warm start, are not listed. Raises ConfigError where there is no such folder."""
     if not root.is_dir():
         raise ConfigError(f"there is no folder {str(root)!r}; runs are made by `agentgym train`")
-    catalog = RunCatalog(root)
+    catalog, locks = RunCatalog(root), Locks.now()
     ids = set(catalog.find()[0])
     lines: list[RunLine] = []
     for run in ids:
@@ -62,14 +63,14 @@ def list_runs(root: Path) -> list[RunLine]:
         try:
             folder = catalog.folder(run)
             if folder.config_file.exists():
-                lines.append(run_line(catalog, run))
+                lines.append(run_line(catalog, run, locks))
         except (ApiError, OSError) as error:  # removed meanwhile, closed to us, or a link
             lines.append(_unreadable(run, str(root / run), str(error)))
     return sorted(lines, key=lambda found: found.age_s)
 
 
-def run_line(catalog: RunCatalog, run: str) -> RunLine:
-    """Return the line of one run of a catalog."""
+def run_line(catalog: RunCatalog, run: str, locks: Locks) -> RunLine:
+    """Return the line of one run of a catalog; `locks` say which runs are running."""
     folder, config, series = catalog.folder(run), catalog.config(run), catalog.series(run)
     rows, target = series.rows(), config.target_steps
     step = steps_done(rows)
@@ -79,7 +80,7 @@ def run_line(catalog: RunCatalog, run: str) -> RunLine:
     return RunLine(
         run=run if run != "." else folder.path.name,
         path=str(folder.path),
-        state=run_state(folder, num_steps=step, target=target),
+        state=run_status(folder, catalog.root, num_steps=step, config=config, locks=locks),
         error=record.error if record else "",
         recipe=record.recipe if record else "",
         env=config.envs or "",

@@ -61,7 +61,7 @@ class Overview:
             "model": _model_name(model) if model and config.is_evaluation else model,
             "format": config.word("agent", "format"),
             "recipe": record.recipe if record else None,
-            "status": _status(
+            "status": run_status(
                 folder, self._catalog.root, num_steps=steps, config=config, locks=locks
             ),
             "error": record.error if record else "",
@@ -120,7 +120,7 @@ def _latest(rows: list[Row]) -> dict[str, float | None]:
     return latest
 
 
-def _status(
+def run_status(
     folder: RunFolder, root: Path, *, num_steps: int, config: Config, locks: Locks
 ) -> RunState:
     """Return how a run stands; one with no record and no lock of its own as its folders say."""

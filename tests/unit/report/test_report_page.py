@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from dataclasses import asdict
 from datetime import date
 from html.parser import HTMLParser
@@ -22,7 +23,10 @@ from agentgym_rl.report.settings import run_settings
 from agentgym_rl.report.words import age, shown
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.folder import RunFolder
-from agentgym_rl.runs.record import recorded
+from agentgym_rl.runs.record import Locks, RunState, recorded
+from agentgym_rl.ui.catalog import RunCatalog
+from agentgym_rl.ui.decoders import Decoders
+from agentgym_rl.ui.overview import Overview
 from ui_servers import episode, make_run
 
 
@@ -92,6 +96,28 @@ def test_the_list_has_state_steps_and_success(run: RunFolder):
     assert second.measured == "training tasks"
     with pytest.raises(ConfigError, match="there is no folder"):
         list_runs(run.path / "nowhere")
+
+
+def test_the_list_has_the_states_of_the_ui_and_asks_for_locks_once(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+):
+    evaluated = RunFolder(run.path.parent / "evaluated")
+    evaluated.create('[env]\nname = "textcraft"\n[eval]\ntasks = 2\n')
+    write_episodes(evaluated.path, [[episode(1, 0)]], phase="eval", step=0)
+    asked, now = list[None](), Locks.now
+
+    def counted() -> Locks:
+        asked.append(None)
+        return now()
+
+    monkeypatch.setattr(Locks, "now", counted)
+    listed = {line.run: line.state for line in list_runs(run.path.parent)}
+    assert len(asked) == 1
+    with closing(Decoders(1)) as decoders:
+        shown = Overview(RunCatalog(run.path.parent), decoders).runs()["runs"]
+    assert isinstance(shown, list)
+    assert listed == {line["run"]: line["status"] for line in shown}
+    assert listed["evaluated"] in (RunState.FINISHED, RunState.STORED)
 
 
 def test_the_page_tells_the_whole_run_and_needs_nothing_else(run: RunFolder):
