@@ -48,6 +48,7 @@ DEFAULT_RECIPE = "quickstart"
 _MAY_CHANGE = (
     "training.steps",
     "training.tokens_per_batch",
+    "training.share_prefix",
     "training.compile",
     "training.gradient_checkpointing",
     "training.shards",

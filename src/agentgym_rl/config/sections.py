@@ -324,6 +324,10 @@ class TrainingConfig(BaseConfig):
     tokens_per_batch: int = Field(default=16384, ge=64)
     """Most tokens in one forward and backward pass; gradients accumulate over passes."""
 
+    share_prefix: bool = False
+    """Compute once what sequences of a pass have in common at their beginning: the prompt of a
+    group, all that forks of an episode share. The results are the same within rounding."""
+
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, a third more time."""
 
@@ -345,6 +349,13 @@ class TrainingConfig(BaseConfig):
 
     @model_validator(mode="after")
     def _check_shards(self) -> TrainingConfig:
+        if self.share_prefix and self.sequence_parallel > 1:
+            raise ValueError(
+                "training.share_prefix puts sequences of a pass together, and "
+                f"training.sequence_parallel={self.sequence_parallel} cuts it into stretches "
+                "regardless of them: set training.share_prefix=false, or "
+                "training.sequence_parallel=1"
+            )
         if self.shards % self.sequence_parallel:
             raise ValueError(
                 f"training.sequence_parallel={self.sequence_parallel} does not divide "

@@ -19,8 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention.varlen import varlen_attn
-from transformers import AttentionInterface, PretrainedConfig
+from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 
+from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.device import on_device
 from agentgym_rl.models.flash4 import attend_flash4, has_flash4
 
@@ -72,17 +73,28 @@ class PackedSequences:
         window: int | None,
     ) -> Tensor:
         """Return the attention output, (H, T, D)."""
-        if has_varlen_kernel(query_HTD.device, query_HTD.dtype, query_HTD.shape[-1]):
-            return attend_varlen(
-                query_HTD,
-                key_HTD,
-                value_HTD,
-                self.borders,
-                max_length=self.max_length,
-                scale=scale,
-                window=window,
-            )
-        return self._attend_each(query_HTD, key_HTD, value_HTD, scale=scale, window=window)
+        has_kernel = has_varlen_kernel(query_HTD.device, query_HTD.dtype, query_HTD.shape[-1])
+        attend = self._attend_all if has_kernel else self._attend_each
+        return attend(query_HTD, key_HTD, value_HTD, scale=scale, window=window)
+
+    def _attend_all(
+        self,
+        query_HTD: Tensor,
+        key_HTD: Tensor,
+        value_HTD: Tensor,
+        *,
+        scale: float,
+        window: int | None,
+    ) -> Tensor:
+        return attend_varlen(
+            query_HTD,
+            key_HTD,
+            value_HTD,
+            (self.borders, self.borders),
+            max_lengths=(self.max_length, self.max_length),
+            scale=scale,
+            window=window,
+        )
 
     @torch.compiler.disable  # a different program for every batch
     def _attend_each(self, *tokens: Tensor, scale: float, window: int | None) -> Tensor:
@@ -114,28 +126,30 @@ def attend_varlen(
     query_HTD: Tensor,
     key_HTD: Tensor,
     value_HTD: Tensor,
-    borders: Tensor,
+    borders: tuple[Tensor, Tensor],
     *,
-    max_length: int,
+    max_lengths: tuple[int, int],
     scale: float,
     window: int | None,
 ) -> Tensor:
-    """Return causal attention of all sequences between the `borders`, in one call."""
+    """Return causal attention of all sequences between the borders, in one call.
+
+    Borders and greatest lengths are those of queries and of keys. Queries are the last tokens of
+    their sequence: the kernels align them with the keys at the end.
+    """
     query_THD, key_THD, value_THD = (
         tensor.transpose(0, 1).contiguous() for tensor in (query_HTD, key_HTD, value_HTD)
     )
     if window is None and has_flash4(query_THD.device, query_THD.dtype, query_THD.shape[-1]):
         return attend_flash4(
-            query_THD, key_THD, value_THD, borders, max_length=max_length, scale=scale
+            query_THD, key_THD, value_THD, borders, max_lengths=max_lengths, scale=scale
         ).transpose(0, 1)
     out_THD = _varlen_attn(
         query_THD,
         key_THD,
         value_THD,
-        borders,
-        borders,
-        max_length,
-        max_length,
+        *borders,
+        *max_lengths,
         scale=scale,
         # Our window includes the token itself, the kernel's only those before it; -1 is no limit.
         window_size=(-1 if window is None else window - 1, 0),
@@ -186,6 +200,27 @@ def head_size(config: PretrainedConfig) -> int:
     """Return the width of an attention head, which not every architecture names."""
     named = getattr(config, "head_dim", None)
     return int(named or config.hidden_size // config.num_attention_heads)
+
+
+def check_only_attention(model: PreTrainedModel, *, setting: str, off: str) -> None:
+    """Raise ConfigError for a model whose tokens do not see one another by our attention alone.
+
+    `setting` is what needs it, and `off` the setting of `training` that does without.
+    """
+    config, name = model.config.get_text_config(), type(model).__name__
+    found = config._attn_implementation
+    if found != ATTENTION:
+        raise ConfigError(
+            f"{setting} is a way of our own attention, and {name} has the attention {found!r}: "
+            f"load it with attn_implementation={ATTENTION!r}, or set training.{off}"
+        )
+    kinds = getattr(config, "layer_types", None) or ()  # few architectures name them
+    other = set(kinds) - {"full_attention", "sliding_attention"}
+    if other:
+        raise ConfigError(
+            f"{setting} is a way of attention, and {name} also mixes tokens in layers of the kind "
+            f"{', '.join(sorted(other))}: set training.{off}"
+        )
 
 
 def refuse_softcap(module: nn.Module, softcap: float | None) -> None:

@@ -39,13 +39,17 @@ def attend_flash4(
     query_THD: Tensor,
     key_THD: Tensor,
     value_THD: Tensor,
-    borders: Tensor,
+    borders: tuple[Tensor, Tensor],
     *,
-    max_length: int,
+    max_lengths: tuple[int, int],
     scale: float,
 ) -> Tensor:
-    """Return causal attention of all sequences between the `borders` (B + 1) in one call."""
-    return _forward(query_THD, key_THD, value_THD, borders, max_length, scale)[0]
+    """Return causal attention of all sequences between the borders in one call.
+
+    Borders (B + 1) and greatest lengths are those of queries, which are the last tokens of their
+    sequence, and of keys.
+    """
+    return _forward(query_THD, key_THD, value_THD, *borders, *max_lengths, scale)[0]
 
 
 def _is_chosen(device: torch.device, dtype: torch.dtype) -> bool:
@@ -84,7 +88,9 @@ def _forward(
     key_THD: Tensor,
     value_THD: Tensor,
     borders: Tensor,
+    key_borders: Tensor,
     max_length: int,
+    max_keys: int,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     """Return the output and the logarithms of the softmax's sums, (H, T)."""
@@ -93,9 +99,9 @@ def _forward(
         key_THD,
         value_THD,
         cu_seqlens_q=borders,
-        cu_seqlens_k=borders,
+        cu_seqlens_k=key_borders,
         max_seqlen_q=max_length,
-        max_seqlen_k=max_length,
+        max_seqlen_k=max_keys,
         softmax_scale=scale,
         causal=True,
         return_lse=True,
@@ -119,7 +125,9 @@ def _backward(  # noqa: PLR0913 - the kernel needs them all
     out_THD: Tensor,
     sums_HT: Tensor,
     borders: Tensor,
+    key_borders: Tensor,
     max_length: int,
+    max_keys: int,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return the gradients of query, key and value."""
@@ -131,9 +139,9 @@ def _backward(  # noqa: PLR0913 - the kernel needs them all
         grad_THD,
         sums_HT,
         cu_seqlens_q=borders,
-        cu_seqlens_k=borders,
+        cu_seqlens_k=key_borders,
         max_seqlen_q=max_length,
-        max_seqlen_k=max_length,
+        max_seqlen_k=max_keys,
         softmax_scale=scale,
         causal=True,
     )[:3]
@@ -148,14 +156,14 @@ def _(
 
 
 def _remember(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    query_THD, key_THD, value_THD, borders, ctx.max_length, ctx.scale = inputs
-    ctx.save_for_backward(query_THD, key_THD, value_THD, *output, borders)
+    *heads, borders, key_borders, max_length, max_keys, scale = inputs
+    ctx.numbers = max_length, max_keys, scale
+    ctx.save_for_backward(*heads, *output, borders, key_borders)
 
 
 def _differentiate(ctx: Any, grad_THD: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    saved = ctx.saved_tensors
-    grads = _backward(grad_THD.contiguous(), *saved, ctx.max_length, ctx.scale)
-    return *grads, None, None, None
+    grads = _backward(grad_THD.contiguous(), *ctx.saved_tensors, *ctx.numbers)
+    return *grads, None, None, None, None, None
 
 
 _forward.register_autograd(_differentiate, setup_context=_remember)

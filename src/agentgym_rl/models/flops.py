@@ -63,12 +63,17 @@ class UpdateFlops:
     per_pair: tuple[tuple[int | None, int], ...]
     """In attention: the window of each layer (None is unlimited), and the cost of a pair."""
 
-    def total(self, lengths: Iterable[int], *, num_actions: int) -> float:
-        """Return the operations of a pass over sequences of these lengths."""
+    def total(
+        self, lengths: Iterable[int], starts: Sequence[int] = (), *, num_actions: int
+    ) -> float:
+        """Return the operations of a pass over sequences of these lengths.
+
+        A sequence may start after other tokens, which are computed elsewhere; by default none does.
+        """
         lengths = list(lengths)
         attention = sum(
-            cost * _num_pairs(length, window)
-            for length in lengths
+            cost * (_num_pairs(start + length, window) - _num_pairs(start, window))
+            for length, start in zip(lengths, starts or [0] * len(lengths), strict=True)
             for window, cost in self.per_pair
         )
         return float(self.per_token * sum(lengths) + self.per_action * num_actions + attention)

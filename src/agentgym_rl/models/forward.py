@@ -10,18 +10,23 @@ Shape legend: T packed tokens, A action tokens, H hidden size, V vocabulary.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from agentgym_rl.models.attention import AttentionLayout, PackedSequences
+from agentgym_rl.models.attention import (
+    AttentionLayout,
+    PackedSequences,
+    check_only_attention,
+)
 from agentgym_rl.models.chunked_logprobs import chunked_logprobs
 from agentgym_rl.models.compilation import decoder_layers, prepare_layers
 from agentgym_rl.models.device import on_device
+from agentgym_rl.models.prefix_tree import pack_tree
 from agentgym_rl.models.sequence_parallel import (
     OwnActions,
     SplitSequences,
@@ -29,10 +34,14 @@ from agentgym_rl.models.sequence_parallel import (
     split_pass,
 )
 from agentgym_rl.models.sharding import compute_device, inside
+from agentgym_rl.models.tree_attention import PackedTree
 from agentgym_rl.types import Sample
 
 _NONE = torch.empty(0, dtype=torch.long)
 """Begins every list of parts, which may otherwise be empty."""
+
+_SHARES_PREFIXES = "_agentgym_shares_prefixes"
+"""Set on every layer by `enable_prefix_sharing`, so that a copy of a model has it, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +53,26 @@ class ActionLogprobs:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedActions:
+    """Which sampled tokens are the same one, in a stretch that samples share."""
+
+    which_A: Tensor
+    """The computed token of each sampled token, samples one after another."""
+
+    def whole(self, numbers_U: Tensor) -> Tensor:
+        """Return the number of each sampled token; a gradient is the sum over the samples'."""
+        return numbers_U.index_select(0, self.which_A)
+
+
+@dataclass(frozen=True, slots=True)
 class ActionHidden:
     """The decoder's output where each sampled token is predicted, samples one after another."""
 
     hidden_AH: Tensor
     ids_A: Tensor
     """The sampled tokens."""
-    own: OwnActions | None = None
-    """Which of the pass's sampled tokens these are, where ranks share a pass."""
+    own: OwnActions | SharedActions | None = None
+    """Which of the pass's sampled tokens these are, where ranks share a pass or samples tokens."""
 
     def whole(self, numbers_A: Tensor) -> Tensor:
         """Return the numbers of all sampled tokens of the pass, from those of the tokens here."""
@@ -70,7 +91,7 @@ class _Pass:
     """The sampled tokens."""
     layout: PackedSequences | None
     """None where there are no tokens."""
-    own: OwnActions | None
+    own: OwnActions | SharedActions | None
 
 
 def packed_logits(
@@ -137,6 +158,8 @@ def _pack(model: PreTrainedModel, samples: Sequence[Sample]) -> _Pass:
     samples = [sample for sample in samples if sample.token_ids]
     assert not any(sample.loss_mask[0] for sample in samples), "nothing predicts a first token"
     device, sequence = compute_device(model), sequence_group(model)
+    if samples and _shares_prefixes(model):
+        return _pack_tree(samples, device)
     lengths = [len(sample.token_ids) for sample in samples]
     ids_T = torch.cat([_NONE, *(_numbers(sample.token_ids) for sample in samples)])
     positions_T = torch.cat([_NONE, *map(torch.arange, lengths)])
@@ -149,11 +172,27 @@ def _pack(model: PreTrainedModel, samples: Sequence[Sample]) -> _Pass:
         sampled_A = sampled_A[own.start : own.end]
     elif samples:
         layout = PackedSequences(lengths, device)
-    moved = (
-        on_device(tensor, device=device, dtype=torch.long)
-        for tensor in (ids_T, positions_T, predicted_A, sampled_A)
+    numbers = (ids_T, positions_T, predicted_A, sampled_A)
+    return _Pass(*_moved(numbers, device), layout=layout, own=own)
+
+
+def _pack_tree(samples: Sequence[Sample], device: torch.device) -> _Pass:
+    """Return the pass in which common beginnings of the samples are computed once."""
+    tree = pack_tree(samples)
+    numbers = (
+        tree.ids_T,
+        tree.positions_T,
+        tree.predicted_U,
+        tree.ids_T[tree.actions_U],
+        tree.which_A,
     )
-    return _Pass(*moved, layout=layout, own=own)
+    *of_pass, which_A = _moved(map(torch.from_numpy, numbers), device)
+    layout = PackedTree(tree.lengths, tree.paths, device)
+    return _Pass(*of_pass, layout=layout, own=SharedActions(which_A))
+
+
+def _moved(tensors: Iterable[Tensor], device: torch.device) -> list[Tensor]:
+    return [on_device(tensor, device=device, dtype=torch.long) for tensor in tensors]
 
 
 def _hidden(model: PreTrainedModel, packed: _Pass) -> Tensor:
@@ -181,6 +220,25 @@ def _numbers(entries: tuple[int, ...]) -> Tensor:
 def _actions(samples: Sequence[Sample]) -> Tensor:
     """Return the packed positions of all action tokens."""
     return torch.cat([_NONE, *(_numbers(sample.loss_mask) for sample in samples)]).nonzero()[:, 0]
+
+
+def enable_prefix_sharing(model: PreTrainedModel) -> None:
+    """Compute what samples of a pass have in common at their beginning once, from now on.
+
+    Not for a model whose passes are split over ranks.
+    """
+    check_prefix_sharing(model)
+    for layer in decoder_layers(model):
+        setattr(layer, _SHARES_PREFIXES, True)
+
+
+def check_prefix_sharing(model: PreTrainedModel) -> None:
+    """Raise ConfigError for a model whose tokens do not see one another by our attention alone."""
+    check_only_attention(model, setting="training.share_prefix=true", off="share_prefix=false")
+
+
+def _shares_prefixes(model: nn.Module) -> bool:
+    return any(hasattr(layer, _SHARES_PREFIXES) for layer in decoder_layers(model))
 
 
 def enable_checkpointing(model: PreTrainedModel) -> None:

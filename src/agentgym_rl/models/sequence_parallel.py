@@ -21,7 +21,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from transformers import PreTrainedModel
 
 from agentgym_rl.errors import ConfigError
-from agentgym_rl.models.attention import ATTENTION, PackedSequences
+from agentgym_rl.models.attention import PackedSequences, check_only_attention
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -85,22 +85,10 @@ def sequence_group(model: nn.Module) -> SequenceGroup | None:
 
 def check_sequence_parallel(model: PreTrainedModel, size: int) -> None:
     """Raise ConfigError for a model whose passes cannot be split among `size` ranks."""
+    check_only_attention(
+        model, setting=f"training.sequence_parallel={size}", off="sequence_parallel=1"
+    )
     config = model.config.get_text_config()
-    found = config._attn_implementation
-    if found != ATTENTION:
-        raise ConfigError(
-            f"training.sequence_parallel={size} splits passes around our own attention, and "
-            f"{type(model).__name__} has the attention {found!r}: load it with "
-            f"attn_implementation={ATTENTION!r}, or set training.sequence_parallel=1"
-        )
-    kinds = getattr(config, "layer_types", None) or ()  # few architectures name them
-    other = set(kinds) - {"full_attention", "sliding_attention"}
-    if other:
-        raise ConfigError(
-            f"training.sequence_parallel={size} splits passes around attention, and "
-            f"{type(model).__name__} also mixes tokens in layers of the kind "
-            f"{', '.join(sorted(other))}: set training.sequence_parallel=1"
-        )
     num_heads = int(config.num_attention_heads)
     if num_heads % size:
         fitting = [str(n) for n in range(1, num_heads + 1) if num_heads % n == 0]

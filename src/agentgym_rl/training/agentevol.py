@@ -28,6 +28,7 @@ from agentgym_rl.training.data.conversation_files import to_json_line
 from agentgym_rl.training.data.conversations import Conversation, from_episode
 from agentgym_rl.training.data.fixed_data import hold_to_data
 from agentgym_rl.training.learner.group import LearnerGroup
+from agentgym_rl.training.learner.packing import Packing
 from agentgym_rl.training.learner.scoring import Scorers, score_samples
 from agentgym_rl.training.learner.update_report import (
     NOTHING_LEARNED,
@@ -125,7 +126,7 @@ class AgentEvolTrainer(OnlineTrainer):
         scored = score_samples(
             [sample for episode in episodes for sample in episode.samples],
             Scorers(policy=self._logprobs),
-            max_tokens=config.training.tokens_per_batch,
+            packing=Packing(config.training.tokens_per_batch),
         )
         now = [logprob for item in scored for logprob in item.scores.logprobs or ()]
         engine = [lp for item in scored for lp in actions_of(item.sample, item.sample.logprobs)]

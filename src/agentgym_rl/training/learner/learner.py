@@ -2,6 +2,7 @@
 
 Samples are packed without padding into passes of at most `tokens_per_batch` tokens, and every sum
 is divided by a number of the whole update, so how an update is split into passes does not matter.
+With `share_prefix` a pass computes common beginnings of its samples once.
 
 Shape legend: A action tokens of a pass.
 """
@@ -26,6 +27,7 @@ from agentgym_rl.models.forward import (
     ActionLogprobs,
     action_logprobs,
     action_logprobs_and_hidden,
+    enable_prefix_sharing,
 )
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.models.sharding import (
@@ -47,7 +49,7 @@ from agentgym_rl.training.algorithms.base import (
 from agentgym_rl.training.algorithms.kl import drift
 from agentgym_rl.training.learner.batching import mean_loss, token_batch
 from agentgym_rl.training.learner.optimizer import MasterAdamW, learning_rate
-from agentgym_rl.training.learner.packing import split_by_tokens
+from agentgym_rl.training.learner.packing import packing_of
 from agentgym_rl.training.learner.reference import Reference
 from agentgym_rl.training.learner.scoring import (
     Scorers,
@@ -112,10 +114,13 @@ class Learner:
         self._aggregation = aggregation or Aggregation()
         self._kind_weights = kind_weights or {}
         self._num_updates, self._num_updates_in_all = 0, num_updates
+        self._packing = packing_of(config)
+        if config.share_prefix:  # before there are copies
+            enable_prefix_sharing(self._model)
         self._reference, self._critic, self._critic_optimizer = None, None, None
         if self._needs.reference:
             self._reference = Reference(self._model, temperature=temperature)
-        self._speed = Speed(self._model)
+        self._speed = Speed(self._model, shares_prefix=config.share_prefix)
         if self._needs.critic is not None:
             self._critic = Critic(self._model, trunk=self._needs.critic.trunk)
         self._are_masters: list[bool] | None = None
@@ -131,8 +136,7 @@ class Learner:
 
     def score(self, groups: Sequence[Group]) -> list[list[ScoredEpisode]]:
         """Return the episodes with what `needs` asks for, under the present weights."""
-        limit = self._config.tokens_per_batch
-        scored = score_groups(groups, self._scorers(), max_tokens=limit)
+        scored = score_groups(groups, self._scorers(), packing=self._packing)
         self._park_reference()
         if self._critic is None or self._needs.critic is None or not self._needs.critic.bootstraps:
             return scored
@@ -142,14 +146,12 @@ class Learner:
     def final_values(self, sequences: Sequence[Sequence[int]]) -> list[float]:
         """Return the critic's value after the last token of each sequence."""
         assert self._critic is not None, "only a critic has values"
-        limit = self._config.tokens_per_batch
-        passes = split_by_tokens(sequences, len, max_tokens=limit)
+        passes = self._packing.split(sequences, lambda ids: ids)
         return [value for part in passes for value in self._critic.final_values(part).tolist()]
 
     def score_samples(self, samples: Sequence[Sample]) -> list[ScoredSample]:
         """Return samples without groups, with what `needs` asks for."""
-        limit = self._config.tokens_per_batch
-        scored = score_samples(samples, self._scorers(), max_tokens=limit)
+        scored = score_samples(samples, self._scorers(), packing=self._packing)
         self._park_reference()
         return scored
 
@@ -169,14 +171,19 @@ class Learner:
         """
         weights = update_weights(self._aggregation, samples, kept_share=kept_share)
         started = time.monotonic()
-        totals = self.accumulate(samples, loss, weights, observe=observe)
+        passes = self.passes(samples)
+        totals = self.accumulate(passes, loss, weights, observe=observe)
         applied = self.apply(updates_policy=updates_policy)
-        self._speed.add(samples, started=started)
+        self._speed.add(passes, started=started)
         return whole_report(applied, totals, samples, divisor=weights.divisor)
+
+    def passes(self, samples: Sequence[TrainingSample]) -> list[list[TrainingSample]]:
+        """Return the samples, in order, as they are computed together."""
+        return self._packing.split(samples, lambda item: item.sample.token_ids)
 
     def accumulate(
         self,
-        samples: Sequence[TrainingSample],
+        passes: Sequence[Sequence[TrainingSample]],
         loss: LossFunction,
         weights: Weights,
         *,
@@ -185,14 +192,14 @@ class Learner:
     ) -> dict[str, float]:
         """Begin an update with the gradient of samples; return sums over their action tokens.
 
-        Each of `fillers` is one more pass, of weight 0: ranks must make equally many.
+        `weights` are those of the samples of all passes. Each of `fillers` is one more pass, of
+        weight 0: ranks must make equally many.
         """
         self._zero_grad()
         sums: dict[str, Tensor] = {}
-        shares = dict(zip(map(id, samples), weights.samples, strict=True))
-        limit = self._config.tokens_per_batch
-        for batch in split_by_tokens(samples, lambda item: item.length, max_tokens=limit):
-            own = Weights(tuple(shares[id(item)] for item in batch), weights.divisor)
+        shares = iter(weights.samples)
+        for batch in passes:
+            own = Weights(tuple(next(shares) for _ in batch), weights.divisor)
             for name, value in self._accumulate(batch, loss, own, observe).items():
                 sums[name] = sums[name] + value if name in sums else value
         for filler in fillers:

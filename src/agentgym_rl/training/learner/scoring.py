@@ -11,7 +11,7 @@ from torch import Tensor
 
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.training.algorithms.base import ScoredEpisode, ScoredSample, Scores
-from agentgym_rl.training.learner.packing import split_by_tokens
+from agentgym_rl.training.learner.packing import Packing
 from agentgym_rl.types import Episode, Group, Sample, SegmentKind
 
 PerToken = Callable[[Sequence[Sample]], Tensor]
@@ -29,14 +29,11 @@ class Scorers:
 
 @torch.no_grad()
 def score_groups(
-    groups: Sequence[Group], scorers: Scorers, *, max_tokens: int
+    groups: Sequence[Group], scorers: Scorers, *, packing: Packing
 ) -> list[list[ScoredEpisode]]:
-    """Return the episodes of each group with the scores of their samples.
-
-    Samples are packed into passes of at most `max_tokens` tokens.
-    """
+    """Return the episodes of each group with the scores of their samples."""
     samples = [s for group in groups for episode in group.episodes for s in episode.samples]
-    return regrouped(groups, score_samples(samples, scorers, max_tokens=max_tokens))
+    return regrouped(groups, score_samples(samples, scorers, packing=packing))
 
 
 def regrouped(
@@ -55,10 +52,10 @@ def regrouped(
 
 @torch.no_grad()
 def score_samples(
-    samples: Sequence[Sample], scorers: Scorers, *, max_tokens: int
+    samples: Sequence[Sample], scorers: Scorers, *, packing: Packing
 ) -> list[ScoredSample]:
     """Return the samples with their scores, in order."""
-    passes = split_by_tokens(samples, lambda s: len(s.token_ids), max_tokens=max_tokens)
+    passes = packing.split(samples, lambda sample: sample.token_ids)
     return list(chain.from_iterable(_score(part, scorers) for part in passes))
 
 

@@ -209,7 +209,7 @@ class Rank:
             seen.append(torch.stack([now.logprobs_A.detach(), now.entropies_A.detach()]))
 
         totals = self._learner.accumulate(
-            unpack(order.work.samples),
+            self._learner.passes(unpack(order.work.samples)),
             order.loss,
             order.weights,
             fillers=[filler] * order.work.num_fillers,

@@ -22,7 +22,7 @@ from safetensors.torch import load_file, save_file
 from agentgym_rl.config import TrainingConfig
 from agentgym_rl.engines.channels.delivery import Delivery, Given
 from agentgym_rl.errors import ConfigError
-from agentgym_rl.models.forward import ActionLogprobs
+from agentgym_rl.models.forward import ActionLogprobs, check_prefix_sharing
 from agentgym_rl.models.loading import DTYPES, Policy
 from agentgym_rl.models.lora import has_lora
 from agentgym_rl.models.sequence_parallel import check_sequence_parallel
@@ -43,6 +43,7 @@ from agentgym_rl.training.learner.learner import (
     update_weights,
     whole_report,
 )
+from agentgym_rl.training.learner.packing import packing_of
 from agentgym_rl.training.learner.scoring import bootstrap_groups, regrouped
 from agentgym_rl.training.learner.sharded.rank import (
     RankPlan,
@@ -85,6 +86,8 @@ class ShardedLearner:
 
         A forked rank starts in a moment; only for a controller without a GPU and threads.
         """
+        if config.share_prefix:
+            check_prefix_sharing(policy.model)
         if config.sequence_parallel > 1:
             check_sequence_parallel(policy.model, config.sequence_parallel)
         self._policy, self._config = policy, config
@@ -94,7 +97,9 @@ class ShardedLearner:
         self._remove_folder = weakref.finalize(
             self, shutil.rmtree, self._folder, ignore_errors=True
         )
-        self._speed = Speed(policy.model, num_devices=config.shards)
+        self._speed = Speed(
+            policy.model, shares_prefix=config.share_prefix, num_devices=config.shards
+        )
         self._is_behind = False
         """Whether the ranks have learned something that the policy has not got yet."""
         self._ranks: Ranks | None = None
@@ -159,7 +164,7 @@ class ShardedLearner:
             (item, w) for item, w in zip(samples, weights.samples, strict=True) if item.num_tokens
         ]
         items = [item for item, _ in learned]
-        shares = self._shares([item.length for item in items])
+        shares = self._shares([item.sample.token_ids for item in items])
         orders = [
             UpdateOrder(
                 work=_score_order(items, share),
@@ -174,7 +179,8 @@ class ShardedLearner:
         ]
         self._is_behind = True
         answers = cast("list[Updated]", self._call_shares("update", orders))
-        self._speed.add(samples, started=started)
+        passes = [[items[place] for place in own] for share in shares for own in share.passes]
+        self._speed.add(passes, started=started)
         if observe is not None:
             _report_passes(observe, items, shares, answers)
         totals: dict[str, float] = {}
@@ -247,7 +253,7 @@ class ShardedLearner:
     def _score(self, items: Sequence[TrainingSample]) -> list[Scores]:
         if not items:
             return []
-        shares = self._shares([item.length for item in items])
+        shares = self._shares([item.sample.token_ids for item in items])
         orders = [_score_order(items, share) for share in shares]
         answers = cast("list[list[Scores]]", self._call_shares("score", orders))
         return _in_order(shares, answers)
@@ -255,7 +261,7 @@ class ShardedLearner:
     def _final_values(self, sequences: Sequence[Sequence[int]]) -> list[float]:
         if not sequences:
             return []
-        shares = self._shares([len(ids) for ids in sequences])
+        shares = self._shares(sequences)
         filler = min(sequences, key=len)
         orders = [
             ValuesOrder([sequences[place] for place in share.places], filler, share.num_fillers)
@@ -264,13 +270,10 @@ class ShardedLearner:
         answers = cast("list[list[float]]", self._call_shares("final_values", orders))
         return _in_order(shares, answers)
 
-    def _shares(self, lengths: Sequence[int]) -> list[Share]:
+    def _shares(self, sequences: Sequence[Sequence[int]]) -> list[Share]:
         """Return one share for each rank, or for the ranks that make their passes together."""
-        return make_shares(
-            lengths,
-            num_shares=self._config.shards // self._num_sharing,
-            max_tokens=self._config.tokens_per_batch,
-        )
+        num_shares = self._config.shards // self._num_sharing
+        return make_shares(sequences, num_shares=num_shares, packing=packing_of(self._config))
 
     def _call_shares(self, name: str, orders: Sequence[object]) -> list[object]:
         """Give an order for each share; return one answer for each."""
