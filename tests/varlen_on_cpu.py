@@ -1,9 +1,10 @@
 """torch's attention over packed sequences for the CPU, where it has no kernel of its own.
 
 With it the program that a GPU runs, layers compiled with their attention inside, can be tested
-without one. Causal attention without a window only.
+without one. Causal attention without a window only; queries are the last tokens of their sequence.
 
-Shape legend: T packed tokens, H query and K key-value heads, L tokens of a sequence, D head size.
+Shape legend: T packed tokens, H query and K key-value heads, L queries of a sequence, S keys of it,
+D head size.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ def install() -> None:
     torch.library.register_kernel("torch_attn::_varlen_attn_backward", "cpu", _backward)
 
 
-def _forward(
+def _forward(  # noqa: PLR0913 - the signature is the kernel's
     query_THD: Tensor,
     key_TKD: Tensor,
     value_TKD: Tensor,
     borders: Tensor,
-    _borders_of_keys: Tensor,
+    key_borders: Tensor,
     max_length: int,
-    _max_keys: int,
+    max_keys: int,
     is_causal: bool,
     scale: float,
     *_: object,  # what versions of torch have added
@@ -35,15 +36,17 @@ def _forward(
     assert is_causal, "windows are not supported here"
     out_THD = torch.empty_like(query_THD)
     shares = query_THD.shape[1] // key_TKD.shape[1]
-    for part in _parts(borders, max_length):
-        query_HLD, key_HLD, value_HLD = _heads(query_THD, key_TKD, value_TKD, part, shares)
-        weights_HLL = _weights(query_HLD, key_HLD, scale)
-        out_THD[part] = (weights_HLL @ value_HLD).transpose(0, 1).to(out_THD.dtype)
+    sequences = _parts(borders, max_length), _parts(key_borders, max_keys)
+    for part, of_keys in zip(*sequences, strict=True):
+        query_HLD = _heads(query_THD[part], 1)
+        key_HSD, value_HSD = (_heads(tensor[of_keys], shares) for tensor in (key_TKD, value_TKD))
+        weights_HLS = _weights(query_HLD, key_HSD, scale)
+        out_THD[part] = (weights_HLS @ value_HSD).transpose(0, 1).to(out_THD.dtype)
     logsumexp_HT = torch.zeros(query_THD.shape[1], query_THD.shape[0])
     return out_THD, logsumexp_HT, torch.zeros(2, dtype=torch.uint64)
 
 
-def _backward(
+def _backward(  # noqa: PLR0913 - the signature is the kernel's
     grad_THD: Tensor,
     query_THD: Tensor,
     key_TKD: Tensor,
@@ -51,9 +54,9 @@ def _backward(
     _out: Tensor,
     _logsumexp: Tensor,
     borders: Tensor,
-    _borders_of_keys: Tensor,
+    key_borders: Tensor,
     max_length: int,
-    _max_keys: int,
+    max_keys: int,
     _is_causal: bool,
     _rng_state: Tensor,
     scale: float,
@@ -62,20 +65,22 @@ def _backward(
     grads = torch.empty_like(query_THD), torch.empty_like(key_TKD), torch.empty_like(value_TKD)
     num_kv_heads = key_TKD.shape[1]
     shares = query_THD.shape[1] // num_kv_heads
-    for part in _parts(borders, max_length):
-        query_HLD, key_HLD, value_HLD = _heads(query_THD, key_TKD, value_TKD, part, shares)
-        weights_HLL = _weights(query_HLD, key_HLD, scale)
+    sequences = _parts(borders, max_length), _parts(key_borders, max_keys)
+    for part, of_keys in zip(*sequences, strict=True):
+        query_HLD = _heads(query_THD[part], 1)
+        key_HSD, value_HSD = (_heads(tensor[of_keys], shares) for tensor in (key_TKD, value_TKD))
+        weights_HLS = _weights(query_HLD, key_HSD, scale)
         grad_HLD = grad_THD[part].transpose(0, 1).float()
-        grad_weights_HLL = grad_HLD @ value_HLD.mT
-        sums_HL1 = (grad_weights_HLL * weights_HLL).sum(dim=-1, keepdim=True)
-        grad_scores_HLL = weights_HLL * (grad_weights_HLL - sums_HL1) * scale
+        grad_weights_HLS = grad_HLD @ value_HSD.mT
+        sums_HL1 = (grad_weights_HLS * weights_HLS).sum(dim=-1, keepdim=True)
+        grad_scores_HLS = weights_HLS * (grad_weights_HLS - sums_HL1) * scale
         found = (
-            grad_scores_HLL @ key_HLD,
-            (grad_scores_HLL.mT @ query_HLD).unflatten(0, (num_kv_heads, shares)).sum(dim=1),
-            (weights_HLL.mT @ grad_HLD).unflatten(0, (num_kv_heads, shares)).sum(dim=1),
+            grad_scores_HLS @ key_HSD,
+            (grad_scores_HLS.mT @ query_HLD).unflatten(0, (num_kv_heads, shares)).sum(dim=1),
+            (weights_HLS.mT @ grad_HLD).unflatten(0, (num_kv_heads, shares)).sum(dim=1),
         )
-        for grad, of_part in zip(grads, found, strict=True):
-            grad[part] = of_part.transpose(0, 1).to(grad.dtype)
+        for grad, own, of_part in zip(grads, (part, of_keys, of_keys), found, strict=True):
+            grad[own] = of_part.transpose(0, 1).to(grad.dtype)
     return grads
 
 
@@ -85,17 +90,13 @@ def _parts(borders: Tensor, max_length: int) -> Iterator[slice]:
         yield slice(start, end)
 
 
-def _heads(
-    query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, part: slice, shares: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return a sequence's heads in float32, keys and values once for each query head."""
-    query_HLD, key_KLD, value_KLD = (
-        tensor[part].transpose(0, 1).float() for tensor in (query_THD, key_TKD, value_TKD)
-    )
-    return query_HLD, key_KLD.repeat_interleave(shares, 0), value_KLD.repeat_interleave(shares, 0)
+def _heads(tensor_LKD: Tensor, shares: int) -> Tensor:
+    """Return a sequence's heads in float32; keys and values once for each query head."""
+    return tensor_LKD.transpose(0, 1).float().repeat_interleave(shares, 0)
 
 
-def _weights(query_HLD: Tensor, key_HLD: Tensor, scale: float) -> Tensor:
-    scores_HLL = query_HLD @ key_HLD.mT * scale
-    future_LL = torch.ones_like(scores_HLL[0], dtype=torch.bool).triu(1)
-    return scores_HLL.masked_fill(future_LL, float("-inf")).softmax(dim=-1)
+def _weights(query_HLD: Tensor, key_HSD: Tensor, scale: float) -> Tensor:
+    scores_HLS = query_HLD @ key_HSD.mT * scale
+    num_before = key_HSD.shape[1] - query_HLD.shape[1]
+    future_LS = torch.ones_like(scores_HLS[0], dtype=torch.bool).triu(1 + num_before)
+    return scores_HLS.masked_fill(future_LS, float("-inf")).softmax(dim=-1)

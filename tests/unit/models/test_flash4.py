@@ -5,6 +5,7 @@ The package's functions are stood in for by arithmetic on the CPU; tests/gpu has
 
 from __future__ import annotations
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -23,10 +24,8 @@ SCALE = 0.4
 
 def forward(query_THD: Tensor, key_TKD: Tensor, value_TKD: Tensor, **options: object) -> tuple:
     assert options.pop("causal") and options.pop("return_lse")
-    borders, scale, max_length = _take(options)
-    out, sums, _ = varlen_on_cpu._forward(
-        query_THD, key_TKD, value_TKD, borders, borders, max_length, max_length, True, scale
-    )
+    *borders, scale = _take(options)
+    out, sums, _ = varlen_on_cpu._forward(query_THD, key_TKD, value_TKD, *borders, True, scale)
     return out, sums, None  # a later version's addition
 
 
@@ -36,20 +35,19 @@ def backward(
 ) -> tuple:  # fmt: skip
     assert options.pop("causal")
     assert grad_THD.is_contiguous()
-    borders, scale, max_length = _take(options)
+    *borders, scale = _take(options)
     return varlen_on_cpu._backward(
-        grad_THD, query_THD, key_TKD, value_TKD, out_THD, sums_HT, borders, borders, max_length,
-        max_length, True, sums_HT, scale,
-    )  # fmt: skip
+        grad_THD, query_THD, key_TKD, value_TKD, out_THD, sums_HT, *borders, True, sums_HT, scale
+    )
 
 
-def _take(options: dict[str, object]) -> tuple[Tensor, float, int]:
-    borders, max_length = options.pop("cu_seqlens_q"), options.pop("max_seqlen_q")
-    assert options.pop("cu_seqlens_k") is borders and options.pop("max_seqlen_k") == max_length
-    scale = options.pop("softmax_scale")
+def _take(options: dict[str, object]) -> tuple[Tensor, Tensor, int, int, float]:
+    names = "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k", "softmax_scale"
+    borders, key_borders, max_length, max_keys, scale = (options.pop(name) for name in names)
     assert not options
-    assert isinstance(borders, Tensor) and isinstance(scale, float) and isinstance(max_length, int)
-    return borders, scale, max_length
+    assert isinstance(borders, Tensor) and isinstance(key_borders, Tensor)
+    assert isinstance(max_length, int) and isinstance(max_keys, int) and isinstance(scale, float)
+    return borders, key_borders, max_length, max_keys, scale
 
 
 @pytest.fixture
@@ -59,30 +57,43 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attention, "has_flash4", lambda *_: True)
 
 
-def random_heads() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def random_heads(num_keys: int = 15) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(3)
-    shapes = (4, 15, 8), (2, 15, 8), (2, 15, 8), (4, 15, 8)
+    shapes = (4, 15, 8), (2, num_keys, 8), (2, num_keys, 8), (4, 15, 8)
     query, key, value, grad = (torch.randn(shape, generator=generator) for shape in shapes)
     return query.requires_grad_(), key.requires_grad_(), value.requires_grad_(), grad
 
 
-def attend(query_HTD: Tensor, key_HTD: Tensor, value_HTD: Tensor) -> Tensor:
+def attend(
+    query_HTD: Tensor, key_HTD: Tensor, value_HTD: Tensor, key_borders: Tensor, max_keys: int
+) -> Tensor:
     return attend_varlen(
-        query_HTD, key_HTD, value_HTD, BORDERS, max_length=9, scale=SCALE, window=None
+        query_HTD,
+        key_HTD,
+        value_HTD,
+        (BORDERS, key_borders),
+        max_lengths=(9, max_keys),
+        scale=SCALE,
+        window=None,
     )
 
 
 @pytest.mark.usefixtures("_stand_in")
+@pytest.mark.parametrize("num_keys", [LENGTHS, [9, 4, 12]], ids=["as queries", "more keys"])
 @pytest.mark.parametrize("compiles", [False, True])
-def test_output_and_gradients_are_those_of_one_sequence_at_a_time(compiles: bool):
-    *heads, grad = random_heads()
+def test_output_and_gradients_are_those_of_one_sequence_at_a_time(
+    compiles: bool, num_keys: list[int]
+):
+    *heads, grad = random_heads(sum(num_keys))
+    key_borders = torch.tensor([0, *itertools.accumulate(num_keys)], dtype=torch.int32)
     way = torch.compile(attend, backend="aot_eager", fullgraph=True) if compiles else attend
-    out = way(*heads)
+    out = way(*heads, key_borders, max(num_keys))
+    parts = (
+        tensor.split(lengths, dim=1)
+        for tensor, lengths in zip(heads, (LENGTHS, num_keys, num_keys), strict=True)
+    )
     exact = torch.cat(
-        [
-            attend_causal(*parts, scale=SCALE, window=None)
-            for parts in zip(*(tensor.split(LENGTHS, dim=1) for tensor in heads), strict=True)
-        ],
+        [attend_causal(*part, scale=SCALE, window=None) for part in zip(*parts, strict=True)],
         dim=1,
     )
     assert torch.allclose(out, exact, atol=1e-5)
@@ -98,7 +109,7 @@ def test_a_package_that_does_not_load_is_named_with_the_remedy(monkeypatch: pyte
     with pytest.raises(
         ConfigError, match=r"AttributeError.*\[flash4\].*pip uninstall flash-attn-4"
     ):
-        flash4.attend_flash4(query, key, value, BORDERS, max_length=9, scale=SCALE)
+        flash4.attend_flash4(query, key, value, (BORDERS, BORDERS), max_lengths=(9, 9), scale=SCALE)
 
 
 def test_a_cpu_has_no_such_kernels():

@@ -164,15 +164,17 @@ def documented_varlen(  # noqa: PLR0913 - the signature is torch's
     window_size: tuple[int, int],
 ) -> Tensor:
     """Return what torch's kernel is documented to give, with plain arithmetic in a loop."""
-    assert torch.equal(cu_seq_q, cu_seq_k) and cu_seq_q.dtype == torch.int32
-    assert max_q == max_k == int(cu_seq_q.diff().max())
+    assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
+    assert (max_q, max_k) == (int(cu_seq_q.diff().max()), int(cu_seq_k.diff().max()))
     assert query.is_contiguous() and key.is_contiguous() and window_size[1] == 0
     shares, left = query.shape[1] // key.shape[1], window_size[0]
     parts = []
-    for start, end in itertools.pairwise(cu_seq_q.tolist()):
-        k, v = (t[start:end].repeat_interleave(shares, dim=1) for t in (key, value))
+    borders = itertools.pairwise(cu_seq_q.tolist()), itertools.pairwise(cu_seq_k.tolist())
+    for (start, end), (first, last) in zip(*borders, strict=True):
+        k, v = (t[first:last].repeat_interleave(shares, dim=1) for t in (key, value))
         scores = torch.einsum("qhd,khd->hqk", query[start:end], k) * scale
-        behind = torch.arange(end - start)[:, None] - torch.arange(end - start)
+        num_keys = last - first  # the queries are the last of them
+        behind = torch.arange(num_keys)[start - end :, None] - torch.arange(num_keys)
         is_seen = (behind >= 0) & ((behind <= left) if left >= 0 else True)
         weights = scores.masked_fill(~is_seen, -torch.inf).softmax(dim=-1)
         parts.append(torch.einsum("hqk,khd->qhd", weights, v))

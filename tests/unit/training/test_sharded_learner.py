@@ -29,6 +29,7 @@ from agentgym_rl.training.algorithms.base import (
 )
 from agentgym_rl.training.data.preferences import Pair, PairSet
 from agentgym_rl.training.dpo import DPOTrainer
+from agentgym_rl.training.learner.packing import Packing
 from agentgym_rl.training.learner.sharded.sharded_learner import ShardedLearner
 from agentgym_rl.training.learner.sharded.shares import Share, make_shares
 from agentgym_rl.training.learner.sharded.wire import pack, unpack
@@ -241,12 +242,17 @@ def test_a_loss_that_cannot_be_sent_is_refused_before_anything_is_computed():
 def test_shares_are_balanced_and_have_equally_many_passes():
     # Longest first: 9 -> rank 0, 8 -> rank 1, 5 -> rank 1 (13), 4 -> rank 0 (13), 1 -> rank 0.
     # With 10 tokens in a pass both ranks have two.
-    assert make_shares([1, 9, 8, 4, 5], num_shares=2, max_tokens=10) == [
-        Share((0, 1, 3), 0),
-        Share((2, 4), 0),
+    assert shares_of([1, 9, 8, 4, 5], max_tokens=10) == [
+        Share(((0, 1), (3,)), 0),
+        Share(((2,), (4,)), 0),
     ]
-    assert make_shares([3, 3, 3], num_shares=2, max_tokens=3) == [Share((0, 2), 0), Share((1,), 1)]
-    assert make_shares([3], num_shares=2, max_tokens=9) == [Share((0,), 0), Share((), 1)]
+    assert shares_of([3, 3, 3], max_tokens=3) == [Share(((0,), (2,)), 0), Share(((1,),), 1)]
+    assert shares_of([3], max_tokens=9) == [Share(((0,),), 0), Share((), 1)]
+
+
+def shares_of(lengths: list[int], *, max_tokens: int) -> list[Share]:
+    sequences = [range(length) for length in lengths]
+    return make_shares(sequences, num_shares=2, packing=Packing(max_tokens))
 
 
 def test_samples_arrive_as_they_were_sent():

@@ -28,8 +28,8 @@ def test_rates_are_of_all_updates_since_they_were_taken(monkeypatch: pytest.Monk
     rates = speed.Speed(model)
     assert rates.take() == {}
     monkeypatch.setattr(time, "monotonic", lambda: 10.0)
-    rates.add([sample(30, 10), sample(20, 5)], started=8.0)
-    rates.add([sample(50, 1)], started=9.5)
+    rates.add([[sample(30, 10)], [sample(20, 5)]], started=8.0)
+    rates.add([[sample(50, 1)]], started=9.5)
     work = flops.total([30, 20], num_actions=15) + flops.total([50], num_actions=1)
     # 100 tokens in 2.5 seconds.
     found = rates.take()
@@ -42,5 +42,5 @@ def test_rates_are_of_all_updates_since_they_were_taken(monkeypatch: pytest.Monk
 
 def test_where_the_peak_is_not_known_there_is_no_mfu():
     rates = speed.Speed(small_model("qwen2", vocab_size=96))
-    rates.add([sample(30, 10)], started=time.monotonic() - 1.0)
+    rates.add([[sample(30, 10)]], started=time.monotonic() - 1.0)
     assert set(rates.take()) == {"train/tokens_per_s"}
