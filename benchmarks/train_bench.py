@@ -7,6 +7,10 @@ updates. Tokens are all of a sequence; its last part, `--action-share`, are acti
 in models/flops.py, against the dense bfloat16 peak of the device. Memory is the most that tensors
 took at a time.
 
+With `--shared` the sequences are in groups (`--group`) that begin alike, as episodes of a task do,
+and a second row of some ways computes these beginnings once (`training.share_prefix`). Tokens per
+second still count all tokens of all sequences; MFU is of what is computed.
+
 The last row is TRL's GRPO loss on the same number of tokens and of passes, in batches of whole
 sequences of one length (which no padding slows down), with weights in bfloat16 and torch's fused
 AdamW on them: it keeps no float32 masters, and takes 12 bytes a weight less than ours.
@@ -35,7 +39,7 @@ from transformers import PreTrainedModel
 from agentgym_rl.config import RunConfig, TrainingConfig
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.compilation import enable_compilation
-from agentgym_rl.models.flops import peak_flops_of, update_flops
+from agentgym_rl.models.flops import UpdateFlops, peak_flops_of, update_flops
 from agentgym_rl.models.forward import enable_checkpointing
 from agentgym_rl.models.loading import DTYPES, Policy, load_pretrained
 from agentgym_rl.models.lora import add_lora
@@ -60,10 +64,27 @@ class Load:
     """Of each sequence."""
     num_updates: int
     num_warm: int
+    group_size: int = 1
+    num_shared: int = 0
+    """Tokens that the sequences of a group begin with in common."""
 
     @property
     def num_tokens(self) -> int:
         return self.num_sequences * self.length
+
+    @property
+    def num_groups(self) -> int:
+        return -(-self.num_sequences // self.group_size)
+
+    def work(self, flops: UpdateFlops, *, shares_prefix: bool) -> float:
+        """Return the operations of an update; beginnings are shared within groups."""
+        num_shared = self.num_shared if shares_prefix else 0
+        lengths = [self.length - num_shared] * self.num_sequences
+        starts = [num_shared] * self.num_sequences
+        if num_shared:
+            lengths += [num_shared] * self.num_groups
+            starts += [0] * self.num_groups
+        return flops.total(lengths, starts, num_actions=self.num_sequences * self.num_actions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +95,7 @@ class Way:
     checkpoints: bool = False
     compiles: bool = False
     rank: int = 0
+    shares_prefix: bool = False
 
 
 WAYS = (
@@ -83,6 +105,8 @@ WAYS = (
     Way("compile, checkpointing", compiles=True, checkpoints=True),
     Way("LoRA", rank=16),
     Way("LoRA, compile", rank=16, compiles=True),
+    Way("shared prefix", shares_prefix=True),
+    Way("compile, shared prefix", compiles=True, shares_prefix=True),
 )
 
 
@@ -105,11 +129,12 @@ def measure_way(load: Load, way: Way) -> Measurement:
         enable_checkpointing(policy.model)
     if way.compiles:
         enable_compilation(policy.model)
-    config = TrainingConfig(tokens_per_batch=load.tokens_per_pass)
+    config = TrainingConfig(tokens_per_batch=load.tokens_per_pass, share_prefix=way.shares_prefix)
     learner = Learner(policy, config, temperature=1.0)
     loss = make_algorithm(RunConfig()).loss
     samples = _samples(load, int(policy.model.config.vocab_size))
-    return measure(load, policy.model, lambda: learner.update(samples, loss))
+    update = partial(learner.update, samples, loss)
+    return measure(load, policy.model, update, shares_prefix=way.shares_prefix)
 
 
 def measure_trl(load: Load, *, attention: str) -> Measurement:
@@ -128,15 +153,19 @@ def measure_trl(load: Load, *, attention: str) -> Measurement:
     return measure(load, model, update)
 
 
-def measure(load: Load, model: PreTrainedModel, update: Callable[[], object]) -> Measurement:
+def measure(
+    load: Load,
+    model: PreTrainedModel,
+    update: Callable[[], object],
+    *,
+    shares_prefix: bool = False,
+) -> Measurement:
     """Return what updates take."""
     seconds, peak_bytes, warm_up_s = _timed(load, update)
     flops, peak = update_flops(model), peak_flops_of(model)
     mfu = None
     if flops is not None and peak is not None:
-        num_actions = load.num_sequences * load.num_actions
-        work = flops.total([load.length] * load.num_sequences, num_actions=num_actions)
-        mfu = work / seconds / peak
+        mfu = load.work(flops, shares_prefix=shares_prefix) / seconds / peak
     return Measurement(seconds, mfu, peak_bytes, warm_up_s)
 
 
@@ -172,11 +201,18 @@ def _samples(load: Load, vocab_size: int) -> list[TrainingSample]:
     mask = tuple(int(place >= load.length - load.num_actions) for place in range(load.length))
     logprobs, zeros = tuple(-1.0 * masked for masked in mask), (0.0,) * load.length
     samples = []
+    prompt = tuple[int, ...]()
     for number in range(load.num_sequences):
-        ids = tuple(torch.randint(vocab_size, (load.length,), generator=generator).tolist())
+        if number % load.group_size == 0:
+            prompt = _random_ids(load.num_shared, vocab_size, generator)
+        ids = prompt + _random_ids(load.length - load.num_shared, vocab_size, generator)
         sample = Sample(ids, mask, logprobs=logprobs, rewards=zeros, segments=(), version=0)
         samples.append(TrainingSample(sample, (1.0 if number % 2 else -1.0,) * load.num_actions))
     return samples
+
+
+def _random_ids(num: int, vocab_size: int, generator: torch.Generator) -> tuple[int, ...]:
+    return tuple(torch.randint(vocab_size, (num,), generator=generator).tolist())
 
 
 def row(load: Load, name: str, measured: Callable[[], Measurement]) -> list[str]:
@@ -212,10 +248,13 @@ def print_table(load: Load, ways: Sequence[Way], *, trl_attention: str) -> None:
     where = "CPU"
     if load.device.type == "cuda":
         where = torch.cuda.get_device_name(load.device)
+    shared = ""
+    if load.num_shared:
+        shared = f", groups of {load.group_size} with {load.num_shared} tokens in common"
     table = Table(
         title=f"{load.model}, {load.dtype}, {where}, torch {torch.__version__}: updates of "
         f"{load.num_sequences} x {load.length} tokens, {load.tokens_per_pass} a pass, "
-        f"{load.num_actions} action tokens each; medians of {load.num_updates}",
+        f"{load.num_actions} action tokens each{shared}; medians of {load.num_updates}",
         title_justify="left",
     )
     table.add_column("way")
@@ -248,6 +287,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--tokens-per-pass", type=whole_from(64), default=16384)
     parser.add_argument("--action-share", type=part, default=0.5)
+    parser.add_argument("--group", type=whole_from(2), default=8, help="sequences of a group")
+    parser.add_argument(
+        "--shared", type=part, help="share of a sequence that its group has in common; none"
+    )
     parser.add_argument(
         "--updates", type=whole_from(1), default=5, help="measured updates of a row"
     )
@@ -267,8 +310,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         num_actions=max(1, min(chosen.length - 1, int(chosen.length * chosen.action_share))),
         num_updates=chosen.updates,
         num_warm=chosen.warm,
+        group_size=chosen.group if chosen.shared else 1,
+        num_shared=int(chosen.length * (chosen.shared or 0.0)),
     )
-    ways = [way for way in WAYS if chosen.ways is None or way.name in chosen.ways]
+    ways = [
+        way
+        for way in WAYS
+        if (chosen.ways is None or way.name in chosen.ways)
+        and (load.num_shared or not way.shares_prefix)
+    ]
     print_table(load, ways, trl_attention=chosen.trl_attention)
 
 

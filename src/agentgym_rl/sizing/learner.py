@@ -26,6 +26,7 @@ from agentgym_rl.sizing.shape import ModelShape
 LOSS_BYTES_ON_GPU = 1_900_000_000
 LEAST_LOGITS_ON_GPU = 2**24
 MAX_LOGITS_ON_CPU = 2**27
+MAX_KEYS_PER_TOKEN = 8  # as in training/learner/packing.py
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,22 +136,23 @@ def activation_bytes(shape: ModelShape, plan: MemoryPlan, *, on_gpu: bool) -> in
 def _kept(shape: ModelShape, plan: MemoryPlan, *, on_gpu: bool) -> int:
     """Bytes that one layer keeps of one token."""
     element, hidden, query, kv = plan.element, shape.hidden, shape.query_width, shape.kv_width
+    keys = kv * (MAX_KEYS_PER_TOKEN if plan.shares_prefix else 1)  # the most that a pass may keep
     if plan.is_compiled and on_gpu:
         # Elementwise work is done again: of each norm its input and output remain, of attention
         # queries, keys, values and output, of the feed-forward gate, up and their product.
         norms = 4 * element * hidden + element * (query + kv) * shape.has_head_norms
-        return norms + element * (2 * query + 2 * kv + 3 * shape.feed_forward) + 4 * shape.heads
+        return norms + element * (2 * query + 2 * keys + 3 * shape.feed_forward) + 4 * shape.heads
     # A norm keeps its input in float32, the normalised (for the gradient of its scale) and its
     # output, which the next layers read.
     scale = 0 if plan.lora_rank else element
     norms = 2 * hidden * (4 + scale + element)
     norms += (query + kv) * (4 + scale) * shape.has_head_norms
     # Flash attention keeps its inputs, its output and one sum per head.
-    attention = element * (2 * query + 2 * kv) + 4 * shape.heads
+    attention = element * (2 * query + 2 * keys) + 4 * shape.heads
     if not on_gpu:
         attention += element * query  # the sequences' outputs, put together
     elif element == 4:
-        attention += 2 * element * (query - kv)  # keys and values repeated for each head
+        attention += 2 * element * (query - kv) * keys // kv  # keys and values for each head
     # Gate, up, the activated gate, and their product.
     return norms + attention + 4 * element * shape.feed_forward
 

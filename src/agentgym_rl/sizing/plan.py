@@ -36,6 +36,8 @@ class MemoryPlan:
     """What of the learner is in the CPU's memory."""
     tokens: int = 16384
     """Of the largest pass: an episode longer than `training.tokens_per_batch` is a pass too."""
+    shares_prefix: bool = False
+    """Whether passes keep the keys of common beginnings several times."""
     is_checkpointed: bool = False
     is_compiled: bool = False
     has_reference: bool = False
@@ -114,6 +116,7 @@ def plan_of(config: RunConfig) -> MemoryPlan:
         element=2 if config.model.dtype == "bfloat16" else 4,
         lora_rank=config.lora.rank,
         tokens=max(training.tokens_per_batch, longest),
+        shares_prefix=training.share_prefix,
         is_checkpointed=training.gradient_checkpointing,
         is_compiled=training.compile,
         has_reference=_copies_reference(config),

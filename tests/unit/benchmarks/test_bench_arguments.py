@@ -46,6 +46,8 @@ def complaint(program: str, words: list[str], capsys: pytest.CaptureFixture[str]
         ("train_bench", "--tokens-per-pass", "63", "a whole number of 64 or more"),
         ("train_bench", "--action-share", "7", BETWEEN),
         ("train_bench", "--action-share", "nan", BETWEEN),
+        ("train_bench", "--shared", "1", BETWEEN),
+        ("train_bench", "--group", "1", "a whole number of 2 or more"),
         ("train_bench", "--updates", "0", FROM_1),
         ("train_bench", "--warm", "-1", "a whole number of 0 or more"),
         ("env_bench", "--seconds", "0", "a number of 0.5 or more"),

@@ -20,6 +20,7 @@ from agentgym_rl.sizing.machine import GIB, Machine, imagined_machine
 from agentgym_rl.sizing.of_recipe import estimate_of_recipe
 from agentgym_rl.sizing.plan import MemoryPlan, plan_of
 from agentgym_rl.sizing.shape import QWEN25, ModelShape, counted
+from agentgym_rl.training.learner import packing
 
 SMALL = counted(
     ModelShape(
@@ -92,6 +93,8 @@ def test_activations_by_hand():
     assert activation_bytes(SMALL, plan, on_gpu=True) == 2 * layer + ends
     compiled = replace(plan, is_compiled=True)
     assert activation_bytes(SMALL, compiled, on_gpu=True) == 2 * 10 * (32 + 24 + 8 + 48) + ends
+    sharing = replace(compiled, shares_prefix=True)  # up to 8 keys and values for each token
+    assert activation_bytes(SMALL, sharing, on_gpu=True) == 2 * 10 * (32 + 80 + 8 + 48) + ends
     adapted = replace(plan, lora_rank=1)
     assert activation_bytes(SMALL, adapted, on_gpu=True) == 2 * 10 * (48 + 24 + 8 + 64) + ends
     # Inputs of both layers, one whole layer, and gradients of its feed-forward part.
@@ -220,5 +223,6 @@ def test_numbers_of_modules_with_torch_are_repeated_without_it():
     assert learner.LOSS_BYTES_ON_GPU == chunked_logprobs._LOSS_BYTES_ON_GPU
     assert learner.LEAST_LOGITS_ON_GPU == chunked_logprobs._LEAST_LOGITS_ON_GPU
     assert learner.MAX_LOGITS_ON_CPU == chunked_logprobs._MAX_LOGITS_ON_CPU
+    assert learner.MAX_KEYS_PER_TOKEN == packing.MAX_KEYS_PER_TOKEN
     assert (plan.TINY, find_shape.SMOLLM2) == (loading.TINY, gguf.SMOLLM2)
     assert find_shape.TINY_CONTEXT == MAX_CONTEXT
