@@ -7,6 +7,7 @@ the order in which they are imported here.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -32,6 +33,11 @@ COMMANDS = (training, runs, environments, preparing)
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 """Exit statuses, beside 0; typer has the same for words that it cannot read and for Ctrl-C."""
 
+_SPINS_BEFORE_SLEEP = "1000"
+"""How long torch's idle threads keep a core busy: some 50 microseconds, as OpenMP itself has it
+where there are more threads than cores. By default it is 17 milliseconds, longer than the next
+operation takes to come, so that they would never give the core to environments, or to others."""
+
 
 def main() -> None:
     """Run the command line; an error that the user can act on is one line, not a traceback."""
@@ -39,6 +45,7 @@ def main() -> None:
     repeats = FewRepeats()
     logging.getLogger("agentgym_rl.rollout.episode").addFilter(repeats)
     _add_own_modules()
+    _spare_cores()
     try:
         app()
     except (AgentGymError, ValueError, OSError) as error:
@@ -56,6 +63,15 @@ def main() -> None:
         raise
     finally:
         repeats.tell_rest()
+
+
+def _spare_cores() -> None:
+    """Let torch's idle threads sleep, unless the user has said how they wait; before its import.
+
+    It affects waiting only, no result.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", _SPINS_BEFORE_SLEEP)
 
 
 def status_of(error: Exception) -> int:

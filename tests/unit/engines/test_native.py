@@ -9,14 +9,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
+from torch import Tensor
+from transformers import PreTrainedModel
 
 from agentgym_rl.config import NativeEngineConfig
+from agentgym_rl.engines.native import engine as native
 from agentgym_rl.engines.native.engine import NativeEngine
+from agentgym_rl.engines.native.safe_rows import rung
 from agentgym_rl.errors import EngineError
-from agentgym_rl.models.attention import PackedSequences
+from agentgym_rl.models.attention import AttentionLayout, PackedSequences
 from agentgym_rl.models.forward import action_logprobs, packed_logits
 from agentgym_rl.models.loading import Policy
-from agentgym_rl.types import SamplingParams
+from agentgym_rl.types import Completion, SamplingParams
 from chat_families import small_policy
 from engine_plays import LONG, MAX_CONTEXT, PROMPT, SHORT, endless_policy, play, play_all, start
 
@@ -62,6 +66,46 @@ async def test_replies_are_bitwise_the_same_in_passes_of_few_tokens(policy: Poli
     with running(policy, max_batch_tokens=64) as engine:
         narrow = await play_all(engine, keys, concurrency=24)
     assert narrow == wide
+
+
+async def test_sessions_of_the_same_history_are_computed_once_and_reply_as_if_alone(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+):
+    num_rows: list[int] = []
+
+    def counted(model: PreTrainedModel, ids_T: Tensor, *rest: Tensor, **layout: AttentionLayout):
+        num_rows.append(len(ids_T))
+        return packed_logits(model, ids_T, *rest, **layout)
+
+    async def two_rounds(engine: NativeEngine, key: int) -> list[Completion]:
+        session = engine.session(key)
+        first = await session.generate(PROMPT, SamplingParams(1.0, 4))
+        replies = [first, await session.generate(PROMPT, SamplingParams(1.0, 4))]
+        session.close()
+        return replies
+
+    with running(policy) as engine:
+        monkeypatch.setattr(native, "packed_logits", counted)
+        together = await asyncio.gather(*(two_rounds(engine, key) for key in range(16)))
+        assert num_rows[0] == rung(len(PROMPT))
+    with running(policy) as engine:
+        for key in range(16):
+            assert await two_rounds(engine, key) == together[key]
+
+
+async def test_sessions_that_keep_their_tokens_but_not_their_cache_are_computed_again(
+    policy: Policy,
+):
+    with running(policy) as engine:
+        old, new = engine.session(0), engine.session(0)
+        await old.generate(PROMPT, SamplingParams(0.0, 2))
+        engine.publish(1)
+        first, second = await asyncio.gather(
+            old.generate(PROMPT, SamplingParams(0.0, 2)),
+            new.generate(old.context + PROMPT, SamplingParams(0.0, 2)),
+        )
+        assert first.token_ids == second.token_ids
+        assert old.lineage == new.lineage
 
 
 async def test_different_keys_draw_different_replies(policy: Policy):

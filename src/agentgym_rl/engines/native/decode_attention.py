@@ -114,6 +114,14 @@ class AgreeingLengths:
                 )[place]
                 for num, length, place in ((few, own, 0), (more, longer, 0), (more, longer, -1))
             )
-            if not (torch.equal(alone_HD, first_HD) and torch.equal(alone_HD, last_HD)):
+            copied_HD = attend_last(
+                query_SHD[:few],
+                keys[:few, :, :own].contiguous(),
+                values[:few, :, :own].contiguous(),
+                sees(past_S[:few], own, window=None),
+                scale=shape.head_dim**-0.5,
+            )[0]
+            results = (first_HD, last_HD, copied_HD)
+            if not all(torch.equal(alone_HD, result_HD) for result_HD in results):
                 return False
         return True

@@ -5,7 +5,8 @@ the new tokens of every request that has arrived. No request waits for another t
 values stay between the rounds of an episode, so that only new tokens are computed.
 
 Which requests share a pass depends on timing, and must change nothing, not even rounding: a pass is
-padded to a number of rows that is known to be safe on this machine (safe_rows.py).
+padded to a number of rows that is known to be safe on this machine (safe_rows.py). For the same
+reason, sessions of the same history (lineages.py) are computed once: each draws its own token.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from agentgym_rl.config import NativeEngineConfig
 from agentgym_rl.engines.host import (
@@ -25,6 +27,7 @@ from agentgym_rl.engines.host import (
 )
 from agentgym_rl.engines.native.arithmetic import Arithmetic, note_arithmetic
 from agentgym_rl.engines.native.kv_cache import CachedBatch, CacheSpan, KeyValueCache
+from agentgym_rl.engines.native.lineages import FRESH, Lineages
 from agentgym_rl.engines.native.safe_rows import rung, safe_head_rows, safe_layer_rows
 from agentgym_rl.engines.sampling import cut_rows, draw, uniform
 from agentgym_rl.errors import EngineError
@@ -36,6 +39,13 @@ class NativeSession(HostSession):
     """The context of one episode, with its slot of the cache."""
 
     slot: int | None = None
+    lineage: int = FRESH
+    """Of its cached tokens."""
+
+    @property
+    def pending(self) -> list[int]:
+        """The tokens that the next pass computes."""
+        return self.context[self.num_cached :]
 
 
 class NativeEngine(HostEngine[NativeSession]):
@@ -47,6 +57,7 @@ class NativeEngine(HostEngine[NativeSession]):
         super().__init__(policy, config)
         self._holders: set[NativeSession] = set()
         """Sessions with a slot."""
+        self._lineages = Lineages()
         self._cache = KeyValueCache(
             policy.model.config, dtype=policy.model.dtype, device=policy.model.device
         )
@@ -78,6 +89,8 @@ class NativeEngine(HostEngine[NativeSession]):
         """Recompute open sessions at their next reply: their cache belongs to old weights."""
         for session in self._holders:
             session.num_cached = 0
+            session.lineage = FRESH
+        self._lineages = Lineages()
 
     def _advance(self) -> None:
         """Run one pass; a failure ends its requests, never the engine."""
@@ -85,46 +98,58 @@ class NativeEngine(HostEngine[NativeSession]):
             length = len(request.session.context)
             if length >= self._max_context:
                 self._fail([request], context_is_full(length, self._max_context))
-        batch = self._choose()
-        if not batch:
+        twins = self._choose()
+        if not twins:
             return
         try:
             with torch.inference_mode():
-                self._compute(batch)
+                self._compute(twins)
         except Exception as error:  # noqa: BLE001 - every request gets the failure
+            batch = [request for requests in twins for request in requests]
             self._fail(batch, generation_failed(error))
 
-    def _choose(self) -> list[Request[NativeSession]]:
+    def _choose(self) -> list[list[Request[NativeSession]]]:
         """Return the requests of the next pass: replies under way, then new ones in order.
 
-        The token budget limits the new ones, but the oldest always goes: none waits for ever.
+        Those in one list are computed once. The token budget limits the new ones, but the oldest
+        always goes: none waits for ever.
         """
-        batch = [request for request in self._active if request.session.num_pending == 1]
-        arrived = [request for request in self._active if request.session.num_pending > 1]
+        batch: dict[int, list[Request[NativeSession]]] = {}
+        waiting = [request for request in self._active if request.session.num_pending > 1]
+        for request in self._active:
+            if request.session.num_pending == 1:
+                batch.setdefault(self._lineage_after(request), []).append(request)
         budget = self._config.max_batch_tokens
-        for request in arrived:
-            budget -= request.session.num_pending
-            if budget < 0 and request is not arrived[0]:
-                break
-            batch.append(request)
-        while len(batch) > 1 and not self._fits(batch):
-            batch.pop()
-        return batch
+        for request in waiting:
+            lineage = self._lineage_after(request)
+            if lineage not in batch:
+                budget -= request.session.num_pending
+                if budget < 0 and request is not waiting[0]:
+                    break
+            batch.setdefault(lineage, []).append(request)
+        twins = list(batch.values())
+        while len(twins) > 1 and not self._fits(twins):
+            twins.pop()
+        return twins
 
-    def _fits(self, batch: list[Request[NativeSession]]) -> bool:
+    def _lineage_after(self, request: Request[NativeSession]) -> int:
+        """Return the lineage that the request's session will have after its next pass."""
+        return self._lineages.after(request.session.lineage, request.session.pending)
+
+    def _fits(self, twins: list[list[Request[NativeSession]]]) -> bool:
         """Return whether the requests can share a pass without changing their rounding."""
-        num_tokens = sum(request.session.num_pending for request in batch)
-        return None not in (self._rows.fit(num_tokens), self._head_rows.fit(len(batch)))
+        num_tokens = sum(request.session.num_pending for request, *_ in twins)
+        return None not in (self._rows.fit(num_tokens), self._head_rows.fit(len(twins)))
 
-    def _compute(self, batch: list[Request[NativeSession]]) -> None:
-        spans = self._make_spans([request.session for request in batch])
+    def _compute(self, twins: list[list[Request[NativeSession]]]) -> None:
+        spans = self._make_spans(twins)
         num_tokens = sum(span.length for span in spans)
         # A request that is too long to share a pass is always computed alone.
         num_rows = self._rows.fit(num_tokens) or rung(num_tokens)
         ids, positions = [0] * num_rows, [0] * num_rows
-        for request, span in zip(batch, spans, strict=True):
+        for (request, *_), span in zip(twins, spans, strict=True):
             end = span.start + span.length
-            ids[span.start : end] = request.session.context[span.past :]
+            ids[span.start : end] = request.session.pending
             positions[span.start : end] = range(span.past, span.past + span.length)
         last = [span.start + span.length - 1 for span in spans]
         keep = last + [0] * ((self._head_rows.fit(len(last)) or rung(len(last))) - len(last))
@@ -135,7 +160,13 @@ class NativeEngine(HostEngine[NativeSession]):
             torch.tensor(positions),
             torch.tensor(keep),
             layout=layout,
-        )[: len(batch)]
+        )
+        batch = [request for requests in twins for request in requests]
+        rows = [row for row, requests in enumerate(twins) for _ in requests]
+        self._draw(batch, logits[rows])
+
+    def _draw(self, batch: list[Request[NativeSession]], logits: Tensor) -> None:
+        """Draw the next token of each request from its row, and finish those that end with it."""
         temperatures = [request.params.temperature for request in batch]
         if any(request.params.has_cuts for request in batch):
             cuts = [(p.top_p, p.top_k, p.min_p) for p in (request.params for request in batch)]
@@ -149,21 +180,28 @@ class NativeEngine(HostEngine[NativeSession]):
             raise EngineError(NOT_FINITE)
         for request, token, logprob in zip(batch, tokens.tolist(), logprobs.tolist(), strict=True):
             session = request.session
+            session.lineage = self._lineage_after(request)
             session.num_cached = len(session.context)
             session.context.append(token)
             request.token_ids.append(token)
             request.logprobs.append(logprob)
         self._finish([request for request in batch if self._is_finished(request)])
 
-    def _make_spans(self, sessions: list[NativeSession]) -> list[CacheSpan]:
-        self._cache.make_room(max(len(session.context) for session in sessions))
+    def _make_spans(self, twins: list[list[Request[NativeSession]]]) -> list[CacheSpan]:
+        """Give sessions slots; return what is computed of each list."""
+        sessions = [[request.session for request in requests] for requests in twins]
+        self._cache.make_room(max(len(first.context) for first, *_ in sessions))
         spans: list[CacheSpan] = []
         start = 0
-        for session in sessions:
-            if session.slot is None:
-                session.slot = self._cache.take_slot()
-                self._holders.add(session)
-            span = CacheSpan(session.slot, start, session.num_pending, session.num_cached)
+        for first, *others in sessions:
+            slot, *copies = (self._slot(session) for session in (first, *others))
+            span = CacheSpan(slot, start, first.num_pending, first.num_cached, tuple(copies))
             spans.append(span)
             start += span.length
         return spans
+
+    def _slot(self, session: NativeSession) -> int:
+        if session.slot is None:
+            session.slot = self._cache.take_slot()
+            self._holders.add(session)
+        return session.slot

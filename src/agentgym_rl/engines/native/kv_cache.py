@@ -7,7 +7,8 @@ with more (a prompt or an observation) one by one.
 The attention of a session does not depend on the rest of the batch: new prompts are computed
 separately, and keys are padded only if that changes nothing (decode_attention.py).
 
-Shape legend: S slots, H heads, L cached tokens, T packed new tokens, D head size.
+Shape legend: S slots, H heads, L cached tokens, T packed new tokens, W tokens to write, D head
+size.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class CacheSpan:
     start: int
     length: int
     past: int
+    copies: tuple[int, ...] = ()
+    """Slots of sessions of the same history, which get the same keys and values."""
 
 
 class KeyValueCache:
@@ -88,33 +91,60 @@ class KeyValueCache:
         self._num_slots, self._max_length = num_slots, max_length
 
 
+class _Writes:
+    """Where the new tokens of a batch go: those of a session to its slot and to its copies'."""
+
+    def __init__(self, spans: Sequence[CacheSpan]) -> None:
+        slots, places, rows = list[int](), list[int](), list[int]()
+        for span in spans:
+            for slot in (span.slot, *span.copies):
+                slots += [slot] * span.length
+                places += range(span.past, span.past + span.length)
+                rows += range(span.start, span.start + span.length)
+        self._slots_W, self._places_W, self._rows_W = map(torch.tensor, (slots, places, rows))
+
+    def put(self, buffer: Tensor, new_HTD: Tensor) -> None:
+        buffer[self._slots_W, :, self._places_W] = new_HTD.transpose(0, 1)[self._rows_W]
+
+
 class _DecodeGroup:
     """Sessions with one new token that are computed together."""
 
     def __init__(self, spans: Sequence[CacheSpan], length: int) -> None:
         self._length = length
-        # At least two (see decode_attention.py); the buffers always have more.
-        self._num_slots = max(2, 1 + max(span.slot for span in spans))
-        self._slots = torch.tensor([span.slot for span in spans])
         self.starts = torch.tensor([span.start for span in spans])
-        self._past_S = torch.zeros(self._num_slots, dtype=torch.long)
-        self._past_S[self._slots] = torch.tensor([span.past for span in spans])
+        slots, pasts = [span.slot for span in spans], [span.past for span in spans]
+        # At least two (see decode_attention.py); the buffers always have more.
+        num_slots = max(2, 1 + max(slots))
+        self._is_sparse = 2 * len(spans) <= num_slots
+        """Whether copying the keys of these slots is faster than attending over all slots."""
+        if self._is_sparse:
+            num_more = max(0, 2 - len(spans))
+            self._slots = torch.tensor(slots + slots[:num_more])
+            self._places = torch.arange(len(spans))
+            self._past_S = torch.tensor(pasts + pasts[:num_more])
+        else:
+            self._slots = torch.arange(num_slots)
+            self._places = torch.tensor(slots)
+            self._past_S = torch.zeros(num_slots, dtype=torch.long)
+            self._past_S[self._places] = torch.tensor(pasts)
         self._masks: dict[int | None, Tensor] = {}
 
     def attend(
         self, query_HTD: Tensor, keys: Tensor, values: Tensor, *, scale: float, window: int | None
     ) -> Tensor:
         """Return the output (H, sessions, D)."""
-        query_SHD = query_HTD.new_zeros(self._num_slots, query_HTD.shape[0], query_HTD.shape[2])
-        query_SHD[self._slots] = query_HTD[:, self.starts].transpose(0, 1)
+        query_SHD = query_HTD.new_zeros(len(self._slots), query_HTD.shape[0], query_HTD.shape[2])
+        query_SHD[self._places] = query_HTD[:, self.starts].transpose(0, 1)
         out_SHD = attend_last(
-            query_SHD,
-            keys[: self._num_slots, :, : self._length],
-            values[: self._num_slots, :, : self._length],
-            self._mask(window),
-            scale=scale,
+            query_SHD, self._own(keys), self._own(values), self._mask(window), scale=scale
         )
-        return out_SHD[self._slots].transpose(0, 1)
+        return out_SHD[self._places].transpose(0, 1)
+
+    def _own(self, buffer: Tensor) -> Tensor:
+        """Return what the slots of this group have, (S, H, L, D)."""
+        cut = buffer[:, :, : self._length]
+        return cut.index_select(0, self._slots) if self._is_sparse else cut[: len(self._slots)]
 
     def _mask(self, window: int | None) -> Tensor:
         """Return the mask, which is the same for all layers with this window."""
@@ -129,9 +159,7 @@ class CachedBatch:
     def __init__(self, cache: KeyValueCache, spans: Sequence[CacheSpan]) -> None:
         self._cache = cache
         self._prefilling = [span for span in spans if span.length > 1]
-        slots = [span.slot for span in spans for _ in range(span.length)]
-        places = [span.past + offset for span in spans for offset in range(span.length)]
-        self._slots_T, self._places_T = torch.tensor(slots), torch.tensor(places)
+        self._writes = _Writes(spans)
         decoding = [span for span in spans if span.length == 1]
         self._groups = [
             _DecodeGroup([decoding[place] for place in members], length)
@@ -149,9 +177,8 @@ class CachedBatch:
         window: int | None,
     ) -> Tensor:
         keys, values = self._cache.keys[layer], self._cache.values[layer]
-        num_new = len(self._slots_T)  # tokens beyond are padding of the batch
-        keys[self._slots_T, :, self._places_T] = key_HTD[:, :num_new].transpose(0, 1)
-        values[self._slots_T, :, self._places_T] = value_HTD[:, :num_new].transpose(0, 1)
+        self._writes.put(keys, key_HTD)
+        self._writes.put(values, value_HTD)
         out_HTD = torch.zeros_like(query_HTD)
         for group in self._groups:
             out_HTD[:, group.starts] = group.attend(
