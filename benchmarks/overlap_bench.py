@@ -1,11 +1,12 @@
 """`agentgym bench overlap`: seconds per step with and without `rollout.overlap`.
 
 Trainer, collector, pool, episodes and run folder are those of every run. An environment whose steps
-take a seeded lognormal time, engines whose replies take a time and a learner whose updates do only
+take a seeded random time, engines whose replies take a time and a learner whose updates do only
 sleep, so the table shows who waits for whom on any machine. All ways have the same episodes.
 
     agentgym bench overlap
     agentgym bench overlap --scale 0.2 --steps 10 --ways synchronous 1
+    agentgym bench overlap --shape exponential --out waits    # `bench scale --from waits/...`
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -37,6 +38,7 @@ from agentgym_rl.config import (
     RunConfig,
     TinyModelConfig,
     TrainingConfig,
+    dump_config,
 )
 from agentgym_rl.config.cluster import ClusterConfig
 from agentgym_rl.config.sections import RolloutConfig
@@ -61,6 +63,8 @@ from agentgym_rl.types import Completion, Group, Sample, SamplingParams, StepRes
 
 WAYS = ("synchronous", "carried", "1", "2")
 """Wait for all groups; carry groups over with staleness 1; overlap with that staleness."""
+SHAPES = ("lognormal", "exponential", "outliers")
+"""Of the environment's seconds; with outliers one step in ten takes six times as long."""
 _ACTION = "wait"
 
 
@@ -79,6 +83,16 @@ class Times:
     rounds: int = 3
     engines: int = 2
     seed: int = 0
+    shape: str = "lognormal"
+
+    def draw_latency(self, rng: random.Random) -> float:
+        """Return the seconds of a step of the environment; their mean is `latency_s`."""
+        if self.shape == "exponential":
+            return rng.expovariate(1 / self.latency_s)
+        if self.shape == "outliers":
+            return self.latency_s * (4.0 if rng.random() < 0.1 else 2 / 3)
+        mu = math.log(self.latency_s) - self.sigma**2 / 2
+        return rng.lognormvariate(mu, self.sigma)
 
 
 class SleepingSource(EnvSource):
@@ -109,8 +123,7 @@ class SleepingSource(EnvSource):
         times = self._times
         rng = random.Random(f"{times.seed}/{task.index}/{self._num_played[task.index]}")
         self._num_played[task.index] += 1
-        mu = math.log(times.latency_s) - times.sigma**2 / 2
-        return lambda: rng.lognormvariate(mu, times.sigma)
+        return lambda: times.draw_latency(rng)
 
     async def _new_client(self) -> EnvClient:
         return _SleepingClient(self, self._times.rounds)
@@ -309,6 +322,7 @@ async def run_way(
 ) -> list[Metrics]:
     """Train in a new run folder and return its metrics, a line per step."""
     config, policy, run = run_config(way, times), sleeping_policy(), RunFolder(folder)
+    run.create(dump_config(config))
     source, engine = SleepingSource(times), make_engine(times, policy.renderer.reply(_ACTION))
     agent = Agent(AgentConfig(format="direct", include_instructions=False), source.SPEC)
     participants = Participants(source, agent, TokenPolicy(engine, policy.renderer))
@@ -365,7 +379,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--ways", nargs="+", default=WAYS, choices=WAYS, help="1 and 2 overlap, so stale")
     add("--reply", type=number_from(0), default=0.25, help="seconds of a reply")
     add("--latency", type=positive, default=0.5, help="mean seconds of an environment's step")
-    add("--sigma", type=number_from(0), default=1.0, help="of their logarithm")
+    add("--shape", choices=SHAPES, default="lognormal", help="how these seconds are distributed")
+    add("--sigma", type=number_from(0), default=1.0, help="of the logarithm of lognormal ones")
     add("--update", type=number_from(0), default=1.1, help="seconds of an update")
     add("--scale", type=positive, default=1.0, help="by which all these seconds are multiplied")
     add("--steps", type=whole, default=20)
@@ -374,6 +389,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--rounds", type=whole, default=3)
     add("--engines", type=whole, default=2)
     add("--seed", type=whole_from(0), default=0)
+    add("--out", type=Path, help="folder that keeps the runs, one for each way")
     chosen = parser.parse_args(arguments)
     times = Times(
         *(chosen.scale * each for each in (chosen.reply, chosen.latency)),
@@ -385,13 +401,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         chosen.rounds,
         chosen.engines,
         chosen.seed,
+        chosen.shape,
     )
     disable_progress_bar()
     found: dict[str, dict[str, float]] = {}
     for way in chosen.ways:
-        with tempfile.TemporaryDirectory(prefix="overlap-") as folder:
-            found[way] = summary(way, asyncio.run(run_way(way, times, Path(folder))))
+        with _folder(chosen.out, way) as folder:
+            found[way] = summary(way, asyncio.run(run_way(way, times, folder)))
     Console(highlight=False).print(table(found))
+
+
+@contextmanager
+def _folder(out: Path | None, way: str) -> Iterator[Path]:
+    if out is not None:
+        yield out / way
+        return
+    with tempfile.TemporaryDirectory(prefix="overlap-") as folder:
+        yield Path(folder)
 
 
 if __name__ == "__main__":

@@ -144,3 +144,24 @@ class KeyedEngine(FakeEngine):
     async def reply(self, session: FakeSession) -> str:
         await asyncio.sleep(0)
         return self._words[int(uniform(session.key, len(session.context)) * len(self._words))]
+
+
+class RestlessEngine(Engine, EngineSession):
+    """Any number of sessions in one; replies after a time with the weights of its beginning."""
+
+    def __init__(self, reply_s: float, token_ids: Sequence[int]) -> None:
+        self._reply_s, self._ids, self.version = reply_s, tuple(token_ids), 0
+
+    def session(self, key: int) -> EngineSession:
+        return self
+
+    async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
+        version = self.version
+        await asyncio.sleep(self._reply_s)
+        return Completion(self._ids, (LOGPROB,) * len(self._ids), True, version)
+
+    def publish(self, version: int) -> None:
+        self.version = version
+
+    def close(self) -> None:
+        """Nothing is held."""

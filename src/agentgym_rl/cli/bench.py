@@ -21,6 +21,7 @@ _PROGRAMS = {
     "one-search": "one_search_bench",
     "rollout": "rollout_bench",
     "overlap": "overlap_bench",
+    "scale": "scale_bench",
     "attention": "attention_bench",
     "learning": "learning_study",
     "train": "train_bench",

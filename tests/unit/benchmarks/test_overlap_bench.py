@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agentgym_rl.engines.base import Engine, EngineSession
 from agentgym_rl.runs.folder import Metrics
-from agentgym_rl.types import Completion, SamplingParams
+from fake_engines import RestlessEngine
 from virtual_time import virtual_seconds
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
@@ -23,25 +21,8 @@ SMALL = Times(steps=10, groups=8, group_size=4)
 WHOLE = Times()
 
 
-class RestlessEngine(Engine, EngineSession):
-    """Replies after a time with the weights that there were before."""
-
-    def __init__(self, times: Times, token_ids: Sequence[int]) -> None:
-        self._reply_s, self._ids, self.version = times.reply_s, tuple(token_ids), 0
-
-    def session(self, key: int) -> EngineSession:
-        return self
-
-    async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
-        version = self.version
-        await asyncio.sleep(self._reply_s)
-        return Completion(self._ids, (-0.5,) * len(self._ids), True, version)
-
-    def publish(self, version: int) -> None:
-        self.version = version
-
-    def close(self) -> None:
-        pass
+def restless(times: Times, token_ids: Sequence[int]) -> RestlessEngine:
+    return RestlessEngine(times.reply_s, token_ids)
 
 
 @dataclass(frozen=True)
@@ -59,7 +40,7 @@ def runs_of(times: Times, folder: Path, ways: Sequence[str]) -> dict[str, Run]:
         way: Run(
             *virtual_seconds(
                 lambda loop, way=way: run_way(
-                    way, times, folder / way, make_engine=RestlessEngine, sleep=loop.sleep
+                    way, times, folder / way, make_engine=restless, sleep=loop.sleep
                 )
             )
         )
