@@ -56,6 +56,8 @@ class Speeds:
     """Until all engines have weights that take them together, or until one has."""
     takes_turns: bool = True
     """Whether engines that sample meanwhile take weights one after another."""
+    waits_for_replies: bool = True
+    """Whether they take them between replies, as ours do; otherwise at any token."""
     rest_s: float = 0.0
     """From a publication to the next step."""
     controller_s: float = 0.0
@@ -279,7 +281,7 @@ class Simulation:
         self._at(self._now + seconds, self._publish)
 
     def _publish(self, _: object) -> None:
-        if not self._job.overlaps:
+        if not (self._job.overlaps and self._speeds.waits_for_replies):
             self._at(self._now + self._speeds.publish_s, self._published)
         elif self._speeds.takes_turns:
             self._turn(self._engines[0])
