@@ -27,6 +27,7 @@ _FORKS.set_forkserver_preload(
         "agentgym_rl.cli.train",
         "agentgym_rl.evaluation.curve",
         "agentgym_rl.envs.scenarios.babyai.env",
+        "agentgym_rl.training.learner.sharded.ranks",
         "peft",
     ]
 )

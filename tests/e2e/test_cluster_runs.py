@@ -33,7 +33,7 @@ SETTINGS = {
     "rollout.max_restarts": 4,
 }
 CLUSTER = {"cluster.type": "local", "cluster.engines": 2}
-OF_ENGINES = ("rollout/published_bytes", "rollout/servers_replaced", "cluster/")
+OF_ENGINES = ("rollout/published_bytes", "cluster/restarts_engine", "cluster/")
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def check_killed_run(recipe: Path, folder: Path, settings: dict[str, object]) ->
     lines = list(read_json_lines(run.folder / "metrics.jsonl"))
     assert [line["step"] for line in lines] == [1, 2, 3]
     assert killer.num_killed == 1
-    assert sum(line["rollout/servers_replaced"] for line in lines) == 1
+    assert sum(line["cluster/restarts_engine"] for line in lines) == 1
     assert all(line["rollout/episodes_failed"] == 0 for line in lines)
     assert all(line["rollout/episodes"] == 8 for line in lines)
     assert all(line["train/logprob_diff"] < 1e-4 for line in lines)
@@ -152,7 +152,7 @@ def test_an_overlapped_run_outlives_engines_that_are_killed_during_updates(
     run = ag.train(recipe, settings, run_dir=tmp_path / "run")
     check_outlived(run, killer.num_killed, num_steps=4)
     lines = list(read_json_lines(run.folder / "metrics.jsonl"))
-    assert sum(line["rollout/servers_replaced"] for line in lines) == 2
+    assert sum(line["cluster/restarts_engine"] for line in lines) == 2
     assert any(line["rollout/groups_carried"] for line in lines)
 
 

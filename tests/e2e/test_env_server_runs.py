@@ -104,7 +104,7 @@ def test_a_run_whose_server_is_killed_is_the_run_without_servers(
     killer = Killer(mark, 9)  # the first episode of the second step
     played(recipe, tmp_path / "run", killer)
     assert killer.num_killed == 1
-    without = ("cluster/", "rollout/published_bytes", "rollout/servers_replaced")
+    without = ("cluster/", "rollout/published_bytes", "cluster/restarts_engine")
     without = (*without, "rollout/episodes_restarted")
     killed = metrics_of(tmp_path / "run", without=without)
     assert killed == metrics_of(plain.folder, without=without)

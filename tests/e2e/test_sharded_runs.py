@@ -1,4 +1,4 @@
-"""Whole runs whose learner is on two processes: the same model, resuming, and a rank that dies."""
+"""Whole runs whose learner is on two processes: the same model, and resuming."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import pytest
 from safetensors.torch import load_file
 
 import agentgym_rl as ag
-from agentgym_rl.errors import RunError
-from agentgym_rl.runs.folder import Metrics
 from training_runs import RECIPE, metrics_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
@@ -89,20 +87,3 @@ def test_exploring_and_imitating_makes_the_model_of_one_process(recipe: Path, tm
         assert [line[name] for line in lines[0]] == [line[name] for line in lines[1]]
     expected, found = (load_file(run.folder / "model/model.safetensors") for run in runs)
     assert all((found[name] - expected[name]).abs().max() < 1e-5 for name in expected)
-
-
-class Killer(ag.Callback):
-    """Kills a rank after the first step."""
-
-    def on_step(self, metrics: Metrics) -> None:
-        for child in multiprocessing.active_children():
-            if child.name == "learner-1":
-                child.kill()
-
-
-def test_a_rank_that_dies_ends_the_run_with_the_reason(recipe: Path, tmp_path: Path):
-    settings = SETTINGS | {"training.shards": 2}
-    with pytest.raises(RunError, match=r"rank 1 was killed by signal 9.*--resume"):
-        ag.train(recipe, settings, run_dir=tmp_path / "run", callbacks=[Killer()])
-    assert [line["step"] for line in metrics_of(tmp_path / "run")] == [1]
-    assert not [child for child in multiprocessing.active_children() if "learner" in child.name]

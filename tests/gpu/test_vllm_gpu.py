@@ -89,7 +89,7 @@ def test_it_agrees_with_the_learner_through_updates_sleep_and_death(tmp_path: Pa
         engine.publish(1)
         assert engine.server.pid == pid, "the weights were not updated in place"
         taken = engine.take_metrics()
-        assert taken["rollout/servers_replaced"] == 0
+        assert taken["cluster/restarts_engine"] == 0
         weights = policy.model.parameters()
         size = sum(weight.numel() * weight.element_size() for weight in weights)
         moved = taken["rollout/published_bytes"]

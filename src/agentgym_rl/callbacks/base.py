@@ -29,7 +29,10 @@ class Callback:
     _stop_reason: str | None = None
 
     def on_run_start(self, run: Run) -> None:
-        """Training begins or resumes; a warm start is over by now."""
+        """Training begins or resumes; a warm start is over by now.
+
+        It resumes also in the middle of a run, when the learner has lost a process.
+        """
 
     def on_episode(self, episode: Episode) -> None:
         """An episode to learn from ended (`evaluate` and `rollout`: any episode)."""

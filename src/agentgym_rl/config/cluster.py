@@ -12,7 +12,7 @@ from agentgym_rl.config.sections import EnvConfig
 
 
 class ClusterConfig(BaseConfig):
-    """Engines and environment servers in processes of their own."""
+    """Engines and environment servers in processes of their own, and what a run outlives."""
 
     type: Literal["none", "local"] = "none"
     """none: the engine is in the run's own process. local: engines are processes of this machine,
@@ -29,6 +29,10 @@ class ClusterConfig(BaseConfig):
     env_servers: int = Field(default=0, ge=0, le=256)
     """Environment servers that the run starts, replaces where they die, and stops at its end; in a
     run on several environments this many for each that has no `url`. 0 starts none."""
+
+    max_restarts: int = Field(default=3, ge=0)
+    """How often the learner is formed again after one of its processes has died
+    (`training.shards`); the run then continues from its newest checkpoint. 0 ends it."""
 
     @model_validator(mode="after")
     def _check_idle(self) -> ClusterConfig:

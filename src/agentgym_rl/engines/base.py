@@ -104,8 +104,9 @@ class Engine(ABC):
     def take_metrics(self) -> dict[str, float]:
         """Return what happened since the last call, by the names of metrics.
 
-        `rollout/published_bytes` are of weights that were moved, `rollout/servers_replaced` are of
-        servers. An engine with the learner's own weights reports nothing.
+        `rollout/published_bytes` are of weights that were moved, `cluster/restarts_engine` and
+        `cluster/time_lost_s` of processes that died and were replaced. An engine with the learner's
+        own weights reports nothing.
         """
         return {}
 

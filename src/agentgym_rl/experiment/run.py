@@ -32,6 +32,7 @@ from agentgym_rl.evaluation.report import EvalReport
 from agentgym_rl.experiment.demonstrations import demonstrations, read_demonstrations
 from agentgym_rl.experiment.environments import OpenedEnv, opened_envs, with_shared_tools
 from agentgym_rl.experiment.evaluations import EvaluatedEnv, RunEvaluation
+from agentgym_rl.experiment.recovery import Recovery
 from agentgym_rl.models.compilation import enable_compilation
 from agentgym_rl.models.forward import enable_checkpointing
 from agentgym_rl.models.loading import ADAPTER, Policy, load_policy, load_pretrained
@@ -45,6 +46,7 @@ from agentgym_rl.tracking.trackers import Trackers
 from agentgym_rl.training.data.conversations import Conversation, texts_of
 from agentgym_rl.training.make import Trainer, make_algorithm, make_trainer, rl_trainer, sft_trainer
 from agentgym_rl.training.run_parts import Evaluate, Listeners, RunEnv, RunParts
+from agentgym_rl.training.setbacks import Setbacks
 from agentgym_rl.types import Episode
 
 
@@ -173,32 +175,45 @@ class _Experiment:
         self._config, self._run, self._objects = config, run, objects
         self._envs, self._rewards = envs, rewards
         self._audience, self._progress = audience, audience.progress
+        self._setbacks = Setbacks()
+        self._recovery = Recovery(config, self._setbacks)
 
     async def train(self) -> None:
-        """Train from the newest checkpoint to the last step."""
+        """Train from the newest checkpoint to the last step, whatever the learner loses."""
         config = self._config
         policy, demos = await self._policy()
         policy.save_tokenizer(self._run.tokenizer)
         engine = self._engine(policy)
         envs = [env.run_env(policy, engine, self._rewards) for env in self._envs]
         try:
-            evaluate = self._evaluation(policy, envs)
-            parts = RunParts(config, policy, self._run, envs, evaluate, self._audience.listeners())
-            trainer = self._trainer(parts, demos)
-            with contextlib.closing(trainer):
-                done = trainer.restore()
-                self._run.forget_after(done)
-                engine.publish(done)
-                self._audience.on_run_start(Run(self._run.path, config), done=done)
-                if evaluate is not None and not (self._run.eval / "step-000000.json").exists():
-                    await evaluate(0)
-                self._audience.trackers.saved(done)
-                self._progress.begin("train", config.training.steps, done=done)
-                await trainer.train(after=done)
+            evaluate, heard = self._evaluation(policy, envs), self._audience.listeners()
+            parts = RunParts(config, policy, self._run, envs, evaluate, heard, self._setbacks)
+            await self._recovery.outlive(
+                partial(self._attempt, parts, demos), policy, newest=self._run.latest_checkpoint
+            )
         finally:
             engine.close()
         write_card(Run(self._run.path, config))
         self._audience.callbacks.on_run_end(Run(self._run.path, config))
+
+    async def _attempt(self, parts: RunParts, demos: Sequence[Conversation]) -> None:
+        """Train from the newest checkpoint to the last step with one learner.
+
+        The policy has the weights of the checkpoint.
+        """
+        config, run = self._config, self._run
+        trainer = self._trainer(parts, demos)
+        with contextlib.closing(trainer):
+            done = trainer.restore()
+            self._setbacks.forget(run.forget_after(done))
+            parts.engine.publish(done)
+            self._setbacks.stands_at(done)
+            self._audience.on_run_start(Run(run.path, config), done=done)
+            if parts.evaluate is not None and not (run.eval / "step-000000.json").exists():
+                await parts.evaluate(0)
+            self._audience.trackers.saved(done)
+            self._progress.begin("train", config.training.steps, done=done)
+            await trainer.train(after=done)
 
     def _engine(self, policy: Policy) -> Engine:
         config, folder = self._config, self._run.path / "engine"
@@ -298,15 +313,21 @@ class _Experiment:
         self, warm_start: RunFolder, policy: Policy, demos: Sequence[Conversation]
     ) -> None:
         """Learn from demonstrations, in a run folder of its own; an interrupted one begins anew."""
-        config = supervised_config(self._config)
-        shutil.rmtree(warm_start.path, ignore_errors=True)
-        warm_start.create(dump_config(config))
-        self._progress.begin("warm start", config.training.steps)
-        parts = RunParts(
-            config, policy, warm_start, listeners=self._audience.warm_start_listeners()
+        config, listeners = (
+            supervised_config(self._config),
+            self._audience.warm_start_listeners(),
         )
-        with contextlib.closing(sft_trainer(parts, demos)) as trainer:
-            await trainer.train()
+        parts = RunParts(config, policy, warm_start, listeners=listeners, setbacks=self._setbacks)
+
+        async def attempt() -> None:
+            self._setbacks.forget(warm_start.read_metrics())
+            shutil.rmtree(warm_start.path, ignore_errors=True)
+            warm_start.create(dump_config(config))
+            self._progress.begin("warm start", config.training.steps)
+            with contextlib.closing(sft_trainer(parts, demos)) as trainer:
+                await trainer.train()
+
+        await self._recovery.outlive(attempt, policy)
 
     def _demonstrations(self, num_demos: int, *, data: str = "") -> list[Conversation]:
         if data:

@@ -32,7 +32,14 @@ from agentgym_rl.models.device import choose_device
 from agentgym_rl.models.float32_logits import keep_float32_logits
 from agentgym_rl.models.gguf import find_gguf, load_gguf, load_gguf_tokenizer
 from agentgym_rl.models.hub import check_hub_name
-from agentgym_rl.models.lora import has_lora, merged_weights, save_adapter, save_base, save_merged
+from agentgym_rl.models.lora import (
+    has_lora,
+    merged_weights,
+    reload_adapter,
+    save_adapter,
+    save_base,
+    save_merged,
+)
 from agentgym_rl.models.model_folder import check_model_folder
 from agentgym_rl.models.tiny import build_tiny_model, quiet_unseen_tokens, train_tokenizer
 from agentgym_rl.runs.durable import put_in_place, replace_folder
@@ -94,6 +101,26 @@ class Policy:
         save_base(self.model, folder)
         save_adapter(self.model, folder / ADAPTER)
         self.tokenizer.save_pretrained(folder)
+
+    def save_weights(self, folder: Path) -> None:
+        """Write what `reload_weights` needs: with LoRA only the adapter."""
+        if has_lora(self.model):
+            save_adapter(self.model, folder / ADAPTER)
+        else:
+            self.save(folder)
+
+    @torch.no_grad()
+    def reload_weights(self, folder: Path) -> None:
+        """Go back to the weights in a folder that `save` or `save_weights` wrote, in place."""
+        if has_lora(self.model):
+            reload_adapter(self.model, folder / ADAPTER)
+            return
+        dtype = next(name for name, kind in DTYPES.items() if kind == self.model.dtype)
+        saved = load_pretrained(folder, dtype=dtype, device="cpu").model
+        pairs = zip(self.model.named_parameters(), saved.named_parameters(), strict=True)
+        for (name, weight), (saved_name, saved_weight) in pairs:
+            assert name == saved_name, "the same architecture"
+            weight.copy_(saved_weight)
 
     def begin_save(self, folder: Path, *, is_copied: bool = True) -> Callable[[], None]:
         """Copy the weights; the returned call writes the folder, on any thread.

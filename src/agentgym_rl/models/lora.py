@@ -107,13 +107,20 @@ def save_adapter(model: PreTrainedModel, folder: Path) -> None:
 def load_adapter(model: PreTrainedModel, folder: Path) -> None:
     """Add a saved adapter to the model it was trained on, to train it further."""
     require_peft()
-    from peft import LoraConfig, set_peft_model_state_dict  # an optional extra
+    from peft import LoraConfig  # an optional extra
 
     if not (folder / _WEIGHTS).is_file():
         raise ConfigError(f"there is no LoRA adapter in {str(folder)!r}")
     config = LoraConfig.from_pretrained(str(folder))
     config.inference_mode = False  # peft writes True, under which the adapter would be frozen
     _inject(model, config)
+    reload_adapter(model, folder)
+
+
+def reload_adapter(model: PreTrainedModel, folder: Path) -> None:
+    """Fill the model's adapter with a saved one."""
+    from peft import set_peft_model_state_dict  # an optional extra
+
     saved = load_file(folder / _WEIGHTS, device=str(model.device))
     weights = {name.removeprefix(_PREFIX): weight for name, weight in saved.items()}
     wanted = _adapter_weights(model)

@@ -109,9 +109,13 @@ class RunFolder:
         """Return the lines of all steps; half a line at the end, left by a kill, is not read."""
         return read_json_lines(self.metrics_file)
 
-    def forget_after(self, step: int) -> None:
-        """Remove what was written of steps after `step`, which a resumed run makes again."""
-        kept = [line for line in self.read_metrics() if line["step"] <= step]
+    def forget_after(self, step: int) -> list[Metrics]:
+        """Remove what was written of steps after `step`, which a resumed run makes again.
+
+        Returns their lines of metrics.
+        """
+        lines = self.read_metrics()
+        kept = [line for line in lines if line["step"] <= step]
         write_atomically(self.metrics_file, "".join(json.dumps(line) + "\n" for line in kept))
         for folder, pattern in ((self.episodes, "*.parquet"), (self.eval, "step-*.*")):
             for file in folder.glob(pattern) if folder.is_dir() else ():
@@ -120,6 +124,7 @@ class RunFolder:
         for folder in self.iterations.glob("step-*"):
             if step_of(folder.name) > step:
                 shutil.rmtree(folder)
+        return [line for line in lines if line["step"] > step]
 
     def iteration_path(self, step: int) -> Path:
         return self.iterations / f"step-{step}"

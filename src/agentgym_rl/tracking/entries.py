@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ class EntryReader:
 
     def __init__(self, folder: Path) -> None:
         self._run, self._offset = RunFolder(folder), 0
+        self._file = 0
+        """Tells the file that is read from one that took its place."""
         self._lines: dict[int, Metrics] = {}
         self._table = read_table(self._run.config_file)
         evaluation = self._table.get("eval")
@@ -81,6 +84,10 @@ class EntryReader:
         if not file.exists():
             return
         with file.open("rb") as lines:
+            found_file = os.fstat(lines.fileno()).st_ino
+            if found_file != self._file:  # a run that goes back to a checkpoint writes another
+                self.rewind()
+                self._file = found_file
             lines.seek(self._offset)
             for line in lines:
                 if not line.endswith(b"\n"):

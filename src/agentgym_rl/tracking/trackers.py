@@ -59,8 +59,9 @@ class Trackers:
         self.close(is_done=kind is None)
 
     def start(self, done: int) -> None:
-        """Begin to follow the run, whose steps up to `done` are in a checkpoint."""
-        for name in self._names:
+        """Follow the run, whose steps up to `done` are in a checkpoint."""
+        # A run that goes back to a checkpoint has them already.
+        for name in [name for name in self._names if name not in self._processes]:
             try:
                 self._processes[name] = _started(self._folder, name)
             except OSError as error:

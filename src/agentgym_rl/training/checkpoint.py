@@ -50,9 +50,11 @@ class CheckpointWriter:
     ) -> None:
         try:
             self.wait()
-        except Exception:
+        except Exception as failure:
             if error is None or isinstance(error, asyncio.CancelledError):
                 raise
+            if isinstance(error, LearnerDiedError) and isinstance(failure, LearnerDiedError):
+                return  # both say so
             logger.exception("the last checkpoint was not written")  # beside what ended the run
 
     def save(
@@ -86,6 +88,8 @@ class CheckpointWriter:
             self._thread.join()
             self._thread = None
         error, self._error = self._error, None
+        if isinstance(error, LearnerDiedError):
+            raise error  # the disk is not at fault
         if error is not None:
             raise RunError(f"a checkpoint could not be written: {error}") from error
 

@@ -45,8 +45,7 @@ class OfflineTrainer(Trainer, Generic[_Item]):
         metrics["time/update_s"] = time.monotonic() - started
         metrics |= await self._evaluate_when_due(step)
         metrics["time/step_s"] = time.monotonic() - started
-        self._run.append_metrics(metrics)
-        self._last_step.complete(step)
+        self._complete(step, metrics | self._setbacks.take())
         if self._is_due(step, self._config.checkpoint.every):
             self._save_last_step()
         self._tell(metrics)

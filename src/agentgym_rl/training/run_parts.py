@@ -7,7 +7,7 @@ Beside this record a trainer is handed its learner, algorithm and collector, as 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentgym_rl.config import RunConfig
@@ -15,6 +15,7 @@ from agentgym_rl.engines.base import Engine
 from agentgym_rl.models.loading import Policy
 from agentgym_rl.rollout.episode import Participants
 from agentgym_rl.runs.folder import Metrics, RunFolder
+from agentgym_rl.training.setbacks import Setbacks
 from agentgym_rl.types import Episode, Task
 
 Evaluate = Callable[[int], Awaitable[Metrics]]
@@ -62,6 +63,7 @@ class RunParts:
     evaluate: Evaluate | None = None
     """None: the run is not evaluated."""
     listeners: Listeners = Listeners()
+    setbacks: Setbacks = field(default_factory=Setbacks)
 
     @property
     def engine(self) -> Engine:

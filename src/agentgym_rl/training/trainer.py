@@ -13,7 +13,7 @@ import itertools
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -38,6 +38,9 @@ logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
+_CHECK_EVERY_S = 1.0
+"""How often a run that collects or evaluates looks whether its learner lives."""
+
 
 class Trainer(ABC):
     """Runs the steps of a run, evaluates and writes checkpoints; a subclass says what a step is."""
@@ -45,7 +48,7 @@ class Trainer(ABC):
     def __init__(self, parts: RunParts, *, learner: LearnerGroup) -> None:
         self._config, self._policy, self._run = parts.config, parts.policy, parts.folder
         self._evaluate, self._listeners = parts.evaluate, parts.listeners
-        self._learner = learner
+        self._learner, self._setbacks = learner, parts.setbacks
         self._evaluated = parts.engine if parts.envs else None
         self._last_step = LastStep(self._write_checkpoint)
         self._checkpoints = CheckpointWriter(parts.folder, keep=parts.config.checkpoint.keep)
@@ -63,6 +66,7 @@ class Trainer(ABC):
     async def train(self, *, after: int = 0) -> None:
         """Run the steps after step `after`, then save the model."""
         self._last_step.begin(after)
+        self._setbacks.stands_at(after)
         try:
             with self._checkpoints:
                 await self._run_steps(after)
@@ -114,11 +118,29 @@ class Trainer(ABC):
             return {}
         if self._evaluated is None or self._evaluated.reads_policy:
             self._learner.fetch_weights()
-        return await self._evaluate(step)
+        return await self._while_learner_lives(self._evaluate(step))
+
+    async def _while_learner_lives(self, work: Awaitable[_Result]) -> _Result:
+        """Return what `work` returns; it is given up if a process of the learner dies meanwhile."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not (await asyncio.wait({task}, timeout=_CHECK_EVERY_S))[0]:
+                self._learner.check()
+        except BaseException:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            raise
+        return task.result()
 
     def _is_due(self, step: int, every: int) -> bool:
         """Return whether what happens every `every` steps, and at the last, happens now."""
         return step == self._config.training.steps or (every > 0 and step % every == 0)
+
+    def _complete(self, step: int, metrics: Metrics) -> None:
+        """Write the line of a step, whose weights the learner has."""
+        self._run.append_metrics(metrics)
+        self._last_step.complete(step)
+        self._setbacks.stands_at(step)
 
     def _write_checkpoint(self, step: int) -> None:
         self._checkpoints.save(
@@ -166,7 +188,7 @@ class OnlineTrainer(Trainer):
     async def _step(self, step: int) -> None:
         started = time.monotonic()
         max_rounds = self._rounds.max_rounds(step)
-        collected = await self._collector.collect(step, max_rounds)
+        collected = await self._while_learner_lives(self._collector.collect(step, max_rounds))
         work = self._finish(step, collected, max_rounds=max_rounds, started=started)
         await unbroken(work)
 
@@ -192,13 +214,14 @@ class OnlineTrainer(Trainer):
             await self._apart(self._learner.fetch_weights)
         await self._apart(partial(self._engine.publish, step))
         published = time.monotonic()
-        metrics |= self._engine.take_metrics()
+        metrics |= self._setbacks.hold(self._engine.take_metrics())
         await self._apart(partial(self._store, step, groups))
         stored = time.monotonic()
         metrics |= await self._evaluate_when_due(step)
         evaluated = time.monotonic()
         metrics["time/garbage_s"] = collect_garbage()
-        metrics |= self._learner.take_rates() | self._take_env_metrics()
+        metrics |= self._learner.take_rates() | self._setbacks.hold(self._take_env_metrics())
+        metrics |= self._setbacks.take()
         # Replies that overlap have been sampled since the step before was collected.
         since = self._collected_at if is_overlapped else started
         self._collected_at = collected_at
@@ -210,10 +233,9 @@ class OnlineTrainer(Trainer):
         metrics["time/eval_s"] = evaluated - stored
         metrics["time/checkpoint_s"] = self._checkpoint_s
         metrics["time/step_s"] = time.monotonic() - started
-        self._run.append_metrics(metrics)
+        self._complete(step, metrics)
         self._history.append(metrics)
         self._rounds.follow([metrics])
-        self._last_step.complete(step)
         self._collector_state = self._collector.state()
         started = time.monotonic()
         if self._is_due(step, self._config.checkpoint.every):

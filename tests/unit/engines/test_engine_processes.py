@@ -102,7 +102,11 @@ def test_engines_elsewhere_sample_the_tokens_of_one_here(policy: Policy, pool: P
     assert metrics.pop("rollout/published_bytes") == 2 * 2 * num_bytes
     tokens = [metrics.pop(f"cluster/tokens_engine_{number}") for number in range(2)]
     assert sum(tokens) == num_tokens and min(tokens) > 0
-    assert metrics == {"rollout/servers_replaced": 0.0, "cluster/engines": 2.0}
+    assert metrics == {
+        "cluster/restarts_engine": 0.0,
+        "cluster/time_lost_s": 0.0,
+        "cluster/engines": 2.0,
+    }
 
 
 async def test_an_engine_that_is_killed_takes_its_sessions_and_is_replaced(
@@ -125,7 +129,7 @@ async def test_an_engine_that_is_killed_takes_its_sessions_and_is_replaced(
     found = await play_all(pool, KEYS, concurrency=8)
     assert found == await asyncio.to_thread(played_here, copy_of(policy), 3)
     metrics = pool.take_metrics()
-    assert (metrics["rollout/servers_replaced"], metrics["cluster/engines"]) == (1.0, 2.0)
+    assert (metrics["cluster/restarts_engine"], metrics["cluster/engines"]) == (1.0, 2.0)
     assert metrics["cluster/tokens_engine_0"] > 0
 
 

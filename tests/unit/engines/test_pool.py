@@ -57,7 +57,7 @@ class FakeEngine:
         self.num_rests += 1
 
     def take_metrics(self) -> dict[str, float]:
-        return {"rollout/servers_replaced": 0.5}
+        return {"cluster/restarts_engine": 0.5}
 
     def close(self) -> None:
         self.is_alive = False
@@ -124,7 +124,7 @@ def test_new_sessions_go_to_the_least_loaded_and_stay():
     asyncio.run(play())
     metrics = pool.take_metrics()
     assert metrics["cluster/tokens_engine_0"] == 4 and metrics["cluster/tokens_engine_1"] == 5
-    assert metrics["rollout/servers_replaced"] == 1.5  # of its engines, where they count
+    assert metrics["cluster/restarts_engine"] == 1.5  # of its engines, where they count
 
 
 def test_an_engine_that_comes_back_is_chosen_last():
@@ -284,7 +284,7 @@ def test_deaths_long_ago_do_not_count():
         dead = place.engine
         assert dead is not None
         pool.publish(version)
-    assert pool.take_metrics()["rollout/servers_replaced"] == 2 * MAX_DEATHS + 0.5
+    assert pool.take_metrics()["cluster/restarts_engine"] == 2 * MAX_DEATHS + 0.5
 
 
 def test_a_closed_pool_answers_nobody():

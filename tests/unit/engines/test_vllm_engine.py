@@ -219,7 +219,8 @@ async def test_weights_go_through_the_disk_while_nothing_is_computed(stand_in: S
     with running(stand_in) as engine:
         assert engine.take_metrics() == {
             "rollout/published_bytes": 0,
-            "rollout/servers_replaced": 0,
+            "cluster/restarts_engine": 0,
+            "cluster/time_lost_s": 0,
         }
         engine.publish(1)
         engine.publish(2)
@@ -319,7 +320,7 @@ def test_weights_are_published_to_a_server_that_died_in_its_sleep(
         engine.take_metrics()
         engine.publish(5)
         taken = engine.take_metrics()
-        assert taken["rollout/servers_replaced"] == 1 and taken["rollout/published_bytes"] > 0
+        assert taken["cluster/restarts_engine"] == 1 and taken["rollout/published_bytes"] > 0
         assert asyncio.run(one_reply(engine)).version == 5
     assert len(stand_in.starts()) == 2
 

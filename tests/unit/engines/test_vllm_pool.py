@@ -63,7 +63,7 @@ async def test_servers_share_sessions_and_what_is_written_and_come_back(
     os.kill(server.pid, signal.SIGKILL)
     replies = await asyncio.gather(*(session.generate([8], TWO) for session in sessions))
     assert {reply.version for reply in replies} == {1}
-    assert pool.take_metrics()["rollout/servers_replaced"] == 1.0
+    assert pool.take_metrics()["cluster/restarts_engine"] == 1.0
     pool.close()
     assert not list(Path(file.parent.parent).glob("model-*"))
 
@@ -87,7 +87,7 @@ async def test_a_server_that_is_lost_during_an_update_comes_back_with_whole_weig
     assert (await waiting).version == 1
     replies = await asyncio.gather(*(session.generate([9], TWO) for session in sessions))
     assert [reply.version for reply in replies] == [1, 1]
-    assert pool.take_metrics()["rollout/servers_replaced"] == 1.0
+    assert pool.take_metrics()["cluster/restarts_engine"] == 1.0
 
 
 def test_a_server_sees_its_own_gpus():

@@ -273,7 +273,7 @@ def test_a_new_server_is_asked_anew_and_may_be_of_another_release(stand_in: Stan
         engine.publish(1)
         engine.publish(2)
         taken = engine.take_metrics()
-        assert taken["rollout/servers_replaced"] == 0
+        assert taken["cluster/restarts_engine"] == 0
         size = sum(weight.numel() * 4 for weight in endless_policy().model.parameters())
         assert taken["rollout/published_bytes"] == 2 * size
         stand_in.behave(version="0.21.0")
@@ -281,7 +281,7 @@ def test_a_new_server_is_asked_anew_and_may_be_of_another_release(stand_in: Stan
         assert one_reply(engine) == 2
         engine.publish(3)
         assert one_reply(engine) == 3
-        assert engine.take_metrics()["rollout/servers_replaced"] == 1
+        assert engine.take_metrics()["cluster/restarts_engine"] == 1
     two = [*SESSION, *SESSION]
     assert weight_calls(stand_in) == ["start", INIT, *two, "start", INIT, *SESSION]
     words = stand_in.starts()[0]["body"]["words"]
@@ -300,7 +300,7 @@ def test_a_refused_transfer_goes_through_the_disk_without_a_restart(
         taken = engine.take_metrics()
     assert weight_calls(stand_in) == ["start", INIT, "/collective_rpc", "/collective_rpc"]
     assert stand_in.paths().count("/resume") == 2
-    assert taken["rollout/servers_replaced"] == 0 and taken["rollout/published_bytes"] > 0
+    assert taken["cluster/restarts_engine"] == 0 and taken["rollout/published_bytes"] > 0
     assert "through the disk from now on" in caplog.text and "no such GPU" in caplog.text
 
 
@@ -322,7 +322,7 @@ def test_a_transfer_that_fails_midway_starts_one_server_with_the_present_weights
         engine.publish(1)
         assert one_reply(engine) == 1
         engine.publish(2)
-        assert engine.take_metrics()["rollout/servers_replaced"] == 1
+        assert engine.take_metrics()["cluster/restarts_engine"] == 1
     until = SESSION[: SESSION.index(path) + 1]
     assert weight_calls(stand_in) == ["start", INIT, *until, "start", "/collective_rpc"]
     assert "could not be updated in place" in caplog.text and "CUDA out of memory" in caplog.text
@@ -337,7 +337,7 @@ def test_a_transfer_that_hangs_midway_starts_another_server(
         hasty.setattr("agentgym_rl.engines.vllm.engine.START_TIMEOUT_S", 0.2)
         engine.publish(1)
         assert one_reply(engine) == 1
-        assert engine.take_metrics()["rollout/servers_replaced"] == 1
+        assert engine.take_metrics()["cluster/restarts_engine"] == 1
 
 
 @pytest.mark.slow
@@ -350,7 +350,7 @@ def test_only_a_second_death_in_a_row_ends_transfers(stand_in: StandIn, deaths: 
             assert one_reply(engine) == version
         engine.publish(9)
         assert one_reply(engine) == 9
-        assert engine.take_metrics()["rollout/servers_replaced"] == deaths
+        assert engine.take_metrics()["cluster/restarts_engine"] == deaths
     last = UPDATE if deaths == 1 else "/collective_rpc"
     assert weight_calls(stand_in) == ["start", *[UPDATE, "start"] * deaths, last]
 
@@ -377,6 +377,6 @@ async def test_a_training_run_publishes_after_each_step_to_one_server(
         await rl_trainer(parts).train()
     size = sum(weight.numel() * 4 for weight in policy.model.parameters())
     assert [line["rollout/published_bytes"] for line in lines] == [size, size]
-    assert [line["rollout/servers_replaced"] for line in lines] == [0, 0]
+    assert [line["cluster/restarts_engine"] for line in lines] == [0, 0]
     assert all(line["time/publish_s"] > 0 for line in lines)
     assert weight_calls(stand_in) == ["start", INIT, *SESSION, *SESSION]

@@ -91,6 +91,7 @@ async def test_a_dead_server_loses_only_its_own_episodes_and_is_used_again(
             "cluster/env_servers": 2,
             "cluster/episodes_lost": 0,
             "cluster/restarts_env": 0,
+            "cluster/time_lost_s": 0,
         }
         servers[1].kill()
         started = asyncio.get_running_loop().time()
@@ -216,7 +217,9 @@ async def test_a_run_starts_replaces_and_stops_its_servers():
             *["StepResult"] * 2,
         ]
         await until(lambda: all(place.is_serving for place in source._places))
-        assert source.take_metrics() == {
+        metrics = source.take_metrics()
+        assert 0 < metrics.pop("cluster/time_lost_s") < 60
+        assert metrics == {
             "cluster/env_servers": 2,
             "cluster/episodes_lost": 2,
             "cluster/restarts_env": 1,

@@ -20,7 +20,7 @@ from agentgym_rl.engines.channels.delivery import Delivery, Given, WeightSource
 from agentgym_rl.engines.channels.group import Backend, GroupPlan
 from agentgym_rl.engines.pool.messages import Taken, Value
 from agentgym_rl.engines.pool.remote import RemoteEngine
-from agentgym_rl.errors import EngineError
+from agentgym_rl.errors import EngineError, LearnerDiedError
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +108,12 @@ class BroadcastChannel:
     def _broadcast(self, version: int, engines: Sequence[RemoteEngine]) -> int:
         plan = self._plan_for(engines)
         orders = _order(engines, version, plan)
-        given = self._source.give_weights(plan)
+        try:
+            given = self._source.give_weights(plan)
+        except LearnerDiedError as error:  # engines that wait for it are of no more use
+            self._plan = None
+            _missing(orders, Given(0, 0, str(error)), _GRACE_S)
+            raise
         missing = _missing(orders, given, _GRACE_S if given.error else self._timeout_s)
         reasons = [given.error, *missing.values()] if given.error else list(missing.values())
         if not reasons:

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
@@ -24,7 +25,7 @@ from agentgym_rl.engines.base import Engine, EngineDiedError, EngineSession
 from agentgym_rl.engines.channels.channel import WeightChannel
 from agentgym_rl.engines.channels.delivery import WeightSource
 from agentgym_rl.engines.clock import stopped_clock
-from agentgym_rl.errors import EngineError
+from agentgym_rl.errors import EngineError, LearnerDiedError
 from agentgym_rl.types import Completion, SamplingParams
 
 logger = logging.getLogger(__name__)
@@ -81,6 +82,8 @@ class _Place(Generic[EngineT]):
     """Since the last publication."""
     num_tokens: int = 0
     """Sampled since the metrics were taken."""
+    lost_at: float | None = None
+    """When an engine was lost in whose place none serves yet."""
 
     @property
     def is_serving(self) -> bool:
@@ -91,6 +94,8 @@ class _Place(Generic[EngineT]):
         return self.num_deaths >= MAX_DEATHS
 
     def lose_engine(self) -> None:
+        if self.lost_at is None:
+            self.lost_at = time.monotonic()
         self.engine, self.has_weights, self.is_held = None, False, False
         self.num_sessions = self.num_replies = 0
         self.num_deaths += 1
@@ -165,6 +170,8 @@ class EnginePool(Engine, Generic[EngineT]):
         """Whether they change while replies are asked for."""
         self._waiting: list[asyncio.Future[None]] = []
         self._num_bytes = self._num_replaced = 0
+        self._lost_s = 0.0
+        """All since the metrics were taken."""
         self._is_closed = False
         self._giving = threading.Lock()
         """Held while the source gives weights."""
@@ -196,7 +203,7 @@ class EnginePool(Engine, Generic[EngineT]):
                 self._num_bytes += num_bytes
                 for place in self._places:
                     if place.engine in engines:
-                        place.has_weights = True
+                        self._note_weights(place)
                         place.num_deaths = 0 if place.is_serving else place.num_deaths
                 self._wake()
 
@@ -219,10 +226,12 @@ class EnginePool(Engine, Generic[EngineT]):
             metrics["rollout/published_bytes"] = (
                 metrics.get("rollout/published_bytes", 0.0) + self._num_bytes
             )
-            metrics["rollout/servers_replaced"] = (
-                metrics.get("rollout/servers_replaced", 0.0) + self._num_replaced
-            )
-            self._num_bytes = self._num_replaced = 0
+            for name, number in (
+                ("cluster/restarts_engine", self._num_replaced),
+                ("cluster/time_lost_s", self._lost_s),
+            ):
+                metrics[name] = metrics.get(name, 0.0) + number
+            self._num_bytes, self._num_replaced, self._lost_s = 0, 0, 0.0
             metrics["cluster/engines"] = float(sum(place.is_serving for place in self._places))
             for place in self._places:
                 metrics[f"cluster/tokens_engine_{place.number}"] = float(place.num_tokens)
@@ -332,15 +341,24 @@ class EnginePool(Engine, Generic[EngineT]):
 
     def _give(self, place: _Place[EngineT], engine: EngineT) -> None:
         try:
-            num_bytes = self._channel.publish(self._version, [engine])
-        except EngineError as error:
+            # In its turn: a group of one would have to be formed first, and again with the others.
+            num_bytes = self._channel.publish(self._version, [engine], turn=self._turn)
+        except (EngineError, LearnerDiedError) as error:
             logger.warning("engine %d gets no weights yet: %s", place.number, error)
             return  # the next publication reaches it, or ends the run
         with self._changed:
             self._num_bytes += num_bytes
             if place.engine is engine:
-                place.has_weights = True
+                self._note_weights(place)
             self._wake()
+
+    def _note_weights(self, place: _Place[EngineT]) -> None:
+        """Note that an engine has the present weights, and since when it was missed. The lock is
+        held."""
+        place.has_weights = True
+        if place.lost_at is not None and place.is_serving:
+            self._lost_s += time.monotonic() - place.lost_at
+            place.lost_at = None
 
     def _least_loaded(self) -> tuple[_Place[EngineT], EngineT] | None:
         """Return an engine that serves, None if one may be there later. The lock is held."""

@@ -15,6 +15,7 @@ import logging
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -115,6 +116,7 @@ class VllmEngine(Engine):
         """None where weights go through the disk."""
         self._has_died_in_transfer = False
         self._num_bytes_transferred = self._num_replaced = 0
+        self._lost_s = 0.0
         self._reported: dict[str, float] = {}
         self._scratch = folder is None
         self._folder = folder or Path(tempfile.mkdtemp(prefix="agentgym-engine-"))
@@ -180,7 +182,8 @@ class VllmEngine(Engine):
         num_written = self._store.num_bytes_written if self._owns_store else 0
         totals: dict[str, float] = {
             "rollout/published_bytes": self._num_bytes_transferred + num_written,
-            "rollout/servers_replaced": self._num_replaced,
+            "cluster/restarts_engine": self._num_replaced,
+            "cluster/time_lost_s": self._lost_s,
         }
         before, self._reported = self._reported, totals
         return {name: total - before.get(name, 0.0) for name, total in totals.items()}
@@ -342,7 +345,7 @@ class VllmEngine(Engine):
 
     async def _replace(self) -> None:
         """Replace a failed server by one with the policy's weights; wait for a user's server."""
-        self._is_lost = True
+        self._is_lost, started = True, time.monotonic()
         self._num_replaced += 1
         if self._transfer is not None:
             self._transfer.forget_server()
@@ -356,6 +359,8 @@ class VllmEngine(Engine):
         except EngineError:
             self._server.stop()  # it lives, but with other weights
             raise
+        finally:
+            self._lost_s += time.monotonic() - started
         self._is_lost = False
 
     async def _publish(self, version: int) -> None:

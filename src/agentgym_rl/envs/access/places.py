@@ -146,6 +146,8 @@ class Place(ABC):
         self.server: PooledServer | None = None
         self.reason = ""
         """Why there is none."""
+        self.lost_at: float | None = None
+        """When it lost a server in whose place none serves yet."""
 
     @property
     def is_serving(self) -> bool:

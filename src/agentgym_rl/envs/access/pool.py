@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Self, TypeVar
 
@@ -53,6 +54,8 @@ class EnvPool(EnvSource):
         self._changed = asyncio.Event()
         """Set when an episode that found no place should look again."""
         self._num_lost = self._num_replaced = 0
+        self._lost_s = 0.0
+        """All since the metrics were taken."""
         self._is_open = False
 
     async def __aenter__(self) -> Self:
@@ -74,8 +77,9 @@ class EnvPool(EnvSource):
             "cluster/env_servers": float(sum(place.is_serving for place in self._places)),
             "cluster/episodes_lost": float(self._num_lost),
             "cluster/restarts_env": float(self._num_replaced),
+            "cluster/time_lost_s": self._lost_s,
         }
-        self._num_lost = self._num_replaced = 0
+        self._num_lost, self._num_replaced, self._lost_s = 0, 0, 0.0
         return metrics
 
     async def aclose(self) -> None:
@@ -180,6 +184,9 @@ class EnvPool(EnvSource):
             await server.aclose()
             raise
         place.server, server.is_serving = server, True
+        if place.lost_at is not None:
+            self._lost_s += time.monotonic() - place.lost_at
+            place.lost_at = None
         self._changed.set()
 
     async def _compare(self, server: PooledServer) -> None:
@@ -220,7 +227,7 @@ class EnvPool(EnvSource):
     def _retire(self, place: Place, server: PooledServer) -> None:
         """Take a server out of its place; its clients keep it until they are closed."""
         logger.warning("%s gets no new episodes: %s", place.name, server.reason)
-        place.server, place.reason = None, server.reason
+        place.server, place.reason, place.lost_at = None, server.reason, time.monotonic()
         self._num_replaced += place.starts_servers
         if server.num_open:
             self._retired.add(server)

@@ -1,6 +1,8 @@
 """What a trainer asks of its learner, wherever it runs: the seam between controller and learner.
 
-`Learner` is one process, the controller's own; `ShardedLearner` is several, on this machine.
+`Learner` is one process, the controller's own; `ShardedLearner` is several, on this machine. Where
+several are, any method raises LearnerDiedError if one of them has died; then all have been ended,
+and another group, from the newest checkpoint, takes its place (experiment/recovery.py).
 """
 
 from __future__ import annotations
@@ -43,5 +45,7 @@ class LearnerGroup(Protocol):
     def save_state(self, folder: Path) -> Callable[[], None]: ...
 
     def restore_state(self, folder: Path) -> None: ...
+
+    def check(self) -> None: ...
 
     def close(self) -> None: ...

@@ -317,6 +317,9 @@ class Learner:
     def _names_of_critic(self) -> list[str]:
         return [name for name, _ in trained_weights(self._critic)] if self._critic else []
 
+    def check(self) -> None:
+        """Raise LearnerDiedError if a process has died: there are none."""
+
     def close(self) -> None:
         """End processes: there are none."""
 

@@ -16,16 +16,18 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Literal
 
-from agentgym_rl.errors import LearnerDiedError, RunError
+from agentgym_rl.errors import AgentGymError, LearnerDiedError, RunError
 from agentgym_rl.training.learner.sharded.rank import Failed, RankPlan, run_rank
 
 logger = logging.getLogger(__name__)
 
-StartMethod = Literal["spawn", "fork"]
+StartMethod = Literal["forkserver", "fork"]
 _CONTEXTS = {
-    "spawn": multiprocessing.get_context("spawn"),
+    "forkserver": multiprocessing.get_context("forkserver"),
     "fork": multiprocessing.get_context("fork"),
 }
+"""Ranks are forked from a process that has imported everything and never touched a GPU: they start
+at once, and those that take the places of others do, too."""
 _GRACE_S = 5.0
 """How long a rank may take to end, and how long others may take to say what they saw of it."""
 
@@ -34,9 +36,10 @@ class Ranks:
     """Starts the processes; `close` or the end of the object ends them."""
 
     def __init__(
-        self, plan: RankPlan, num_ranks: int, *, start_method: StartMethod = "spawn"
+        self, plan: RankPlan, num_ranks: int, *, start_method: StartMethod = "forkserver"
     ) -> None:
         context = _CONTEXTS[start_method]
+        context.set_forkserver_preload([__name__])  # has no effect on a server that runs
         self._timeout_s, self._calling = plan.timeout_s, threading.Lock()
         self._links: list[Connection] = []
         self._written: list[Connection] = []
@@ -98,22 +101,40 @@ class Ranks:
         """
         deadline = time.monotonic() + self._timeout_s
         failures = [self._failure(rank, deadline) for rank in range(len(self._written))]
-        for failure in filter(None, failures):
-            raise RunError(failure)
+        # What the others report is often that one has died.
+        for kind in (LearnerDiedError, RunError):
+            for failure in failures:
+                if isinstance(failure, kind):
+                    raise failure
 
-    def _failure(self, rank: int, deadline: float) -> str | None:
+    def _failure(self, rank: int, deadline: float) -> AgentGymError | None:
         """Return why a rank did not write its state; None if it did."""
         written, process = self._written[rank], self._processes[rank]
         left = max(0.0, deadline - time.monotonic())
+        died = LearnerDiedError(f"rank {rank} ended before it had written its state")
         try:
             if not wait([written, process.sentinel], timeout=left):
-                return f"rank {rank} did not write its state within {self._timeout_s:.0f} s"
-            answer = written.recv() if written.poll() else Failed("its process has ended", "")
+                return RunError(f"rank {rank} did not write within {self._timeout_s:.0f} s")
+            answer = written.recv() if written.poll() else died
         except (EOFError, OSError):
-            answer = Failed("its process has ended", "")
+            answer = died
         if isinstance(answer, Failed):
-            return f"rank {rank} could not write its state: {answer.error}"
-        return None
+            return RunError(f"rank {rank} could not write its state: {answer.error}")
+        return answer
+
+    def check(self) -> None:
+        """Raise LearnerDiedError if a rank has died, unless an order is under way, which finds out.
+
+        Any thread may call it.
+        """
+        if not self._calling.acquire(blocking=False):
+            return
+        try:
+            for rank, process in enumerate(self._processes):
+                if self._finalizer.alive and not process.is_alive():
+                    self._fail("wait", _death(rank, process))
+        finally:
+            self._calling.release()
 
     def close(self) -> None:
         """End all ranks; calling it again does nothing."""

@@ -80,7 +80,7 @@ class ShardedLearner:
         kind_weights: KindWeights | None = None,
         num_updates: int = 0,
         device: str = "",
-        start_method: StartMethod = "spawn",
+        start_method: StartMethod = "forkserver",
     ) -> None:
         """`device` is the type of the ranks' devices; by default that of the policy's.
 
@@ -243,6 +243,11 @@ class ShardedLearner:
         else:
             torch.load(file, weights_only=True, map_location="cpu", mmap=True)
         self._call_all("load_state", folder.absolute())
+
+    def check(self) -> None:
+        """Raise LearnerDiedError if a rank has died."""
+        assert self._ranks is not None, "the constructor starts them"
+        self._ranks.check()
 
     def close(self) -> None:
         """End the ranks; calling it again does nothing."""
