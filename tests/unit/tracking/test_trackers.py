@@ -81,6 +81,19 @@ def test_entries_come_in_order_up_to_a_step_and_again_after_rewinding(tmp_path: 
     assert again is not None and again.step == 1
 
 
+def test_lines_that_a_run_writes_again_are_read_again(tmp_path: Path):
+    run = new_run(tmp_path)
+    record = RunRecord(run.path)
+    for step in (1, 2, 3):
+        run.append_metrics({"step": step, "train/loss": step / 2})
+    assert record.next_after(2, until=9) is not None
+    run.forget_after(1)  # it goes back to a checkpoint
+    for step in (2, 3, 4):
+        run.append_metrics({"step": step, "train/loss": 0.25, "cluster/restarts_learner": 1.0})
+    entry = record.next_after(3, until=9)
+    assert entry is not None and entry.step == 4 and entry.numbers["train/loss"] == 0.25
+
+
 def test_episodes_are_those_of_evaluations(tmp_path: Path):
     run = with_episodes(new_run(tmp_path), phase="eval", step=2)
     with_episodes(run, phase="train", step=1)

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
-from agentgym_rl.errors import RunError
+from agentgym_rl.errors import LearnerDiedError, RunError
 from agentgym_rl.models.loading import Policy, load_pretrained
 from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.training.checkpoint import CheckpointWriter, restore_checkpoint
@@ -109,7 +109,7 @@ def test_a_rank_that_is_killed_while_it_writes_leaves_the_older_checkpoint(
     learner.update(demos(3), negative_logprob)
     writer.save(policy, learner, step=2)
     (tmp_path / "saved").touch()
-    with pytest.raises(RunError, match="could not write its state"):
+    with pytest.raises(LearnerDiedError, match="rank 1 ended before it had written"):
         writer.wait()
     learner.close()
     checkpoint = run.latest_checkpoint()

@@ -232,6 +232,18 @@ def test_a_rank_that_fails_dies_or_hangs_ends_the_learner_with_the_reason():
         assert not learner._folder.exists()
 
 
+def test_a_rank_that_dies_while_nobody_orders_anything_is_found_by_asking():
+    learner = on_ranks(small_policy("qwen3"), Case())
+    processes = learner._ranks._processes
+    learner.check()
+    processes[0].kill()
+    processes[0].join()
+    with pytest.raises(LearnerDiedError, match="rank 0 was killed by signal 9"):
+        learner.check()
+    assert not any(process.is_alive() for process in processes)
+    learner.close()
+
+
 def test_a_loss_that_cannot_be_sent_is_refused_before_anything_is_computed():
     learner = object.__new__(ShardedLearner)
     learner._aggregation = Aggregation()
