@@ -22,8 +22,8 @@ from agentgym_rl.runs.regular_files import MEGABYTE, TooLargeError, read_regular
 from agentgym_rl.ui.answers import ApiError
 from agentgym_rl.ui.series import MetricSeries
 
-_INNER = frozenset({"episodes", "checkpoints", "model", "tokenizer", "eval", "engine"})
-"""Folders of a run that hold no runs."""
+_INNER = frozenset({"episodes", "checkpoints", "model", "tokenizer", "eval", "engine", "mlruns"})
+"""Folders of a run that hold no runs; MLflow's, beside the runs, has copies of their settings."""
 _MAX_DEPTH = 6
 _MAX_FOLDERS = 20_000
 """Of a search: a runs folder that is somebody's home must not hold up the page."""
