@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from examples.tool_environment import Thermostat
 from agentgym_rl.agents.formats import make_format
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.service.protocol import decode_spec
+from agentgym_rl.envs.tools.text import read_call
 from agentgym_rl.serving.bodies import ProtocolError
 
 HUGE = 1_000_000
@@ -30,6 +32,7 @@ HOSTILE = {
     "attribute": "look.__class__(order=1)",
     "dunder": "__init__(order=1)",
     "private": "_open_store()",
+    "surrogate names": '{"name": "look", "arguments": {"\\ud800": 1}}',
     "surrogates": 'look(order="\ud800")',
     "escaped surrogates": 'stock(kind="\\ud800", color="red")',
     "right to left": 'stock(kind="\u202e\u0000\ufeff", color="red")',
@@ -53,6 +56,15 @@ def test_a_hostile_call_is_an_observation_in_good_time(name: str):
     result.observation.encode()
     assert env.details() == before
     env.close()
+
+
+def test_half_a_character_in_json_is_none_that_cannot_be_sent():
+    for text in ('look("\\ud800")', '{"name": "look", "arguments": {"order": ["\\udfff"]}}',
+                 '{"name": "look", "arguments": "{\\"\\\\ud800\\": 1}"}'):  # fmt: skip
+        arguments = read_call(text, {"look": ("order",)}).arguments
+        assert "?" in json.dumps(arguments, ensure_ascii=False).encode().decode()
+    kept = read_call('look("\\ud83d\\ude00")', {"look": ("order",)})
+    assert kept.arguments == {"order": "😀"}
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentgym_rl.envs import registry
-from agentgym_rl.envs.adapters.mcp import McpEpisode, McpTask, mcp_class
+from agentgym_rl.envs.adapters.mcp import McpEpisode, McpServer, McpTask, mcp_class, session
 from agentgym_rl.envs.checking.checker import check
 from agentgym_rl.errors import EnvError, EnvGoneError, EnvTimeoutError
 from mcp_servers import QUICK, REAL, server_of
@@ -77,6 +78,8 @@ def test_episodes_do_not_share_a_process_and_none_is_left_behind(tmp_path: Path)
     assert first.step("count(2)").observation == "2"
     assert second.step("count(1)").observation == "1"
     assert first.step('count("x")').observation == "not a number"
+    assert first.step('count("\\ud800")').observation == "not a number", "it can be sent"
+    assert first.step("count(2)").observation == "4"
     first.close()
     second.close()
     assert len(set(pids)) == 4
@@ -107,16 +110,40 @@ def test_a_server_that_hangs_is_ended_at_the_deadline(tmp_path: Path):
     wait_for(lambda: not is_alive(server) and not is_alive(child), timeout_s=10.0)
 
 
-def test_a_server_that_dies_is_gone_with_what_it_said(tmp_path: Path):
+def test_a_server_that_dies_is_gone_with_what_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     env = quick(tmp_path)()
     env.reset(env.tasks("train")[0])
+    signalled = list[int]()
+    killpg = os.killpg
+
+    def note(group: int, number: int) -> None:
+        signalled.append(group)
+        killpg(group, number)
+
+    monkeypatch.setattr(os, "killpg", note)
     with pytest.raises(EnvGoneError, match="it said: no more"):
         env.step("die()")
     with pytest.raises(EnvError):
         env.step("count(1)")
     env.reset(env.tasks("train")[0])
+    assert len(signalled) == 1, "at once, while the id is its own"
     assert env.step("count(1)").observation == "1", "a reset starts another"
+    monkeypatch.setattr(session, "_began", lambda process: 10**12)  # the id is another's by now
     env.close()
+    assert len(signalled) == 1
+
+
+def test_only_the_end_of_what_a_server_says_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    sizes, pread = list[int](), os.pread
+    monkeypatch.setattr(os, "pread", lambda *given: sizes.append(given[1]) or pread(*given))
+    chatty = "import sys\nsys.stderr.write('x' * 500_000 + '\\nthe end')"
+    with pytest.raises(EnvError, match="it said: the end"):
+        mcp_class(server_of(tmp_path, chatty), name="chatty")
+    assert sizes == [2**16]
 
 
 def test_a_server_that_does_not_start(tmp_path: Path):
@@ -130,6 +157,30 @@ def test_a_server_that_does_not_start(tmp_path: Path):
     missing = type(broken)(command=(str(tmp_path / "nothing"),))
     with pytest.raises(EnvError, match="did not start"):
         mcp_class(missing, name="missing")
+
+
+def test_neither_arguments_nor_addresses_are_shown(tmp_path: Path):
+    secret = server_of(tmp_path, QUICK, "--key=hunter2")
+    cls = mcp_class(secret, name="quick")
+    assert "hunter2" not in cls.spec.summary and str(tmp_path) not in cls.spec.summary
+    assert McpServer(url="https://me:hunter2@tools.test:8443/mcp?key=hunter2").shown == (
+        "https://tools.test:8443"
+    )
+    with pytest.raises(EnvError) as caught:
+        mcp_class(McpServer(url="http://me:hunter2@127.0.0.1:1/hunter2"), name="away")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_an_expert_goes_through_its_plan_however_it_is_written(tmp_path: Path):
+    task = McpTask(goal="Count to 4.", expert=("count(2)", "count( 2 )", 'answer("4")'))
+    env = mcp_class(server_of(tmp_path, QUICK), name="quick", tasks=[task], score=lambda _: 1.0)()
+    env.reset(env.tasks("train")[0])
+    env.step("count(by=1)")
+    for planned in task.expert:
+        assert env.expert_action() == planned
+        result = env.step(planned)
+    assert result.reward == 1.0 and env.expert_action() is None
+    env.close()
 
 
 def test_what_mcp_json_lacks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -151,6 +151,7 @@ def test_a_call_with_every_kind_of_argument():
         ("note(3.5)", "`number`: Input should be a valid integer"),
         ("note(true)", "`number`: Input should be a valid integer"),
         ("note(1, 'soon')", "`why`: Input should be 'late' or 'broken'"),
+        ("note(1 Call it as)", "For example: note(1)"),
         ("note(1, x=2)", "there is no argument `x`"),
         ("_helper()", "no tool '_helper'"),
         ("reset()", "no tool 'reset'"),

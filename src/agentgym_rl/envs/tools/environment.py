@@ -118,7 +118,7 @@ class ToolEnvironment(Environment):
             arguments = self._tools[call.name].checked(call.arguments)
         except MalformedCallError as error:
             hint = f" For example: {self.spec.example_action}"
-            return self._refused(str(error) + (hint if "Call it as" not in str(error) else ""))
+            return self._refused(str(error) + ("" if error.has_signature else hint))
         try:
             value = self._call(call, arguments)
         except ToolError as error:

@@ -62,7 +62,7 @@ class FunctionTool:
             # As JSON: there a list can be a tuple, and a text a date or a member of an enum.
             found = self.arguments.model_validate_json(json.dumps(dict(arguments)))
         except ValidationError as error:
-            raise MalformedCallError(self._complaint(error)) from None
+            raise MalformedCallError(self._complaint(error), has_signature=True) from None
         except (ValueError, RecursionError):  # of json.dumps; ValidationError is one too
             raise MalformedCallError(
                 f"The arguments of `{self.name}` are too deep or too large."

@@ -36,6 +36,11 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class MalformedCallError(ValueError):
     """A text is not a call; the message is the complaint, for the agent."""
 
+    def __init__(self, complaint: str, *, has_signature: bool = False) -> None:
+        """`has_signature`: the complaint says how the tool is called."""
+        super().__init__(complaint)
+        self.has_signature = has_signature
+
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
@@ -96,26 +101,36 @@ def require_tool(name: object, known: Mapping[str, object]) -> None:
 
 
 def decode_json(text: str, start: int, *, what: str) -> tuple[JsonValue, int]:
-    """Return the JSON value that begins at a place, after blanks, and where it ends."""
+    """Return the JSON value that begins at a place, after blanks, and where it ends.
+
+    Half a character, as "\\ud800" says, is a question mark: no text can be sent that has it.
+    """
     try:
         value, end = _DECODER.raw_decode(text, _skip_blanks(text, start))
-        _refuse_extremes(value, MAX_DEPTH)
-        return value, end
+        return _cleaned(value, MAX_DEPTH), end
     except (ValueError, RecursionError) as error:
         reason = error.msg if isinstance(error, json.JSONDecodeError) else "too deep or too large"
         raise MalformedCallError(f"{what} is not JSON ({reason}).") from None
 
 
-def _refuse_extremes(value: object, depth: int) -> None:
-    """Raise ValueError for what is nested too deep, and for numbers like 1e999."""
-    is_mapping = isinstance(value, Mapping)
-    if is_mapping or (isinstance(value, Sequence) and not isinstance(value, str)):
-        if not depth:
-            raise ValueError("too deep")
-        for item in value.values() if isinstance(value, Mapping) else value:
-            _refuse_extremes(item, depth - 1)
-    elif isinstance(value, float) and not math.isfinite(value):
+def _cleaned(value: JsonValue, depth: int) -> JsonValue:
+    """Return a value without half characters.
+
+    Raises ValueError for what is nested too deep, and for numbers like 1e999.
+    """
+    if isinstance(value, str):
+        return _SURROGATE.sub("?", value)
+    if isinstance(value, float) and not math.isfinite(value):
         raise ValueError("too large")
+    if value is None or isinstance(value, int | float):
+        return value
+    if not depth:
+        raise ValueError("too deep")
+    if isinstance(value, Mapping):
+        return {
+            _SURROGATE.sub("?", name): _cleaned(item, depth - 1) for name, item in value.items()
+        }
+    return [_cleaned(item, depth - 1) for item in value]
 
 
 def name_and_arguments(call: object) -> tuple[object, object]:

@@ -163,7 +163,8 @@ class McpTool:
             what = f"`{missing[0]}` is missing" if missing else f"`{unknown[0][:40]}` is unknown"
             raise MalformedCallError(
                 f"`{self.name}` was not called: the argument {what}. "
-                f"Call it as {signature_of(self.schema)}."
+                f"Call it as {signature_of(self.schema)}.",
+                has_signature=True,
             )
         return arguments
 
@@ -210,8 +211,11 @@ class McpEnvironment(ToolEnvironment):
         return float(score(McpEpisode(self._task, tuple(calls), self._answer, final)))
 
     def expert_action(self) -> str | None:
-        done = {ToolCall(call.name, call.arguments).text for call in self.calls}
-        return next((call for call in self._task.expert if call not in done), None)
+        plan = [read_call(text, self._parameters) for text in self._task.expert]
+        place = 0
+        for call in self.calls:
+            place += plan[place : place + 1] == [ToolCall(call.name, call.arguments)]
+        return self._task.expert[place] if place < len(plan) else None
 
     def _call_server(self, name: str, arguments: Mapping[str, object]) -> str:
         # They came as JSON, and nothing has been made of them.

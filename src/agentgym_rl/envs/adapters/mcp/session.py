@@ -14,7 +14,9 @@ import tempfile
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar, TypeVarTuple
+from urllib.parse import urlsplit
 
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
@@ -41,6 +43,8 @@ _CLOSE_S = 10.0
 _NOTING_ITS_ID = ("/bin/sh", "-c", 'echo $$ > "$0"; exec "$@"')
 """Runs a program, after writing the id that it will have, and its group has, into a file."""
 _MAX_ERROR_CHARS = 400
+_MAX_ERROR_BYTES = 2**16
+"""Of the end of what a server says; it may say any amount."""
 _MAX_PAGES = 100
 
 
@@ -67,8 +71,11 @@ class McpServer:
 
     @property
     def shown(self) -> str:
-        """The server, for people."""
-        return self.url or " ".join(self.command)
+        """The server, for people, without what may be secret: arguments, a path, a password."""
+        if self.command:
+            return Path(self.command[0]).name
+        url = urlsplit(self.url)
+        return f"{url.scheme}://{url.netloc.rpartition('@')[2]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +92,14 @@ class McpSession:
     def __init__(self, server: McpServer) -> None:
         self._server = server
         # Text, because anyio wants what subprocess takes; closed together with the session.
-        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         self._id_file = tempfile.NamedTemporaryFile("r", encoding="ascii")  # noqa: SIM115
         self._loop: AbstractContextManager[BlockingPortal] = start_blocking_portal()
         self._portal: BlockingPortal | None = self._loop.__enter__()
         self._client: Client | None = None
         self._closing: anyio.Event | None = None
+        self._began: int | None = None
+        self._is_killed = False
         self._started = concurrent.futures.Future[None]()
         self._life = self._portal.start_task_soon(self._live)
         try:
@@ -106,8 +115,10 @@ class McpSession:
             said = self._said
             self.close()
             raise EnvError(
-                f"the MCP server {server.shown!r} did not start: {_cause(error)}{said}"
+                f"the MCP server {server.shown!r} did not start: {self._cause(error)}{said}"
             ) from error
+        with suppress(OSError, ValueError):  # it has a URL, or has ended
+            self._began = _began(self._group())
 
     def tools(self) -> Sequence[Tool]:
         """Return the server's tools."""
@@ -137,10 +148,22 @@ class McpSession:
         self._id_file.close()
 
     def _kill(self) -> None:
-        """End whatever is left of the server's process group."""
+        """End whatever is left of the server's process group, once: later its id may be another's.
+
+        An id that is another's by now is that of a process that began later.
+        """
         with suppress(OSError, ValueError):  # it has ended, or never started
-            self._id_file.seek(0)
-            os.killpg(int(self._id_file.read()), signal.SIGKILL)
+            group = self._group()
+            if self._is_killed:
+                return
+            self._is_killed = True
+            if self._began is None or _began(group) in (None, self._began):
+                os.killpg(group, signal.SIGKILL)
+
+    def _group(self) -> int:
+        """Return the id that the server wrote; raise ValueError where it has not."""
+        self._id_file.seek(0)
+        return int(self._id_file.read())
 
     async def _live(self) -> None:
         """Hold the connection, in the one task that may open and close it."""
@@ -201,9 +224,11 @@ class McpSession:
             ) from None
         except Exception as error:
             is_gone = isinstance(error, MCPError) and error.code == CONNECTION_CLOSED
+            if is_gone:
+                self._kill()
             kind = EnvGoneError if is_gone else EnvError
             raise kind(
-                f"{what} of the MCP server {self._server.shown!r} failed: {_cause(error)}"
+                f"{what} of the MCP server {self._server.shown!r} failed: {self._cause(error)}"
                 f"{self._said}"
             ) from error
 
@@ -211,10 +236,30 @@ class McpSession:
     def _said(self) -> str:
         """What the server has written to its standard error, for messages."""
         with suppress(OSError, ValueError):  # closed
-            self._errors.seek(0)
-            lines = self._errors.read().strip().splitlines()
+            file = self._errors.fileno()
+            start = max(0, os.fstat(file).st_size - _MAX_ERROR_BYTES)
+            end = os.pread(file, _MAX_ERROR_BYTES, start).decode("utf-8", errors="replace")
+            lines = end.strip().splitlines()
             return f" (it said: {lines[-1][:_MAX_ERROR_CHARS]})" if lines else ""
         return ""
+
+    def _cause(self, error: BaseException) -> str:
+        """Return what went wrong, without the groups that task groups wrap it in."""
+        while isinstance(error, BaseExceptionGroup) and error.exceptions:
+            error = error.exceptions[0]
+        said, server = str(error), self._server
+        if server.url:  # errors of HTTP quote it
+            said = said.replace(server.url, server.shown)
+        return f"{type(error).__name__}: {said[:_MAX_ERROR_CHARS]}"
+
+
+def _began(process: int) -> int | None:
+    """Return when a process began, in ticks; None where there is none."""
+    try:
+        stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    return int(stat.rpartition(")")[2].split()[19])
 
 
 def _answer(result: CallToolResult) -> ToolAnswer:
@@ -225,10 +270,3 @@ def _answer(result: CallToolResult) -> ToolAnswer:
     if not shown and result.structured_content is not None:
         shown = [to_json(result.structured_content)]
     return ToolAnswer("\n".join(shown) or "Done.", bool(result.is_error))
-
-
-def _cause(error: BaseException) -> str:
-    """Return what went wrong, without the groups that task groups wrap it in."""
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
-    return f"{type(error).__name__}: {str(error)[:_MAX_ERROR_CHARS]}"
