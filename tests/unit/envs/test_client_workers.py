@@ -60,7 +60,7 @@ async def test_what_cannot_be_started_says_why():
         ("no_such_env", {}, "unknown environment 'no_such_env'"),
         ("fakes:CountingEnv", {"speed": 3}, "no option 'speed'"),
     ):
-        with pytest.raises(EnvError, match=complaint):
+        with pytest.raises(ValueError, match=complaint):
             async with WorkersEnvSource(env, num_workers=1, options=options):
                 raise AssertionError("it started")
 

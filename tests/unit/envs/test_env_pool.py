@@ -7,6 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
+from typing import ClassVar
 
 import psutil
 import pytest
@@ -18,6 +19,7 @@ from agentgym_rl.envs.access.sameness import spec_difference, tasks_difference
 from agentgym_rl.envs.access.server_process import ServerOrder, ServerProcess, start_here
 from agentgym_rl.envs.access.sources import make_source
 from agentgym_rl.envs.client import EnvClient
+from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError, EnvAwayError, EnvBusyError, EnvError
 from agentgym_rl.types import StepResult, Task
 from chaos import FragileServer
@@ -257,9 +259,101 @@ async def test_what_cannot_be_started_says_why():
         ("no_such_env", {}, "unknown environment 'no_such_env'"),
         (ENV, {"speed": 3}, "no option 'speed'"),
     ):
-        with pytest.raises(EnvError, match=told):
+        with pytest.raises(ValueError, match=told):
             async with make_source(EnvConfig(name=env, options=options), num_servers=2):
                 raise AssertionError("it started")
+
+
+class MendedEnv(CountingEnv):
+    """Cannot begin until it is mended."""
+
+    is_mended: ClassVar[bool] = False
+
+    def reset(self, task: Task) -> str:
+        if not MendedEnv.is_mended:
+            raise OSError("no space left on device")
+        return super().reset(task)
+
+
+class ClosedBadly(LocalEnvSource):
+    async def aclose(self) -> None:
+        await super().aclose()
+        raise OSError("the connection was lost")
+
+
+class Stopped:
+    """A server of the run, as far as its end goes."""
+
+    url = token = ""
+    is_stopped = False
+
+    async def ended(self) -> str:
+        await asyncio.Event().wait()
+        raise AssertionError("it is cancelled")
+
+    def kill(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        self.is_stopped = True
+
+
+class PlaceHere(places.Place):
+    """Serves in this process."""
+
+    starts_servers = False
+
+    def __init__(self, source: LocalEnvSource, running: Stopped | None = None) -> None:
+        super().__init__(type(source).__name__)
+        self._source, self._running = source, running
+
+    async def find(self, has_others: places.HasOthers) -> places.PooledServer:
+        source = await self._source.__aenter__()
+        return places.PooledServer(self.name, source, running=self._running, is_checked=False)
+
+
+async def fails(source: EnvPool) -> bool:
+    """Begin and close an episode; return whether it failed."""
+    async with await source.open() as client:
+        try:
+            await client.reset(TASK)
+        except EnvError:
+            return True
+    return False
+
+
+async def test_a_server_on_which_episodes_do_not_begin_is_avoided_and_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(MendedEnv, "is_mended", False)
+    monkeypatch.setattr(places, "REST_S", 30.0)
+    here = [PlaceHere(LocalEnvSource(name)) for name in (f"{__name__}:MendedEnv", ENV)]
+    async with EnvPool(here, timeout_s=5.0) as source:
+        assert sum([await fails(source) for _ in range(10)]) == 1
+        assert here[0].server is not None
+        monkeypatch.setattr(places, "REST_S", 0.0)
+        here[0].server._avoided_until = 0.0  # the pause is over
+        assert await fails(source)
+        monkeypatch.setattr(MendedEnv, "is_mended", True)
+        clients = await begun(source, 4)
+        assert [place.server.num_open for place in here if place.server] == [2, 2]
+        await asyncio.gather(*(client.close() for client in clients))
+
+
+async def test_all_that_episodes_begin_on_is_closed_and_what_fails_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    async def lost(server: places.PooledServer) -> None:
+        raise KeyError("a bug of ours")
+
+    running = [Stopped(), Stopped()]
+    async with EnvPool([PlaceHere(ClosedBadly(ENV), each) for each in running], timeout_s=5.0):
+        pass
+    assert all(each.is_stopped for each in running)
+    assert "the connection was lost" in caplog.text
+    monkeypatch.setattr(places.PooledServer, "until_away", lost)
+    async with EnvPool([PlaceHere(LocalEnvSource(ENV))], timeout_s=5.0):
+        await until(lambda: "a bug of ours" in caplog.text)
 
 
 def test_a_list_of_one_is_a_single_server():

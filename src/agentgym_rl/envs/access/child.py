@@ -1,7 +1,7 @@
 """A server that belongs to the process that started it: server_process.py talks to it.
 
 It reads its order, one line of JSON, from standard input, writes one line, {"url": ...} or
-{"error": ...}, and ends when standard input does: with its parent, however that ends.
+{"error": ..., "kind": ...}, and ends when standard input does: with its parent, however that ends.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def main() -> None:
         threading.Thread(target=_end_with_parent, args=(server,), daemon=True).start()
         server.run()
     except (ValueError, EnvError) as error:
-        _tell(answers, error=str(error))
+        kind = "order" if isinstance(error, ValueError) else "server"
+        _tell(answers, error=str(error), kind=kind)
         sys.exit(1)
 
 

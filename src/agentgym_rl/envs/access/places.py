@@ -27,6 +27,7 @@ REST_S = 1.0
 """How long a server without a free place gets no new episode."""
 _CHECK_EVERY_S = 5.0
 _CHECK_TIMEOUT_S = 10.0
+_MAX_PAUSE_S = 60.0
 _MAX_MISSED = 3
 """Checks without an answer before a silent server is away: the event loop of a run that updates
 hears nothing, and may then take an answer for a late one."""
@@ -46,6 +47,10 @@ class PooledServer:
         """Episodes of this pool."""
         self.rests_until = 0.0
         """When a server that was full is asked again, by the clock of the event loop."""
+        self._num_failed = 0
+        """Tries to begin an episode with it that failed in a row."""
+        self._avoided_until = 0.0
+        """By the same clock."""
         self.is_serving = False
         self.reason = ""
         """Why it does not serve."""
@@ -60,6 +65,31 @@ class PooledServer:
     def rest(self) -> None:
         """Note that it has no free place now."""
         self.rests_until = asyncio.get_running_loop().time() + REST_S
+
+    @property
+    def is_avoided(self) -> bool:
+        """Whether episodes fail to begin on it, so that others get the new ones."""
+        return self._avoided_until > asyncio.get_running_loop().time()
+
+    def note_begun(self) -> None:
+        """Note that an episode has begun on it."""
+        self._num_failed, self._avoided_until = 0, 0.0
+
+    def note_not_begun(self, error: EnvError) -> None:
+        """Note that an episode could not begin; many that began together count once."""
+        if not self.is_avoided:
+            logger.warning("%s gets fewer new episodes, since one failed: %s", self.name, error)
+            self._avoid()
+
+    def try_again(self) -> None:
+        """Note a new episode: after failures it is a trial, and the only one until it has begun."""
+        if self._num_failed and not self.is_avoided:
+            self._avoid()
+
+    def _avoid(self) -> None:
+        pause_s = min(REST_S * 2**self._num_failed, _MAX_PAUSE_S)
+        self._num_failed += 1
+        self._avoided_until = asyncio.get_running_loop().time() + pause_s
 
     def note_away(self, reason: str) -> None:
         """Note that it did not answer a call: it gets no new episodes until it is looked after."""
@@ -91,9 +121,11 @@ class PooledServer:
         return None
 
     async def aclose(self) -> None:
-        await self.source.aclose()
-        if self._running is not None:
-            await self._running.stop()
+        try:
+            await self.source.aclose()
+        finally:
+            if self._running is not None:
+                await self._running.stop()
 
     async def _may_serve(self, ended: asyncio.Task[str]) -> bool:
         """Wait until something happens or a check is due; return whether it may still serve."""

@@ -87,15 +87,15 @@ class EnvPool(EnvSource):
         tending, self._tending = self._tending, list[asyncio.Task[None]]()
         for task in tending:
             task.cancel()
-        for result in await asyncio.gather(*tending, return_exceptions=True):
-            if isinstance(result, Exception):  # our bug: nobody looked after that place
-                logger.error("an environment server was not looked after: %r", result)
+        await asyncio.gather(*tending, return_exceptions=True)
         servers = [place.server for place in self._places if place.server is not None]
         for place in self._places:
             place.server = None
         servers += self._retired
         self._retired.clear()
-        await asyncio.gather(*(server.aclose() for server in servers), *self._closing)
+        for server in servers:
+            self._close_apart(server)
+        await asyncio.gather(*self._closing, return_exceptions=True)
 
     async def open_on_one(self) -> tuple[PooledServer, EnvClient]:
         """Return a client that has its place on the least loaded server, and that server."""
@@ -106,6 +106,7 @@ class EnvPool(EnvSource):
                 await self._wait_for_place(started)
                 continue
             server.num_open += 1
+            server.try_again()
             try:
                 return server, await server.source.open()
             except BaseException as error:
@@ -115,6 +116,8 @@ class EnvPool(EnvSource):
                 elif isinstance(error, EnvAwayError):
                     server.note_away(str(error))
                 else:
+                    if isinstance(error, EnvError):
+                        server.note_not_begun(error)
                     raise
         raise EnvError("the environment servers are no longer in use")
 
@@ -166,7 +169,9 @@ class EnvPool(EnvSource):
         for place in self._places:
             if not place.is_serving:
                 logger.warning("%s is used when it answers: %s", place.name, place.reason)
-            self._tending.append(asyncio.create_task(self._tend(place)))
+            tending = asyncio.create_task(self._tend(place))
+            tending.add_done_callback(_log_failure)
+            self._tending.append(tending)
 
     async def _fill(self, place: Place) -> None:
         """Find or start the server of a place, compare it with the others and let it serve."""
@@ -238,9 +243,13 @@ class EnvPool(EnvSource):
         task = asyncio.create_task(server.aclose())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+        task.add_done_callback(_log_failure)
 
     def _least_loaded(self) -> PooledServer | None:
-        ready = [place.server for place in self._places if place.server and place.has_room]
+        """Return a server with room; one on which episodes fail to begin only if all are such."""
+        serving = [place for place in self._places if place.server and place.is_serving]
+        fit = [place for place in serving if place.server and not place.server.is_avoided]
+        ready = [place.server for place in fit or serving if place.server and place.has_room]
         return min(ready, key=lambda server: server.num_open, default=None)
 
     async def _wait_for_place(self, started: float) -> None:
@@ -280,7 +289,15 @@ class PooledClient(EnvClient):
             await self._do_close()
 
     async def _do_reset(self, task: Task) -> str:
-        return await self._of_server(self._client.reset(task))
+        server = self._server
+        assert server is not None, "create comes first"
+        try:
+            observation = await self._of_server(self._client.reset(task))
+        except EnvError as error:
+            server.note_not_begun(error)
+            raise
+        server.note_begun()
+        return observation
 
     async def _do_step(self, round_index: int, action: str) -> StepResult:
         return await self._of_server(self._client.step(action))
@@ -320,3 +337,9 @@ class PooledClient(EnvClient):
             if self._server is not None:  # else it was closed meanwhile
                 await self._pool.note_failure(self._server, error)
             raise
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    """Say at once what ended a task that nobody waits for."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.error("an environment server is not looked after: %r", error)

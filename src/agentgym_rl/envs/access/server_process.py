@@ -63,7 +63,8 @@ class RunningServer(Protocol):
 
 
 StartServer: TypeAlias = Callable[[ServerOrder], Awaitable[RunningServer]]
-"""Returns when the server answers. Raises EnvError where it does not start."""
+"""Returns when the server answers. Raises ValueError for a wrong order, EnvError where it does not
+start."""
 
 
 async def start_here(order: ServerOrder) -> ServerProcess:
@@ -136,5 +137,5 @@ async def _address(process: asyncio.subprocess.Process, order: ServerOrder, toke
         raise EnvError(f"{what} exited while starting; see the log above")
     answer = json.loads(line)
     if "error" in answer:
-        raise EnvError(answer["error"])
+        raise (ValueError if answer["kind"] == "order" else EnvError)(answer["error"])
     return answer["url"]
