@@ -274,6 +274,16 @@ def test_engines_that_do_not_start_are_given_up():
     assert number_of(pool) == 1, "the other one does the work"
 
 
+def test_whatever_a_start_raises_is_a_death():
+    def fail(number: int) -> FakeEngine:
+        raise OSError("too many open files")
+
+    pool, _, engines = make_pool(2, replace=fail)
+    die(pool, engines[0])
+    wait_for(lambda: pool._places[0].is_given_up)
+    assert number_of(pool) == 1
+
+
 def test_deaths_long_ago_do_not_count():
     pool, _, engines = make_pool(1, replace=FakeEngine)
     dead = engines[0]

@@ -304,7 +304,7 @@ class EnginePool(Engine, Generic[EngineT]):
         while self._replace is not None and not (place.is_given_up or self._is_closed):
             try:
                 engine = self._replace(place.number)
-            except EngineError as error:
+            except Exception as error:  # noqa: BLE001 - nobody else would hear of it
                 logger.warning("engine %d did not start again: %s", place.number, error)
                 with self._changed:
                     place.num_deaths += 1

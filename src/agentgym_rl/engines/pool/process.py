@@ -24,6 +24,7 @@ from pathlib import Path
 from agentgym_rl.engines.pool.host import EngineHost
 from agentgym_rl.engines.pool.line import OnAnswers, OnEnd
 from agentgym_rl.engines.pool.messages import EnginePlan, Message
+from agentgym_rl.errors import EngineError
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +47,13 @@ class ProcessLine:
         self._process = _FORKS.Process(
             target=run_engine, args=(theirs, plan), name=plan.folder.name, daemon=True
         )
-        self._process.start()
-        theirs.close()
+        try:
+            self._process.start()
+        except OSError as error:
+            self._connection.close()
+            raise EngineError(f"no process for {plan.folder.name}: {error}") from error
+        finally:
+            theirs.close()
         self._outbox = queue.SimpleQueue[Message | None]()
         name = plan.folder.name
         self._reader = threading.Thread(target=self._read, name=f"{name}-reader", daemon=True)

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
-from agentgym_rl.engines.base import EngineSession
+from agentgym_rl.engines.base import ContextFullError, EngineSession
 from agentgym_rl.engines.channels.delivery import Delivery
 from agentgym_rl.engines.pool.line import Line, StartEngine
 from agentgym_rl.engines.pool.messages import (
@@ -37,6 +37,10 @@ START_TIMEOUT_S = 1800.0
 _GRACE_S = 5.0
 """What a request may take beyond the engine's own deadline before the engine counts as hung."""
 
+_MAX_FAILED = 3
+"""Replies in a row that failed, each asked for after the failure of the one before. An engine
+that fails fast, its GPU lost to its process, is the least loaded and would get them all."""
+
 _Waiting = asyncio.Future[Value] | Future[Value]
 
 
@@ -57,12 +61,13 @@ class RemoteEngine:
         self._waiting: dict[int, _Waiting] = {0: self._start}
         self._death = ""
         """How it ended; empty while it lives."""
-        self._is_closed = False
+        self._is_closed = self._is_killed = False
+        self._num_failed = self._num_failed_in_a_row = 0
         self.line: Line = start(plan, self._on_answers, self._ended)
 
     @property
     def is_alive(self) -> bool:
-        return not self._death
+        return not (self._death or self._is_killed)
 
     @property
     def is_ready(self) -> bool:
@@ -82,16 +87,21 @@ class RemoteEngine:
     ) -> Completion:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Value] = loop.create_future()
-        number = self._register(future)
+        num_failed, number = self._num_failed, self._register(future)
         self.line.send(Ask(number, session.number, session.key, new_ids, params))
         limit = loop.call_later(self._timeout_s + _GRACE_S, self._hangs, "reply")
         try:
             value = await future
+        except EngineError as error:
+            if not (session.is_closed or isinstance(error, ContextFullError)):
+                self._note_failure(num_failed, error)
+            raise
         finally:
             limit.cancel()
             with self._lock:
                 self._waiting.pop(number, None)
         assert isinstance(value, Completion), "an answer to `Ask`"
+        self._num_failed_in_a_row = 0
         return value
 
     def take_weights(self, version: int, delivery: Delivery, rank: int) -> Future[Value]:
@@ -121,12 +131,26 @@ class RemoteEngine:
             self.line.send(CloseSession(number))
 
     def kill(self) -> None:
+        """End it at once: it is asked no more, and `on_end` is called when it has ended."""
+        self._is_killed = True
         self.line.kill()
 
     def close(self) -> None:
         """End the engine, and wait until it has ended. Safe to repeat."""
         self._is_closed = True
         self.line.close()
+
+    def _note_failure(self, num_failed_before: int, error: EngineError) -> None:
+        """Count a failed reply, and end an engine that has no other; replies of one pass, which
+        fail together, count once."""
+        with self._lock:
+            if num_failed_before < self._num_failed:
+                return
+            self._num_failed += 1
+            self._num_failed_in_a_row += 1
+        if self._num_failed_in_a_row >= _MAX_FAILED and self.is_alive:
+            logger.warning("%s fails all replies (the last: %s) and is replaced", self.name, error)
+            self.kill()
 
     def _order(self, message: Callable[[int], Message]) -> Future[Value]:
         future: Future[Value] = Future()
@@ -135,8 +159,8 @@ class RemoteEngine:
 
     def _register(self, future: _Waiting) -> int:
         with self._lock:
-            if self._death:
-                raise EngineError(self._death)
+            if not self.is_alive:
+                raise EngineError(self._death or f"{self.name} has been ended")
             number = next(self._numbers)
             self._waiting[number] = future
             return number
@@ -144,7 +168,7 @@ class RemoteEngine:
     def _hangs(self, what: str) -> None:
         if self.is_alive:
             logger.warning("%s does not answer (%s) and is killed", self.name, what)
-            self.line.kill()
+            self.kill()
 
     def _on_answers(self, answers: Sequence[Answer]) -> None:
         with self._lock:
@@ -170,19 +194,19 @@ class RemoteSession(EngineSession):
     def __init__(self, engine: RemoteEngine, key: int) -> None:
         self._engine, self.key = engine, key
         self.number = next(self._numbers)
-        self._is_open = self._is_closed = False
+        self._is_open = self.is_closed = False
 
     async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
         assert new_ids or self._is_open, "a reply needs a context"
-        if self._is_closed:
+        if self.is_closed:
             raise EngineError("generate was called on a closed session")
         self._is_open = True
         return await self._engine.reply(self, new_ids, params)
 
     def close(self) -> None:
-        if self._is_open and not self._is_closed:
+        if self._is_open and not self.is_closed:
             self._engine.close_session(self.number)
-        self._is_closed = True
+        self.is_closed = True
 
 
 def _settle(answers: Sequence[tuple[_Waiting, Value]]) -> None:
