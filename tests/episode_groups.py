@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from agentgym_rl.training.collect.carry_over import CarryOverCollector
 from agentgym_rl.types import Episode, Group, Round, Sample, Segment, SegmentKind, StopReason, Task
 
 
@@ -50,3 +51,10 @@ def make_groups() -> list[Group]:
         for index in range(12)
     ]
     return [Group(episodes[first].task, tuple(episodes[first : first + 4])) for first in (0, 4, 8)]
+
+
+def carried_places(collector: CarryOverCollector) -> list[tuple[int, int]]:
+    """Return the groups that have begun and belong to no step yet: their steps and places."""
+    carried = collector.state().get("carried", [])
+    assert isinstance(carried, list)
+    return [(step, place) for step, place, _ in carried]

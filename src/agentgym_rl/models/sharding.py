@@ -143,12 +143,10 @@ def gathered(tree: _Tree) -> _Tree:
         return tree
     from torch.distributed.tensor import DTensor  # start-up time
 
-    def whole(shard: DTensor) -> Tensor:
-        there = shard.detach().to(shard.device_mesh.device_type)
-        assert isinstance(there, DTensor), "a move keeps the kind"
-        return there.full_tensor().cpu()
+    def gather(shard: DTensor) -> Tensor:
+        return whole(shard.detach()).cpu()
 
-    return tree_map_only(DTensor, whole, tree)
+    return tree_map_only(DTensor, gather, tree)
 
 
 def own_part(tensor: Tensor) -> Tensor:
@@ -176,15 +174,15 @@ def whole(weight: Tensor) -> Tensor:
     return there.full_tensor()
 
 
-def shard_like(whole: Tensor, place: Tensor) -> Tensor:
+def shard_like(tensor: Tensor, place: Tensor) -> Tensor:
     """Return the rank's part of a whole tensor where `place` is a shard, else the tensor."""
     if not _can_have_shards():
-        return whole
+        return tensor
     from torch.distributed.tensor import DTensor, distribute_tensor  # start-up time
 
-    if not isinstance(place, DTensor) or isinstance(whole, DTensor):
-        return whole
-    part = whole.to(place.device_mesh.device_type)
+    if not isinstance(place, DTensor) or isinstance(tensor, DTensor):
+        return tensor
+    part = tensor.to(place.device_mesh.device_type)
     return distribute_tensor(part, place.device_mesh, place.placements, src_data_rank=None).to(
         place.device
     )

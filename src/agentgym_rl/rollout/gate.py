@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from agentgym_rl.engines.base import Engine, EngineSession
+from agentgym_rl.engines.channels.delivery import WeightSource
 from agentgym_rl.engines.clock import stopped_clock
 from agentgym_rl.types import Completion, SamplingParams
 
@@ -87,6 +88,9 @@ class GatedEngine(Engine):
 
     def publish(self, version: int) -> None:
         self._engine.publish(version)
+
+    def follow(self, source: WeightSource) -> None:
+        self._engine.follow(source)
 
     def take_metrics(self) -> dict[str, float]:
         return self._engine.take_metrics()

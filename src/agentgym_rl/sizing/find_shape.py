@@ -32,6 +32,19 @@ class UnknownModelError(ValueError):
 
 def find_shape(config: ModelConfig) -> ModelShape:
     """Return the shape of the recipe's model. Raises UnknownModelError where it is not known."""
+    try:
+        shape = _shape_of(config)
+        sizes = (shape.hidden, shape.layers, shape.heads, shape.kv_heads, shape.head_dim)
+        if min(*sizes, shape.vocab, shape.num_weights) < 1:
+            raise ValueError("its files name a size below 1")
+        return shape
+    except UnknownModelError:
+        raise
+    except Exception as error:  # whatever a damaged file makes of those who read it
+        raise UnknownModelError(f"the size of {config.path!r} is not known: {error}") from error
+
+
+def _shape_of(config: ModelConfig) -> ModelShape:
     if config.path == TINY:
         tiny = config.tiny
         return tiny_shape(
@@ -62,12 +75,9 @@ def find_shape(config: ModelConfig) -> ModelShape:
 
 def _folder_shape(folder: Path) -> ModelShape:
     """Return what config.json says, with the weights that the files have."""
-    try:
-        config = _json(read_regular((folder / "config.json").resolve(), max_bytes=MEGABYTE))
-        shape = shape_of_config(config)
-        num_weights = _num_weights(folder)
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise UnknownModelError(f"the size of {str(folder)!r} is not known: {error}") from error
+    config = _json(read_regular((folder / "config.json").resolve(), max_bytes=MEGABYTE))
+    shape = shape_of_config(config)
+    num_weights = _num_weights(folder)
     if num_weights:
         return replace(shape, num_weights=num_weights)
     if not shape.num_weights:

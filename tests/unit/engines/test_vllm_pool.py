@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 
 from agentgym_rl.config import parse_config
+from agentgym_rl.engines.clock import running_clock
 from agentgym_rl.engines.pool.local import local_pool
 from agentgym_rl.engines.pool.pool import EnginePool
+from agentgym_rl.engines.vllm import engine as vllm_engine
 from agentgym_rl.engines.vllm.engine import VllmEngine
 from agentgym_rl.engines.vllm.server import OwnServer, ServerOptions
+from agentgym_rl.errors import EngineError
 from agentgym_rl.types import SamplingParams
 from engine_plays import endless_policy
 from vllm_stand_in import StandIn
@@ -69,7 +72,7 @@ async def test_servers_share_sessions_and_what_is_written_and_come_back(
 
 
 async def test_a_server_that_is_lost_during_an_update_comes_back_with_whole_weights(
-    stand_in: StandIn, pool: EnginePool[VllmEngine]
+    stand_in: StandIn, pool: EnginePool[VllmEngine], monkeypatch: pytest.MonkeyPatch
 ):
     sessions = [pool.session(key) for key in range(2)]
     await asyncio.gather(*(session.generate([5, 6, 7], TWO) for session in sessions))
@@ -77,14 +80,19 @@ async def test_a_server_that_is_lost_during_an_update_comes_back_with_whole_weig
     lost = pool._places[0].engine
     assert lost is not None and isinstance(lost.server, OwnServer)
     os.kill(lost.server.pid, signal.SIGKILL)
-    waiting = asyncio.create_task(sessions[0].generate([8], TWO))
-    async with asyncio.timeout(60):
-        while lost.is_ready:
+    with monkeypatch.context() as patch:
+        patch.setattr(vllm_engine, "START_TIMEOUT_S", 0.1)
+        with pytest.raises(EngineError, match=r"no update ended within 0\.1 s"):
+            await asyncio.wait_for(lost.session(9).generate([5], TWO), 60)
+    async with running_clock(60) as clock:
+        waiting = asyncio.create_task(sessions[0].generate([8], TWO))
+        while lost.is_ready or clock._deadline.when() is not None:  # it is not the episode's time
             await asyncio.sleep(0.01)
-    assert (await sessions[1].generate([8], TWO)).version == 0, "the other one continues"
-    assert not waiting.done()
-    await asyncio.to_thread(pool.publish, 1)
-    assert (await waiting).version == 1
+        assert (await sessions[1].generate([8], TWO)).version == 0, "the other one continues"
+        assert not waiting.done()
+        await asyncio.to_thread(pool.publish, 1)
+        assert (await waiting).version == 1
+        assert clock._deadline.when() is not None
     replies = await asyncio.gather(*(session.generate([9], TWO) for session in sessions))
     assert [reply.version for reply in replies] == [1, 1]
     assert pool.take_metrics()["cluster/restarts_engine"] == 1.0

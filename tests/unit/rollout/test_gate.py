@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from agentgym_rl.engines.base import Engine
 from agentgym_rl.engines.clock import running_clock, stopped_clock
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import EngineError
@@ -133,3 +134,8 @@ async def test_an_episode_that_waits_can_be_cancelled():
     with pytest.raises(asyncio.CancelledError):
         await playing
     assert all(session.is_closed for session in fake.sessions)
+
+
+def test_a_gated_engine_passes_on_all_that_an_engine_can():
+    asked = {name for name in vars(Engine) if not name.startswith("_")}
+    assert asked <= set(vars(GatedEngine))

@@ -129,6 +129,21 @@ def test_bad_weights_are_an_unknown_model(tmp_path: Path):
             found(tmp_path)
 
 
+@pytest.mark.parametrize("weight_map", [["a", "b"], "model.safetensors", 3, None])
+def test_an_index_that_is_none_is_an_unknown_model(tmp_path: Path, weight_map: object):
+    written(tmp_path)
+    index = tmp_path / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(UnknownModelError):
+        found(tmp_path)
+
+
+@pytest.mark.parametrize("key", ["num_hidden_layers", "hidden_size", "vocab_size"])
+def test_a_size_of_nothing_is_an_unknown_model(tmp_path: Path, key: str):
+    with pytest.raises(UnknownModelError):
+        found(written(tmp_path, **{key: 0}))
+
+
 def test_experts_are_counted_by_files_only_and_a_seeing_model_by_its_text(tmp_path: Path):
     with pytest.raises(UnknownModelError):
         found(written(tmp_path, num_experts=8))
@@ -148,6 +163,25 @@ def test_names_on_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "models--some--model" / "refs" / "main").write_text("abc")
     written(tmp_path / "models--some--model" / "snapshots" / "abc")
     assert found("some/model") == shape_of_config(CONFIG)
+
+
+def test_a_damaged_gguf_file_is_an_unknown_model(tmp_path: Path):
+    file = tmp_path / "damaged.gguf"
+    for content in (b"", b"GGUF", b"GGUF\x03\0\0\0" + b"\xff" * 64):
+        file.write_bytes(content)
+        with pytest.raises(UnknownModelError):
+            found(file)
+    for heads, tensor in ((0, "token_embd.weight"), (4, "something.else")):
+        writer = gguf.GGUFWriter(file, "llama")
+        writer.add_embedding_length(16)
+        writer.add_head_count(heads)
+        writer.add_tensor(tensor, np.zeros((50, 16), np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        with pytest.raises(UnknownModelError):
+            found(file)
 
 
 def test_a_gguf_file_says_its_sizes(tmp_path: Path):

@@ -33,6 +33,7 @@ from agentgym_rl.training.make import make_collector
 from agentgym_rl.training.run_parts import RunEnv, RunParts
 from agentgym_rl.types import Task
 from engine_plays import endless_policy
+from episode_groups import carried_places
 from fake_engines import FakeEngine, FakeSession, KeyedEngine, ScriptedEngine, make_participants
 from fakes import TroubleEnv
 
@@ -145,14 +146,14 @@ async def test_replies_continue_during_updates_and_get_no_older_than_they_may(
         num_begun = sum(engine.num_begun for engine in engines)
         await asyncio.sleep(0.01)  # the update
         num_meanwhile += sum(engine.num_begun for engine in engines) - num_begun
-        assert len(collector.carried) <= 3 * stale
+        assert len(carried_places(collector)) <= 3 * stale
         await asyncio.to_thread(pool.publish, step)
         ages = ages_of(taken[-1], step)
         assert min(ages) >= 0 and max(ages) <= stale
         assert taken[-1].metrics["rollout/staleness_max"] == max(ages)
         assert len(taken[-1].groups) == 3
     assert num_meanwhile > 0
-    assert collector.carried == []
+    assert carried_places(collector) == []
     planned = EpochSampler(TASKS, seed=0).take(1, 3 * steps)
     got = [group.task for collected in taken for group in collected.groups]
     assert Counter(got) == Counter(planned)
@@ -167,7 +168,7 @@ async def test_a_step_waits_where_later_ones_could_not_take_what_is_slow(policy:
     collector = await make(policy, engine, steps=6, tasks_per_step=2, stale=2)
     await collector.collect(1, {"trouble": 1})
     engine.publish(1)
-    assert {(1, 0), (1, 1), (2, 0)} <= set(collector.carried)
+    assert {(1, 0), (1, 1), (2, 0)} <= set(carried_places(collector))
     second = asyncio.create_task(collector.collect(2, {"trouble": 1}))
     await asyncio.sleep(0.2)
     assert not second.done(), "step 3 has room for two of the three"
@@ -176,7 +177,7 @@ async def test_a_step_waits_where_later_ones_could_not_take_what_is_slow(policy:
     engine.publish(2)
     third = await collector.collect(3, {"trouble": 1})
     assert third.metrics["rollout/staleness_max"] <= 2
-    assert min(step for step, _ in collector.carried) > 1
+    assert min(step for step, _ in carried_places(collector)) > 1
     await collector.aclose()
 
 
@@ -190,7 +191,7 @@ async def test_a_resumed_run_repeats_what_had_begun_as_far_as_it_may_be_ahead(
     got = list[Task]()
     for step in (1, 2):
         got += [group.task for group in (await first.collect(step, {"trouble": 2})).groups]
-    while len(first.carried) < 6:
+    while len(carried_places(first)) < 6:
         await asyncio.sleep(0.001)  # as many as may be ahead
     state = json.loads(json.dumps(first.state()))
     await first.aclose()

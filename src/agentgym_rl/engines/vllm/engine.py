@@ -16,7 +16,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeVar
@@ -25,6 +25,7 @@ import torch
 
 from agentgym_rl.config import VllmEngineConfig
 from agentgym_rl.engines.base import ContextFullError, Engine, EngineSession, says_context_full
+from agentgym_rl.engines.clock import stopped_clock
 from agentgym_rl.engines.host import context_is_full
 from agentgym_rl.engines.sampling import session_key, signed
 from agentgym_rl.engines.vllm.client import AnswerError, ServerLostError
@@ -61,16 +62,35 @@ class VllmSession(EngineSession):
         self._engine, self.key = engine, key
         self.context: list[int] = []
         self.is_closed = False
-        self._reply: Future[Completion] | None = None
+        self._give_up: Callable[[], bool] | None = None
+        """Ends what the engine does for it now."""
 
     async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
         assert new_ids or self.context, "a reply needs a context"
         if self.is_closed:
             raise EngineError("generate was called on a closed session")
         self.context.extend(new_ids)
-        self._reply = self._engine.submit(self, params)
         try:
-            completion = await asyncio.wrap_future(self._reply)
+            completion = await self._sampled(params)
+        except ServerLostError:
+            # A request has a seed and changes nothing, so it can be repeated.
+            completion = await self._sampled(params)
+        self.context.extend(completion.token_ids)
+        return completion
+
+    async def _sampled(self, params: SamplingParams) -> Completion:
+        """Ask for a reply; waiting for a server is not the episode's time."""
+        if not self._engine.may_answer:
+            with stopped_clock():
+                await self._result(self._engine.until_ready(self))
+        return await self._result(self._engine.submit(self, params))
+
+    async def _result(self, work: Future[ResultT]) -> ResultT:
+        self._give_up = work.cancel
+        if self.is_closed:  # a moment ago
+            work.cancel()
+        try:
+            return await asyncio.wrap_future(work)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if self.is_closed and task is not None and not task.cancelling():
@@ -78,13 +98,11 @@ class VllmSession(EngineSession):
                     "the session was closed while its reply was being sampled"
                 ) from None
             raise
-        self.context.extend(completion.token_ids)
-        return completion
 
     def close(self) -> None:
         self.is_closed = True
-        if self._reply is not None:
-            self._reply.cancel()
+        if self._give_up is not None:
+            self._give_up()
 
 
 class VllmEngine(Engine):
@@ -206,6 +224,15 @@ class VllmEngine(Engine):
         """As the server reported it when it was opened; `--max-model-len` limits it."""
         return self._server.max_context
 
+    @property
+    def may_answer(self) -> bool:
+        """Whether a server seems to be there and awake."""
+        return not (self._is_lost or self._is_asleep or self._recovery is not None)
+
+    def until_ready(self, session: VllmSession) -> Future[None]:
+        """Wait for a server that was lost or sleeps."""
+        return asyncio.run_coroutine_threadsafe(self._wait_until_ready(session), self._loop)
+
     def submit(self, session: VllmSession, params: SamplingParams) -> Future[Completion]:
         if self._is_closed:
             raise EngineError("the engine is closed")
@@ -272,16 +299,11 @@ class VllmEngine(Engine):
     async def _reply(self, session: VllmSession, params: SamplingParams) -> Completion:
         self._under_way.add(session)
         try:
-            for is_last in (False, True):
-                await self._get_ready()
-                try:
-                    return await self._ask(session, params)
-                except ServerLostError:
-                    # A request has a seed and changes nothing, so it can be repeated.
-                    self._is_lost = True
-                    if is_last:
-                        raise
-            raise AssertionError("the last pass returns or raises")
+            await self._get_ready()
+            return await self._ask(session, params)
+        except ServerLostError:
+            self._is_lost = True
+            raise
         finally:
             self._under_way.discard(session)
 
@@ -309,6 +331,13 @@ class VllmEngine(Engine):
             raise
         return read_answer(text, request, version=version)
 
+    async def _wait_until_ready(self, session: VllmSession) -> None:
+        self._under_way.add(session)
+        try:
+            await self._get_ready()
+        finally:
+            self._under_way.discard(session)
+
     async def _get_ready(self) -> None:
         """Wait for a server that was lost or sleeps.
 
@@ -322,7 +351,7 @@ class VllmEngine(Engine):
     async def _recover(self) -> None:
         try:
             if not self._is_whole.is_set() and not await self._server.client.is_healthy():
-                await self._is_whole.wait()
+                await self._until_whole()
             async with self._changing:
                 client = self._server.client
                 # Many requests notice one death; only the first of them finds the server dead.
@@ -334,6 +363,15 @@ class VllmEngine(Engine):
                     await self._wake_up()
         finally:
             self._recovery = None
+
+    async def _until_whole(self) -> None:
+        try:
+            async with asyncio.timeout(START_TIMEOUT_S):
+                await self._is_whole.wait()
+        except TimeoutError:
+            raise EngineError(
+                f"a lost server got no weights: no update ended within {START_TIMEOUT_S:g} s"
+            ) from None
 
     async def _wake_up(self) -> None:
         try:

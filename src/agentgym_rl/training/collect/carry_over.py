@@ -115,10 +115,6 @@ class CarryOverCollector(Collector):
         carried = [[*self._place_of(number), begun[number].id] for number in sorted(begun)]
         return super().state() | ({"carried": carried} if carried else {})
 
-    @property
-    def carried(self) -> list[GroupPlace]:
-        return [self._place_of(number) for number in sorted(item.number for item in self._begun)]
-
     def resume(self, step: int, state: Mapping[str, Any]) -> None:
         """Resume after `step`; groups that had begun begin again, so that no task is lost."""
         size, carried = self._num_groups, state.get("carried", [])
