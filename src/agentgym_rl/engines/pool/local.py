@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,6 +25,7 @@ from agentgym_rl.engines.vllm.weights import SharedStore
 from agentgym_rl.errors import EngineError
 from agentgym_rl.models.loading import DTYPES, Policy
 from agentgym_rl.models.lora import has_lora
+from agentgym_rl.runs.scratch import Scratch
 
 
 def local_pool(policy: Policy, config: RunConfig, *, folder: Path) -> Engine:
@@ -55,7 +54,8 @@ class _NativeEngines:
         self._config, self._gpus, self._folder = config, gpus, folder.absolute()
         self._dtype = next(name for name, kind in DTYPES.items() if kind == policy.model.dtype)
         self._has_lora = has_lora(policy.model)
-        self.scratch = Path(tempfile.mkdtemp(prefix="agentgym-engines-"))
+        self._scratch = Scratch("agentgym-engines-")
+        self.scratch = self._scratch.path
         """What engines and learner exchange through files."""
         policy.save_apart(self.scratch / "policy")
         self._pool: EnginePool[RemoteEngine] | None = None
@@ -91,7 +91,7 @@ class _NativeEngines:
                 pool.engine_ended(engine)
 
     def clear(self) -> None:
-        shutil.rmtree(self.scratch, ignore_errors=True)
+        self._scratch.remove()
 
     def _begin(self, number: int) -> RemoteEngine:
         plan = EnginePlan(

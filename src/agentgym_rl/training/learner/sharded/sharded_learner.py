@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pickle
 import shutil
-import tempfile
 import time
 import weakref
 from collections.abc import Callable, Sequence
@@ -27,6 +26,7 @@ from agentgym_rl.models.loading import DTYPES, Policy
 from agentgym_rl.models.lora import has_lora
 from agentgym_rl.models.sequence_parallel import check_sequence_parallel
 from agentgym_rl.models.sharding import trained_weights
+from agentgym_rl.runs.scratch import Scratch
 from agentgym_rl.training.algorithms.aggregation import Aggregation, Weights
 from agentgym_rl.training.algorithms.base import (
     Needs,
@@ -93,10 +93,9 @@ class ShardedLearner:
         self._policy, self._config = policy, config
         self._needs, self._aggregation = needs or Needs(), aggregation or Aggregation()
         self._num_sharing, device = config.sequence_parallel, device or policy.model.device.type
-        self._folder = Path(tempfile.mkdtemp(prefix="agentgym-learner-"))
-        self._remove_folder = weakref.finalize(
-            self, shutil.rmtree, self._folder, ignore_errors=True
-        )
+        scratch = Scratch("agentgym-learner-")
+        self._folder = scratch.path
+        self._remove_folder = weakref.finalize(self, scratch.remove)
         self._speed = Speed(
             policy.model, shares_prefix=config.share_prefix, num_devices=config.shards
         )
