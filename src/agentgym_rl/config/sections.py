@@ -184,6 +184,10 @@ class VllmEngineConfig(EngineBaseConfig):
     args: tuple[str, ...] = ()
     """Further arguments of the server's command line, such as ["--max-model-len", "8192"]."""
 
+    seeds: bool = False
+    """Send a seed with every request, so that the noise of a token depends only on the run's seed,
+    the episode and the place. vLLM then draws row by row, which is slower."""
+
     @field_validator("url")
     @classmethod
     def _check_url(cls, url: str) -> str:

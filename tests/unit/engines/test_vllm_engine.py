@@ -92,10 +92,19 @@ async def test_the_whole_context_is_sent_in_exact_tokens(stand_in: StandIn):
     assert bodies[0]["prompt"] == [5, 6, 7]
     assert bodies[1]["prompt"] == [5, 6, 7, 118, 119, 9]
     assert second.token_ids[0] == sum(bodies[1]["prompt"]) % 100 + 100
-    # A key and the place in the context decide the noise.
-    seeds = [body["seed"] for body in bodies]
-    assert seeds[0] == seeds[2] and len(set(seeds)) == 3
+    assert [body["seed"] for body in bodies] == [None] * 4
     assert same == first and other.token_ids == first.token_ids
+
+
+async def test_with_seeds_a_key_and_the_place_in_the_context_decide_the_noise(stand_in: StandIn):
+    with running(stand_in, seeds=True) as engine:
+        session = engine.session(3)
+        await session.generate([5, 6, 7], TWO)
+        await session.generate([9], TWO)
+        await one_reply(engine)
+        await one_reply(engine, key=4)
+    seeds = [call["body"]["seed"] for call in stand_in.calls(COMPLETIONS)]
+    assert seeds[0] == seeds[2] and len(set(seeds)) == 3
 
 
 def test_the_command_line_says_what_the_recipe_says(stand_in: StandIn):

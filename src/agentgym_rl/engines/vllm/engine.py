@@ -317,7 +317,7 @@ class VllmEngine(Engine):
                 f"a context of {length} tokens and a reply of {params.max_tokens} do not fit in "
                 f"the server's {self._server.max_context}"
             )
-        seed = signed(session_key(session.key, length))
+        seed = signed(session_key(session.key, length)) if self._config.seeds else None
         request = CompletionRequest(session.context, params, seed, self._stop_ids)
         body = request.body(self._adapter or self._server.model)
         client, version = self._server.client, self._version

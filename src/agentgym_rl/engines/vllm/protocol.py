@@ -27,8 +27,8 @@ class CompletionRequest:
 
     context: Sequence[int]
     params: SamplingParams
-    seed: int
-    """64 bits, signed."""
+    seed: int | None
+    """64 bits, signed; None leaves the noise to the server."""
     stop_ids: frozenset[int]
 
     def body(self, model: str) -> dict[str, object]:

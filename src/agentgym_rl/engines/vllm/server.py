@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import json
 import logging
+import secrets
 import shutil
 import sys
 import tempfile
@@ -272,6 +273,8 @@ def server_command(
         "--tensor-parallel-size": str(config.tensor_parallel_size),
         "--logprobs-mode": "processed_logprobs",
         "--generation-config": "vllm",  # ignore the model's own defaults
+        # Without it servers begin with the same noise, and draw the same for a group's prompt.
+        "--seed": str(secrets.randbelow(2**31)),
     }
     flags = ["--enable-prefix-caching", "--disable-uvicorn-access-log"]
     if options.is_cuda:
