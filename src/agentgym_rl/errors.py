@@ -114,6 +114,14 @@ def missing_training_package(error: ModuleNotFoundError) -> str | None:
     return f"this needs the extra 'train' ({package} is not installed): {install_command('train')}"
 
 
+def how_it_ended(status: int | None) -> str:
+    """Return how a process ended, "was killed by signal 9; ..." or "exited (1)"."""
+    if status is None or status >= 0:
+        return f"exited ({status})"
+    hint = "; the system may have run out of memory" if status == -9 else ""
+    return f"was killed by signal {-status}{hint}"
+
+
 @contextmanager
 def boundary(what: str) -> Iterator[None]:
     """Turn whatever an environment raises into one line for the user."""

@@ -22,3 +22,11 @@ def test_a_package_that_training_needs_is_missing_with_its_extra():
     told = errors.missing_training_package(ModuleNotFoundError(name="transformers.models"))
     assert told == "this needs the extra 'train' (transformers is not installed): make setup"
     assert errors.missing_training_package(ModuleNotFoundError(name="numpy")) is None
+
+
+def test_the_end_of_a_process_in_words():
+    assert errors.how_it_ended(3) == "exited (3)"
+    assert errors.how_it_ended(None) == "exited (None)"
+    assert errors.how_it_ended(-15) == "was killed by signal 15"
+    killed = "was killed by signal 9; the system may have run out of memory"
+    assert errors.how_it_ended(-9) == killed

@@ -24,7 +24,7 @@ from pathlib import Path
 from agentgym_rl.engines.pool.host import EngineHost
 from agentgym_rl.engines.pool.line import OnAnswers, OnEnd
 from agentgym_rl.engines.pool.messages import EnginePlan, Message
-from agentgym_rl.errors import EngineError
+from agentgym_rl.errors import EngineError, how_it_ended
 
 logger = logging.getLogger(__name__)
 
@@ -108,9 +108,8 @@ class ProcessLine:
     def _how_it_ended(self) -> str:
         code = self._process.exitcode
         if code is not None and code < 0:
-            hint = "; the system may have run out of memory" if code == -9 else ""
-            return f"it was killed by signal {-code}{hint}"
-        return f"it exited ({code}); its log {self._log} ends:\n{_last_words(self._log)}"
+            return f"it {how_it_ended(code)}"
+        return f"it {how_it_ended(code)}; its log {self._log} ends:\n{_last_words(self._log)}"
 
 
 def run_engine(connection: Connection, plan: EnginePlan) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Protocol, TypeAlias
 
-from agentgym_rl.errors import EnvError
+from agentgym_rl.errors import EnvError, how_it_ended
 
 _START_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 15.0
@@ -104,10 +104,7 @@ class ServerProcess:
 
     async def ended(self) -> str:
         status = await self._process.wait()
-        if status >= 0:
-            return f"it exited ({status}); see the log above"
-        hint = "; the system may have run out of memory" if status == -9 else ""
-        return f"it was killed by signal {-status}{hint}"
+        return f"it {how_it_ended(status)}" + ("; see the log above" if status >= 0 else "")
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):

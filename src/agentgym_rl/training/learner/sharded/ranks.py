@@ -16,7 +16,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Literal
 
-from agentgym_rl.errors import AgentGymError, LearnerDiedError, RunError
+from agentgym_rl.errors import AgentGymError, LearnerDiedError, RunError, how_it_ended
 from agentgym_rl.training.learner.sharded.rank import Failed, RankPlan, run_rank
 
 logger = logging.getLogger(__name__)
@@ -198,10 +198,7 @@ _NOTHING = object()
 
 
 def _death(rank: int, process: BaseProcess) -> str:
-    code = process.exitcode
-    how = f"was killed by signal {-code}" if code is not None and code < 0 else f"exited ({code})"
-    hint = "; the system may have run out of memory" if code == -9 else ""
-    return f"rank {rank} {how}{hint}"
+    return f"rank {rank} {how_it_ended(process.exitcode)}"
 
 
 def _end(links: Sequence[Connection], processes: Sequence[BaseProcess]) -> None:
