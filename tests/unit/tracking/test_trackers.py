@@ -83,7 +83,7 @@ def test_entries_come_in_order_up_to_a_step_and_again_after_rewinding(tmp_path: 
 
 def test_lines_that_a_run_writes_again_are_read_again(tmp_path: Path):
     run = new_run(tmp_path)
-    record = RunRecord(run.path)
+    record = EntryReader(run.path)
     for step in (1, 2, 3):
         run.append_metrics({"step": step, "train/loss": step / 2})
     assert record.next_after(2, until=9) is not None
