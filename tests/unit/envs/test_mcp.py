@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -28,9 +29,9 @@ def counted(episode: McpEpisode) -> float:
     return float(episode.final == episode.task.data["sum"] == episode.answer)
 
 
-def quick(folder: Path, *words: str, **limits: float):
+def quick(folder: Path, *words: str, tasks: Sequence[McpTask] = TASKS, **limits: float):
     server = server_of(folder, QUICK, *words, **limits)
-    return mcp_class(server, name="quick", tasks=TASKS, score=counted, final_call="count(by=0)")
+    return mcp_class(server, name="quick", tasks=tasks, score=counted, final_call="count(by=0)")
 
 
 def is_alive(pid: int) -> bool:
@@ -192,6 +193,18 @@ def test_what_mcp_json_lacks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
         registry.env_class("mcp/book")
     with pytest.raises(ValueError, match="no server 'rm -rf'"):
         registry.env_class("mcp/rm -rf")
+
+
+def test_an_expert_may_leave_out_names_and_make_a_call_twice(tmp_path: Path):
+    calls = ("count(1)", "count(1)", "count(by=2)", 'answer("4")')
+    env = quick(tmp_path, tasks=[McpTask(goal="Count to 4.", expert=calls, data={"sum": "4"})])()
+    env.reset(env.tasks("train")[0])
+    made = list[str]()
+    while (action := env.expert_action()) is not None and len(made) < 9:
+        made.append(action)
+        result = env.step(action)
+    env.close()
+    assert tuple(made) == calls and result.success
 
 
 def test_an_expert_needs_calls_that_exist_and_a_reward(tmp_path: Path):
