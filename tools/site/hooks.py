@@ -26,6 +26,7 @@ from tools.site.settings_page import settings_page  # noqa: E402
 
 _LINK = re.compile(r"\]\((?P<target>(?:\.\./)+[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 _DRAWING = re.compile(r'<img alt="(?P<alt>[^"]*)" src="(?P<src>[^"]*\.svg)"[^>]*>')
+_NAMED_SEARCH = 'data-md-component="search" role="dialog" aria-label="Search"'
 _LANGUAGES = {".py": "python", ".toml": "toml", ".md": "markdown", ".sh": "bash"}
 _AS_PAGES = {"CHANGELOG.md": "about/changelog.md", "CONTRIBUTING.md": "about/contributing.md"}
 """Files of the repository that are pages of the site, at their own places in it."""
@@ -75,6 +76,11 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
         return f'<span class="drawing">{svg}</span>'
 
     return _DRAWING.sub(draw, html)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Name the theme's search for readers of the screen."""
+    return output.replace('data-md-component="search" role="dialog"', _NAMED_SEARCH)
 
 
 def _moved(text: str, place: str) -> str:

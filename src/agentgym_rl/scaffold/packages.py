@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 from agentgym_rl.envs import registry
@@ -65,8 +66,8 @@ def _check_name(name: str) -> None:
             f"{name!r} cannot be the name of a package: write lower-case letters, digits and _, "
             "such as my_world"
         )
-    taken = {*sys.stdlib_module_names, *registry.BUILTIN, "agentgym_rl", "tests", "src"}
-    if name in taken:
+    taken = {*sys.stdlib_module_names, *registry.BUILTIN, *packages_distributions(), "tests", "src"}
+    if name in taken | {"agentgym_rl"}:
         raise ConfigError(f"{name!r} is taken: choose another name, such as my_{name}")
 
 

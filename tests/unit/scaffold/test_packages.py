@@ -38,7 +38,7 @@ def test_a_name_that_is_no_package_is_refused(name: str, tmp_path: Path):
         make_package("env", name, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["babyai", "json", "agentgym_rl"])
+@pytest.mark.parametrize("name", ["babyai", "json", "agentgym_rl", "pydantic"])
 def test_a_name_that_is_taken_is_refused(name: str, tmp_path: Path):
     with pytest.raises(ConfigError, match="is taken"):
         make_package("env", name, tmp_path)
