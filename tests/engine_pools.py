@@ -9,6 +9,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from multiprocessing import forkserver
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import torch
@@ -48,7 +49,9 @@ def engine_of(pool: EnginePool[RemoteEngine], number: int = 0) -> RemoteEngine:
 
 def pid_of(engine: RemoteEngine) -> int:
     assert isinstance(engine.line, ProcessLine)
-    return engine.line.pid
+    process = engine.line.process
+    assert isinstance(process, BaseProcess) and process.pid is not None
+    return process.pid
 
 
 def wait_until_replaced(pool: EnginePool[RemoteEngine], old: RemoteEngine, number: int = 0) -> None:

@@ -19,6 +19,7 @@ from agentgym_rl.training.algorithms.base import (
 )
 from agentgym_rl.training.learner.group import LearnerGroup
 from agentgym_rl.training.learner.learner import Learner
+from agentgym_rl.training.learner.sharded.ranks import fork_ranks_here
 from agentgym_rl.training.learner.sharded.sharded_learner import ShardedLearner
 from agentgym_rl.training.make import make_algorithm
 from agentgym_rl.training.sft import supervised_sample
@@ -79,7 +80,7 @@ def in_process(policy: Policy, case: Case, **settings: object) -> Learner:
 
 def on_ranks(policy: Policy, case: Case, **settings: object) -> ShardedLearner:
     training = training_of(case, case.num_ranks)
-    return ShardedLearner(policy, training, temperature=0.8, start_method="fork", **settings)
+    return ShardedLearner(policy, training, temperature=0.8, start=fork_ranks_here, **settings)
 
 
 def make_steps(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from agentgym_rl.agents.agent import Agent, check_agent_class, make_agent
 from agentgym_rl.config import AgentConfig, EnvConfig, OnlineConfig, RunConfig
+from agentgym_rl.envs.access.server_process import StartServer, start_here
 from agentgym_rl.envs.access.sources import make_source
 from agentgym_rl.envs.base import Environment, EnvSpec
 from agentgym_rl.envs.client import EnvSource
@@ -134,10 +135,13 @@ class Objects:
         env = self.envs.get(label, label)
         return replace(self, env=None if isinstance(env, str) else env, envs={})
 
-    def source(self, config: EnvConfig, *, num_servers: int = 0) -> EnvSource:
-        """Return where the environments come from; `num_servers` as in `cluster.env_servers`."""
+    def source(
+        self, config: EnvConfig, *, num_servers: int = 0, start: StartServer = start_here
+    ) -> EnvSource:
+        """Return where the environments come from; `num_servers` as in `cluster.env_servers`, which
+        `start` starts."""
         if self.env is None:
-            return make_source(config, num_servers=num_servers)
+            return make_source(config, num_servers=num_servers, start=start)
         if config.urls:
             raise ConfigError(
                 f"env={self.env.__name__} is played in this process, but env.url={config.urls[0]} "
@@ -152,7 +156,7 @@ class Objects:
                 f"environment, and {self.env.__name__} cannot be imported: define it in a module, "
                 f"or set {setting}=0"
             )
-        return make_source(config, num_servers=num_servers)
+        return make_source(config, num_servers=num_servers, start=start)
 
     def make_agent(self, config: AgentConfig, spec: EnvSpec) -> Agent:
         if not isinstance(self.agent, Agent):

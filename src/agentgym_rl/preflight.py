@@ -6,6 +6,7 @@ nothing. Environment, agent, tasks and engine are asked right after (experiment/
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import shutil
@@ -16,7 +17,7 @@ import torch
 
 from agentgym_rl.config import AgentEvolConfig, DPOConfig, NativeEngineConfig, RunConfig, SFTConfig
 from agentgym_rl.engines.placement import engine_gpus
-from agentgym_rl.errors import ConfigError
+from agentgym_rl.errors import ConfigError, install_command
 from agentgym_rl.models.device import choose_device
 from agentgym_rl.models.flash4 import check_flash4
 from agentgym_rl.models.loading import DTYPES, TINY, check_model
@@ -36,15 +37,11 @@ _CXX_COMPILERS = ("g++", "clang++", "c++")
 
 def check_before_start(config: RunConfig, run: RunFolder) -> None:
     """Raise ConfigError where a run would fail later for what is known now."""
-    device = choose_device(config.model.device)
-    check_dtype(config, device)
-    check_compiler(config, device)
-    check_flash4(device, DTYPES[config.model.dtype])
-    check_shards(config, device)
-    if config.cluster.type != "none":
-        engine_gpus(config)
+    if config.cluster.type == "ray":
+        require_ray()  # its nodes compute, and what they have is not known yet
+    else:
+        check_machine(config)
     check_data(config)
-    check_memory(config, device)
     check_trackers(config.tracking)
     if config.lora.rank:
         require_peft()
@@ -53,6 +50,24 @@ def check_before_start(config: RunConfig, run: RunFolder) -> None:
     if config.model.path != TINY and (config.lora.rank or not is_saved):
         check_model(config.model.path)
         check_space(config, run)
+
+
+def check_machine(config: RunConfig) -> None:
+    """Refuse what cannot be computed on this machine."""
+    device = choose_device(config.model.device)
+    check_dtype(config, device)
+    check_compiler(config, device)
+    check_flash4(device, DTYPES[config.model.dtype])
+    check_shards(config, device)
+    if config.cluster.type == "local":
+        engine_gpus(config)
+    check_memory(config, device)
+
+
+def require_ray() -> None:
+    """Refuse a cluster where Ray is not installed."""
+    if importlib.util.find_spec("ray") is None:
+        raise ConfigError(f"cluster.type=ray needs Ray, on all nodes: {install_command('cluster')}")
 
 
 def check_dtype(config: RunConfig, device: torch.device) -> None:

@@ -14,9 +14,18 @@ from agentgym_rl.config.sections import EnvConfig
 class ClusterConfig(BaseConfig):
     """Engines and environment servers in processes of their own, and what a run outlives."""
 
-    type: Literal["none", "local"] = "none"
+    type: Literal["none", "local", "ray"] = "none"
     """none: the engine is in the run's own process. local: engines are processes of this machine,
-    one for each GPU, or any number on a CPU."""
+    one for each GPU, or any number on a CPU. ray: engines, learner and environment servers are
+    actors on the nodes of a Ray cluster."""
+
+    address: str = ""
+    """Ray cluster to join, as `ray.init` takes it ("10.0.0.1:6379", "auto"). Empty: RAY_ADDRESS,
+    or else a cluster on this machine that begins and ends with the run."""
+
+    shared_folder: str = ""
+    """Folder that all nodes of the Ray cluster see under this path, with the run folder below it.
+    Empty: files travel between the nodes' processes."""
 
     engines: int = Field(default=1, ge=1, le=1024)
     """Engines that share the episodes. With vLLM each is a server on
@@ -45,6 +54,11 @@ class ClusterConfig(BaseConfig):
             raise ValueError(
                 f"cluster.env_servers={self.env_servers} are processes of a cluster: set "
                 f"cluster.type=local, or env.workers={self.env_servers} in its place"
+            )
+        if self.type != "ray" and (self.address or self.shared_folder):
+            raise ValueError(
+                "cluster.address and cluster.shared_folder are for a Ray cluster: set "
+                "cluster.type=ray, or leave them out"
             )
         return self
 

@@ -120,6 +120,11 @@ class RunConfig(BaseConfig):
         engine = self.engine
         if self.cluster.type == "none" or isinstance(engine, NativeEngineConfig):
             return
+        if self.cluster.type == "ray":
+            raise ValueError(
+                f"cluster.type=ray starts only native engines, not engine.type={engine.type}: set "
+                "engine.type=native, or cluster.type=local on one machine"
+            )
         if not isinstance(engine, VllmEngineConfig):
             raise ValueError(
                 f"cluster.type={self.cluster.type} starts only native and vllm engines, "

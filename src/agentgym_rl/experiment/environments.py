@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import RunConfig, naming_env
 from agentgym_rl.engines.base import Engine
+from agentgym_rl.envs.access.server_process import StartServer, start_here
 from agentgym_rl.envs.base import EnvSpec
 from agentgym_rl.envs.client import EnvSource
 from agentgym_rl.errors import ConfigError
@@ -69,14 +70,19 @@ class OpenedEnv:
 
 
 @asynccontextmanager
-async def opened_envs(config: RunConfig, objects: Objects) -> AsyncIterator[list[OpenedEnv]]:
-    """Open the environments of a run. Raises ConfigError or ValueError for what a user can fix."""
+async def opened_envs(
+    config: RunConfig, objects: Objects, start: StartServer = start_here
+) -> AsyncIterator[list[OpenedEnv]]:
+    """Open the environments of a run, on servers that `start` starts where it asks for them.
+
+    Raises ConfigError or ValueError for what a user can fix.
+    """
     async with AsyncExitStack() as stack:
         opened = list[OpenedEnv]()
         for label, of_env in config.environments.items():
             with naming_env(label, is_several=bool(config.envs)):
                 own = objects.of_env(label)
-                source = own.source(of_env.env, num_servers=config.cluster.env_servers)
+                source = own.source(of_env.env, num_servers=config.cluster.env_servers, start=start)
                 await stack.enter_async_context(source)
                 spec = await source.spec()
                 _check_served(of_env, spec)

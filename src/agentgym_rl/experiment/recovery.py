@@ -25,7 +25,7 @@ class Recovery:
     """Forms the learner of one run again, at most `cluster.max_restarts` times."""
 
     def __init__(self, config: RunConfig, setbacks: Setbacks) -> None:
-        self._has_ranks = config.training.shards > 1
+        self._has_ranks = config.training.shards > 1 or config.cluster.type == "ray"
         self._most, self._num_restarts = config.cluster.max_restarts, 0
         self._setbacks = setbacks
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,14 +25,15 @@ from agentgym_rl.config import (
     dump_config,
     reset_ignored,
 )
-from agentgym_rl.engines.base import Engine, EngineDiedError
-from agentgym_rl.engines.create import check_engine, create_engine
+from agentgym_rl.engines.base import EngineDiedError
+from agentgym_rl.engines.create import check_engine
 from agentgym_rl.errors import LearnerDiedError, RunFailedError
 from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.evaluation.report import EvalReport
 from agentgym_rl.experiment.demonstrations import demonstrations, read_demonstrations
 from agentgym_rl.experiment.environments import OpenedEnv, opened_envs, with_shared_tools
 from agentgym_rl.experiment.evaluations import EvaluatedEnv, RunEvaluation
+from agentgym_rl.experiment.places import Places, places_of
 from agentgym_rl.experiment.recovery import Recovery
 from agentgym_rl.models.compilation import enable_compilation
 from agentgym_rl.models.forward import enable_checkpointing
@@ -67,11 +69,15 @@ async def train(
     rewards = objects.rewards(config)
     check_before_start(config, run)
     await check_engine(config.engine)
-    async with opened_envs(config, objects) as envs:
+    async with AsyncExitStack() as stack:
+        places = stack.enter_context(places_of(config, run.path))
+        envs = await stack.enter_async_context(opened_envs(config, objects, places.start_server))
         heard = Callbacks([*recipe_callbacks(config), *(callbacks or ())])
         trackers = Trackers(config.tracking, run.path)
         audience = _Audience(progress or Progress(), heard, trackers)
-        experiment = _Experiment(config, run, objects, envs, audience=audience, rewards=rewards)
+        experiment = _Experiment(
+            config, run, objects, envs, places, audience=audience, rewards=rewards
+        )
         try:
             with trackers:
                 await experiment.train()
@@ -115,8 +121,9 @@ def model_here(config: RunConfig) -> ModelConfig:
     Where others learn and generate, it is only for saving, and stays in the CPU's memory; AgentEvol
     also computes with it.
     """
-    is_busy = config.training.shards == 1 or isinstance(config.algorithm, AgentEvolConfig)
-    if config.cluster.type == "none" or is_busy:
+    cluster = config.cluster.type
+    is_learner = config.training.shards == 1 and cluster != "ray"
+    if cluster == "none" or is_learner or isinstance(config.algorithm, AgentEvolConfig):
         return config.model
     return config.model.model_copy(update={"device": "cpu"})
 
@@ -168,12 +175,13 @@ class _Experiment:
         run: RunFolder,
         objects: Objects,
         envs: Sequence[OpenedEnv],
+        places: Places,
         *,
         audience: _Audience,
         rewards: EpisodeRewards,
     ) -> None:
         self._config, self._run, self._objects = config, run, objects
-        self._envs, self._rewards = envs, rewards
+        self._envs, self._places, self._rewards = envs, places, rewards
         self._audience, self._progress = audience, audience.progress
         self._setbacks = Setbacks()
         self._recovery = Recovery(config, self._setbacks)
@@ -183,11 +191,20 @@ class _Experiment:
         config = self._config
         policy, demos = await self._policy()
         policy.save_tokenizer(self._run.tokenizer)
-        engine = self._engine(policy)
+        engine = self._places.make_engine(policy, config, self._run.path / "engine")
         envs = [env.run_env(policy, engine, self._rewards) for env in self._envs]
         try:
             evaluate, heard = self._evaluation(policy, envs), self._audience.listeners()
-            parts = RunParts(config, policy, self._run, envs, evaluate, heard, self._setbacks)
+            parts = RunParts(
+                config,
+                policy,
+                self._run,
+                envs,
+                evaluate,
+                heard,
+                self._setbacks,
+                make_ranks=self._places.make_ranks,
+            )
             await self._recovery.outlive(
                 partial(self._attempt, parts, demos), policy, newest=self._run.latest_checkpoint
             )
@@ -214,16 +231,6 @@ class _Experiment:
             self._audience.trackers.saved(done)
             self._progress.begin("train", config.training.steps, done=done)
             await trainer.train(after=done)
-
-    def _engine(self, policy: Policy) -> Engine:
-        config, folder = self._config, self._run.path / "engine"
-        # What lets engines take weights between replies is their pool, also of one vLLM server.
-        if config.cluster.type == "none" and not config.rollout.overlap:
-            return create_engine(policy, config.engine, folder=folder)
-        # Start-up time: one process needs no torch.distributed.
-        from agentgym_rl.engines.pool.local import local_pool
-
-        return local_pool(policy, config, folder=folder)
 
     def _trainer(self, parts: RunParts, demos: Sequence[Conversation]) -> Trainer:
         algorithm = self._objects.algorithm
@@ -317,7 +324,14 @@ class _Experiment:
             supervised_config(self._config),
             self._audience.warm_start_listeners(),
         )
-        parts = RunParts(config, policy, warm_start, listeners=listeners, setbacks=self._setbacks)
+        parts = RunParts(
+            config,
+            policy,
+            warm_start,
+            listeners=listeners,
+            setbacks=self._setbacks,
+            make_ranks=self._places.make_ranks,
+        )
 
         async def attempt() -> None:
             self._setbacks.forget(warm_start.read_metrics())

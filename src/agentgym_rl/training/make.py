@@ -6,6 +6,7 @@ Every piece can be replaced: a program can hand its own to the trainer.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from agentgym_rl.config import AgentEvolConfig, DPOConfig, OnlineConfig, RunConfig, SFTConfig
 from agentgym_rl.lookup import check_call, is_own, load_class
@@ -71,9 +72,10 @@ def make_learner(
     kind_weights: KindWeights | None = None,
     num_updates: int = 0,
 ) -> LearnerGroup:
-    """Return a learner in this process, or on `training.shards` processes."""
+    """Return a learner in this process, or on `training.shards` processes here or elsewhere."""
     config = parts.config
-    if config.training.shards == 1:
+    make = parts.make_ranks
+    if make is None and config.training.shards == 1:
         return Learner(
             parts.policy,
             config.training,
@@ -83,10 +85,12 @@ def make_learner(
             kind_weights=kind_weights,
             num_updates=num_updates,
         )
-    # Start-up time: one process needs no torch.distributed.
-    from agentgym_rl.training.learner.sharded.sharded_learner import ShardedLearner
+    if make is None:
+        # Start-up time: one process needs no torch.distributed.
+        from agentgym_rl.training.learner.sharded.sharded_learner import ShardedLearner
 
-    learner = ShardedLearner(
+        make = partial(ShardedLearner, device=choose_device(config.model.device).type)
+    learner = make(
         parts.policy,
         config.training,
         temperature=temperature,
@@ -94,7 +98,6 @@ def make_learner(
         aggregation=aggregation,
         kind_weights=kind_weights,
         num_updates=num_updates,
-        device=choose_device(config.model.device).type,
     )
     if parts.envs:  # a warm start has no engine
         parts.engine.follow(learner)

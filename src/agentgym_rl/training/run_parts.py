@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from agentgym_rl.config import RunConfig
 from agentgym_rl.engines.base import Engine
@@ -17,6 +18,9 @@ from agentgym_rl.rollout.episode import Participants
 from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.training.setbacks import Setbacks
 from agentgym_rl.types import Episode, Task
+
+if TYPE_CHECKING:  # start-up time: one process needs no torch.distributed
+    from agentgym_rl.training.learner.sharded.sharded_learner import ShardedLearner
 
 Evaluate = Callable[[int], Awaitable[Metrics]]
 """Evaluates the weights of a step and returns its `eval/` metrics."""
@@ -64,6 +68,9 @@ class RunParts:
     """None: the run is not evaluated."""
     listeners: Listeners = Listeners()
     setbacks: Setbacks = field(default_factory=Setbacks)
+    make_ranks: Callable[..., ShardedLearner] | None = None
+    """Makes the learner on processes elsewhere, with the arguments of `Learner`; None: it is in
+    this process, or on `training.shards` processes of this machine."""
 
     @property
     def engine(self) -> Engine:

@@ -14,6 +14,7 @@ from agentgym_rl.config import TrainingConfig
 from agentgym_rl.engines.channels.delivery import WeightTaker
 from agentgym_rl.engines.channels.group import GroupPlan
 from agentgym_rl.models.loading import Policy
+from agentgym_rl.training.learner.sharded.ranks import fork_ranks_here
 from agentgym_rl.training.learner.sharded.sharded_learner import ShardedLearner
 from agentgym_rl.training.sft import negative_logprob, supervised_sample
 from chat_families import small_policy
@@ -30,7 +31,7 @@ def policy() -> Policy:
 @pytest.fixture
 def learner(policy: Policy) -> Iterator[ShardedLearner]:
     config = TrainingConfig(lr=1e-2, shards=2)
-    learner = ShardedLearner(policy, config, temperature=1.0, start_method="fork")
+    learner = ShardedLearner(policy, config, temperature=1.0, start=fork_ranks_here)
     yield learner
     learner.close()
 

@@ -11,13 +11,13 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from agentgym_rl.engines.channels.meeting import meet, own_address
 
 Backend = Literal["gloo", "nccl"]
 _BUCKET_BYTES = {"gloo": 16 << 20, "nccl": 256 << 20}
@@ -31,17 +31,11 @@ class GroupPlan:
     """Who meets where: rank 0 sends, the others receive."""
 
     url: str
-    """Of the meeting place, as torch.distributed has it: a file here, over machines "tcp://...".
-    Never used twice."""
+    """Of the meeting place (meeting.py); never used twice."""
     size: int
     backend: Backend
     timeout_s: float
     """Deadline of one bucket."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether all are on this machine, so that no network is needed."""
-        return self.url.startswith("file:")
 
 
 class WeightGroup:
@@ -50,9 +44,7 @@ class WeightGroup:
     def __init__(self, plan: GroupPlan, rank: int) -> None:
         self.plan = plan
         wait = timedelta(seconds=min(_JOIN_S, plan.timeout_s))
-        if plan.is_local and not Path(urlsplit(plan.url).path).parent.is_dir():
-            raise RuntimeError(f"{plan.url} is in no folder")  # torch would try for ever
-        store, _, _ = next(dist.rendezvous(plan.url, rank, plan.size, timeout=wait))
+        store = meet(plan.url, rank, plan.size, wait)
         store.set_timeout(wait)
         self._device = torch.device("cpu")
         if plan.backend == "nccl":
@@ -123,10 +115,7 @@ class WeightGroup:
 def _gloo(plan: GroupPlan, rank: int, store: dist.Store) -> object:
     gloo: Any = dist.ProcessGroupGloo  # as above: its options and devices
     options = gloo._Options()
-    if plan.is_local:
-        options._devices = [gloo.create_device(hostname="127.0.0.1")]
-    else:
-        options._devices = [gloo.create_default_device()]
+    options._devices = [gloo.create_device(hostname=own_address(plan.url))]
     options._timeout = timedelta(seconds=plan.timeout_s)
     return gloo(store, rank, plan.size, options)
 

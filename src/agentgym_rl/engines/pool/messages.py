@@ -20,6 +20,8 @@ from agentgym_rl.types import Completion, SamplingParams
 class EnginePlan:
     """What an engine elsewhere is built from."""
 
+    number: int
+    """Of its place in the pool."""
     policy: Path
     """A folder with the policy, and its adapter if it has one."""
     dtype: str

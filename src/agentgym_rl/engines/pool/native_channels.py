@@ -3,14 +3,15 @@
 Every engine reports a checksum of the weights that it has, and one that differs from the learner's
 has failed. A broadcast that fails, as when an engine dies in the middle of it, is repeated through
 the file for the engines that are left. While engines go on sampling, a broadcast by gloo would hold
-all of them up for as long as the slowest: the file serves one after another.
+all of them up for as long as the slowest: the file serves one after another. Where machines share
+no folder, a group of two stands for the file.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -70,23 +71,67 @@ class FolderChannel:
         """Leave nothing: each file is removed after its publication."""
 
 
+class PairChannel:
+    """Through a group of learner and engine, to one engine after another."""
+
+    def __init__(
+        self, source: WeightSource, new_url: Callable[[], str], *, timeout_s: float
+    ) -> None:
+        self._source, self._new_url, self._timeout_s = source, new_url, timeout_s
+
+    def follow(self, source: WeightSource) -> bool:
+        self._source = source
+        return True
+
+    def publish(
+        self,
+        version: int,
+        engines: Sequence[RemoteEngine],
+        *,
+        turn: Turn[RemoteEngine] | None = None,
+    ) -> int:
+        num_bytes = 0
+        for engine in engines:
+            with _turn_of([engine], turn):
+                plan = GroupPlan(self._new_url(), 2, "gloo", self._timeout_s)
+                orders = _order([engine], version, plan)
+                given = self._source.give_weights(plan)
+                missing = _missing(orders, given, _GRACE_S if given.error else self._timeout_s)
+            reason = given.error or missing.get(engine)
+            if not reason:
+                num_bytes += given.num_bytes
+            elif engine.is_alive:
+                logger.warning("%s is ended: it got no weights: %s", engine.name, reason)
+                engine.kill()
+        return num_bytes
+
+    def close(self) -> None:
+        """Leave nothing."""
+
+
 class BroadcastChannel:
     """Through a group of torch.distributed, formed anew when an engine is replaced."""
 
     def __init__(
-        self, source: WeightSource, folder: Path, *, backend: Backend, timeout_s: float
+        self,
+        source: WeightSource,
+        one_by_one: FolderChannel | PairChannel,
+        new_url: Callable[[], str],
+        *,
+        backend: Backend,
+        timeout_s: float,
     ) -> None:
-        self._source, self._folder, self._timeout_s = source, folder, timeout_s
+        """`one_by_one` is used where a broadcast does not do; `new_url` returns a meeting place."""
+        self._source, self._new_url, self._timeout_s = source, new_url, timeout_s
         self._backend: Backend = backend
-        self._file = FolderChannel(source, folder, timeout_s=timeout_s)
-        self._numbers = itertools.count(1)
+        self._one_by_one = one_by_one
         self._members: tuple[RemoteEngine, ...] = ()
         self._plan: GroupPlan | None = None
         """Of the members; None before the first broadcast and after a failure."""
 
     def follow(self, source: WeightSource) -> bool:
         self._source, self._plan = source, None
-        return self._file.follow(source)
+        return self._one_by_one.follow(source)
 
     def publish(
         self,
@@ -98,7 +143,7 @@ class BroadcastChannel:
         if not engines:
             return 0
         if turn is not None and self._backend == "gloo":
-            return self._file.publish(version, engines, turn=turn)
+            return self._one_by_one.publish(version, engines, turn=turn)
         with _turn_of(engines, turn):
             return self._broadcast(version, engines)
 
@@ -119,15 +164,14 @@ class BroadcastChannel:
         if not reasons:
             return given.num_bytes * len(engines)
         self._plan = None
-        logger.warning("a broadcast of weights failed (%s): they go through a file", reasons[0])
-        return self._file.publish(version, [engine for engine in engines if engine.is_alive])
+        logger.warning("a broadcast of weights failed (%s): they are sent again", reasons[0])
+        return self._one_by_one.publish(version, [engine for engine in engines if engine.is_alive])
 
     def _plan_for(self, engines: Sequence[RemoteEngine]) -> GroupPlan:
         if self._plan is None or self._members != tuple(engines):
             self._members = tuple(engines)
-            meeting = self._folder / f"group-{next(self._numbers)}"
             self._plan = GroupPlan(
-                meeting.absolute().as_uri(), len(engines) + 1, self._backend, self._timeout_s
+                self._new_url(), len(engines) + 1, self._backend, self._timeout_s
             )
         return self._plan
 

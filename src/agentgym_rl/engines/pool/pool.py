@@ -154,12 +154,15 @@ class EnginePool(Engine, Generic[EngineT]):
         replace: Callable[[int], EngineT] | None = None,
         wait_s: float,
         on_close: Callable[[], None] = lambda: None,
+        count: Callable[[], dict[str, float]] = dict,
     ) -> None:
-        """`replace` makes the engine of a place anew, and returns when it is ready.
+        """`replace` makes the engine of a place anew, and returns when it is ready; `count` returns
+        what else is reported with its metrics.
 
         `wait_s` is the deadline of a reply that waits for an engine to be replaced.
         """
         self._channel, self._replace, self._on_close = channel, replace, on_close
+        self._count = count
         self._wait_s, self._reads_policy = wait_s, True
         self._places = [_Place(number, engine, True) for number, engine in enumerate(engines)]
         self._changed = threading.Condition()
@@ -218,7 +221,7 @@ class EnginePool(Engine, Generic[EngineT]):
         self._of_all(lambda engine: engine.rest())
 
     def take_metrics(self) -> dict[str, float]:
-        metrics: dict[str, float] = {}
+        metrics = self._count()
         for engine in self._living():
             for name, number in engine.take_metrics().items():
                 metrics[name] = metrics.get(name, 0.0) + number

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
@@ -27,6 +27,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from agentgym_rl.config import TrainingConfig
 from agentgym_rl.engines.channels.delivery import Delivery, Given, WeightGiver
+from agentgym_rl.engines.channels.meeting import is_local, meet, own_interface
 from agentgym_rl.models.compilation import enable_compilation
 from agentgym_rl.models.forward import ActionLogprobs, enable_checkpointing
 from agentgym_rl.models.loading import ADAPTER, Policy, load_pretrained
@@ -59,10 +60,16 @@ class RankPlan:
     needs: Needs
     kind_weights: KindWeights
     num_updates: int
+    meeting: str = ""
+    """Where ranks on several machines meet (engines/channels/meeting.py); empty: in the folder."""
 
     @property
     def policy(self) -> Path:
         return self.folder / "policy"
+
+    @property
+    def meeting_url(self) -> str:
+        return self.meeting or (self.folder / "rendezvous").absolute().as_uri()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,17 +127,21 @@ def run_rank(
     plan: RankPlan,
     foreign: Sequence[Connection],
 ) -> None:
-    """Answer orders until told to stop, or until the controller is gone.
+    """Be a rank, and end the process.
 
-    `ends` are those of the link for orders, and of the one that says when a state is written.
     `foreign` are ends of other ranks' links that a forked process inherits.
     """
-    link, written = ends
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the controller, which ends ranks
     for other in foreign:
         other.close()
+    # A process group would wait for the others.
+    os._exit(answer_orders(lambda: Rank(rank, num_ranks, plan, ends[1]), ends[0]))
+
+
+def answer_orders(make: Callable[[], Rank], link: Connection) -> int:
+    """Answer orders until told to stop, or until the controller is gone; return the status."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the controller, which ends ranks
     try:
-        answerer = Rank(rank, num_ranks, plan, written)
+        answerer = make()
         link.send(None)
         while True:
             name, argument = link.recv()
@@ -139,8 +150,8 @@ def run_rank(
         pass  # the controller closed the link, or died
     except Exception as error:  # noqa: BLE001 - whatever it is, the controller must hear of it
         link.send(Failed(f"{type(error).__name__}: {error}", traceback.format_exc()))
-        os._exit(1)
-    os._exit(0)  # a process group would wait for the others
+        return 1
+    return 0
 
 
 class Rank:
@@ -149,18 +160,17 @@ class Rank:
     def __init__(self, rank: int, num_ranks: int, plan: RankPlan, written: Connection) -> None:
         torch.set_num_threads(plan.num_threads)
         disable_progress_bar()  # the terminal is the controller's
-        if sys.platform == "linux":
-            os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # one machine: no network is needed
-        is_gpu = plan.device == "cuda"
-        if is_gpu:
-            torch.cuda.set_device(rank)
+        _choose_network(plan.meeting_url)
+        is_gpu, deadline = plan.device == "cuda", timedelta(seconds=plan.timeout_s)
+        if is_gpu:  # an actor of a cluster sees only its own
+            torch.cuda.set_device(rank % torch.cuda.device_count())
         dist.init_process_group(
             # What is offloaded meets on the CPU, too: the norm of gradients, for one.
             "cpu:gloo,cuda:nccl" if is_gpu else "gloo",
-            init_method=(plan.folder / "rendezvous").absolute().as_uri(),
+            store=meet(plan.meeting_url, rank, num_ranks, deadline),
             rank=rank,
             world_size=num_ranks,
-            timeout=timedelta(seconds=plan.timeout_s),
+            timeout=deadline,
         )
         # Its messages are between threads, beside those of the learner.
         writers = dist.new_group(backend="gloo")
@@ -230,9 +240,13 @@ class Rank:
     def _write_state(self, state: Mapping[str, Tensor], folder: Path) -> None:
         try:
             write_shards(state, folder, self._writers)
-            self._written.send(None)
+            self._written.send(self._after_write(folder))
         except Exception as error:  # noqa: BLE001 - whatever it is, the controller must hear of it
             self._written.send(Failed(f"{type(error).__name__}: {error}", traceback.format_exc()))
+
+    def _after_write(self, folder: Path) -> object:
+        """Return what the controller hears of a state that is written."""
+        return None
 
     def load_state(self, folder: Path) -> None:
         self._learner.restore_state(folder)
@@ -266,6 +280,15 @@ class Rank:
         for name, weight in trained_weights(self._model):
             weight.copy_(shard_like(saved[name].to(weight.dtype), weight))
         self._learner.restart()
+
+
+def _choose_network(url: str) -> None:
+    """Let this process's groups use the network on which the others reach it."""
+    interface = own_interface(url) if sys.platform == "linux" else None
+    if interface is not None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+        if not is_local(url):
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
 
 
 def _sequence_group(size: int) -> SequenceGroup | None:

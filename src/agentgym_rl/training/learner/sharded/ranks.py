@@ -11,11 +11,12 @@ import multiprocessing
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from typing import Literal
 
+from agentgym_rl.engines.pool.line import HostedProcess
 from agentgym_rl.errors import AgentGymError, LearnerDiedError, RunError, how_it_ended
 from agentgym_rl.training.learner.sharded.rank import Failed, RankPlan, run_rank
 
@@ -32,41 +33,25 @@ _GRACE_S = 5.0
 """How long a rank may take to end, and how long others may take to say what they saw of it."""
 
 
-class Ranks:
-    """Starts the processes; `close` or the end of the object ends them."""
+@dataclass(frozen=True, slots=True)
+class StartedRank:
+    """A rank's process, the link for orders, and the one where it says that a state is written."""
 
-    def __init__(
-        self, plan: RankPlan, num_ranks: int, *, start_method: StartMethod = "forkserver"
-    ) -> None:
-        context = _CONTEXTS[start_method]
-        context.set_forkserver_preload([__name__])  # has no effect on a server that runs
-        self._timeout_s, self._calling = plan.timeout_s, threading.Lock()
-        self._links: list[Connection] = []
-        self._written: list[Connection] = []
+    process: HostedProcess
+    link: Connection
+    written: Connection
+
+
+class Ranks:
+    """Owns the processes; `close` or the end of the object ends them."""
+
+    def __init__(self, started: Sequence[StartedRank], *, timeout_s: float) -> None:
+        """`timeout_s` is the deadline of an order, the first of which is to start."""
+        self._timeout_s, self._calling = timeout_s, threading.Lock()
+        self._links = [rank.link for rank in started]
+        self._written = [rank.written for rank in started]
         """Where each rank says that it has written a state."""
-        self._processes: list[BaseProcess] = []
-        for rank in range(num_ranks):
-            link, theirs = context.Pipe()
-            written, their_written = context.Pipe(duplex=False)
-            foreign = [*self._links, link, *self._written, written]
-            process = context.Process(
-                target=run_rank,
-                args=(
-                    rank,
-                    num_ranks,
-                    (theirs, their_written),
-                    plan,
-                    foreign if start_method == "fork" else [],
-                ),
-                name=f"learner-{rank}",
-                daemon=True,
-            )
-            process.start()
-            theirs.close()
-            their_written.close()
-            self._links.append(link)
-            self._written.append(written)
-            self._processes.append(process)
+        self._processes = [rank.process for rank in started]
         ends = [*self._links, *self._written]
         self._finalizer = weakref.finalize(self, _end, ends, self._processes)
         self._answers("start")
@@ -120,7 +105,10 @@ class Ranks:
             answer = died
         if isinstance(answer, Failed):
             return RunError(f"rank {rank} could not write its state: {answer.error}")
-        return answer
+        if isinstance(answer, AgentGymError):
+            return answer
+        self._on_written(answer)
+        return None
 
     def check(self) -> None:
         """Raise LearnerDiedError if a rank has died, unless an order is under way, which finds out.
@@ -135,6 +123,9 @@ class Ranks:
                     self._fail("wait", _death(rank, process))
         finally:
             self._calling.release()
+
+    def _on_written(self, answer: object) -> None:
+        """Take what a rank says after it has written its part of a state."""
 
     def close(self) -> None:
         """End all ranks; calling it again does nothing."""
@@ -197,11 +188,52 @@ class Ranks:
 _NOTHING = object()
 
 
-def _death(rank: int, process: BaseProcess) -> str:
+StartRanks = Callable[[RankPlan, int], Ranks]
+"""Starts this many ranks somewhere, and returns when all have met."""
+
+
+def start_ranks_here(plan: RankPlan, num_ranks: int) -> Ranks:
+    """Start ranks as processes of this machine."""
+    return Ranks(_started(plan, num_ranks, "forkserver"), timeout_s=plan.timeout_s)
+
+
+def fork_ranks_here(plan: RankPlan, num_ranks: int) -> Ranks:
+    """Start ranks in a moment; only for a controller without a GPU and threads."""
+    return Ranks(_started(plan, num_ranks, "fork"), timeout_s=plan.timeout_s)
+
+
+def _started(plan: RankPlan, num_ranks: int, start_method: StartMethod) -> list[StartedRank]:
+    context, started = _CONTEXTS[start_method], list[StartedRank]()
+    context.set_forkserver_preload([__name__])  # has no effect on a server that runs
+    for rank in range(num_ranks):
+        link, theirs = context.Pipe()
+        written, their_written = context.Pipe(duplex=False)
+        foreign = [end for other in started for end in (other.link, other.written)]
+        foreign += [link, written]
+        process = context.Process(
+            target=run_rank,
+            args=(
+                rank,
+                num_ranks,
+                (theirs, their_written),
+                plan,
+                foreign if start_method == "fork" else [],
+            ),
+            name=f"learner-{rank}",
+            daemon=True,
+        )
+        process.start()
+        theirs.close()
+        their_written.close()
+        started.append(StartedRank(process, link, written))
+    return started
+
+
+def _death(rank: int, process: HostedProcess) -> str:
     return f"rank {rank} {how_it_ended(process.exitcode)}"
 
 
-def _end(links: Sequence[Connection], processes: Sequence[BaseProcess]) -> None:
+def _end(links: Sequence[Connection], processes: Sequence[HostedProcess]) -> None:
     """Close the links, which ends idle ranks, and kill those that do not end."""
     for link in links:
         link.close()

@@ -52,7 +52,7 @@ from agentgym_rl.training.learner.sharded.rank import (
     UpdateOrder,
     ValuesOrder,
 )
-from agentgym_rl.training.learner.sharded.ranks import Ranks, StartMethod
+from agentgym_rl.training.learner.sharded.ranks import Ranks, StartRanks, start_ranks_here
 from agentgym_rl.training.learner.sharded.shard_files import read_names
 from agentgym_rl.training.learner.sharded.shares import Share, make_shares
 from agentgym_rl.training.learner.sharded.wire import pack
@@ -80,12 +80,9 @@ class ShardedLearner:
         kind_weights: KindWeights | None = None,
         num_updates: int = 0,
         device: str = "",
-        start_method: StartMethod = "forkserver",
+        start: StartRanks = start_ranks_here,
     ) -> None:
-        """`device` is the type of the ranks' devices; by default that of the policy's.
-
-        A forked rank starts in a moment; only for a controller without a GPU and threads.
-        """
+        """`device` is the type of the ranks' devices; by default that of the policy's."""
         if config.share_prefix:
             check_prefix_sharing(policy.model)
         if config.sequence_parallel > 1:
@@ -117,7 +114,7 @@ class ShardedLearner:
         )
         try:
             policy.save_apart(plan.policy)
-            self._ranks = Ranks(plan, config.shards, start_method=start_method)
+            self._ranks = start(plan, config.shards)
         except BaseException:
             self.close()
             raise
