@@ -12,7 +12,7 @@ import secrets
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from multiprocessing.connection import (
@@ -60,6 +60,14 @@ class Host:
             link.send((way.number, place, os.getpid()))
             links.append(link)
         return main(links, *arguments)
+
+
+class EngineHost(Host):
+    """Hosts an engine; its name is what Ray shows."""
+
+
+class RankHost(Host):
+    """Hosts a learner rank."""
 
 
 class ActorProcess:
@@ -123,12 +131,17 @@ class Actors:
         threading.Thread(target=self._accept, name="actor-links", daemon=True).start()
 
     def start(
-        self, options: dict[str, object], num_links: int, main: Main, *arguments: object
+        self,
+        kind: type[Host],
+        options: Mapping[str, object],
+        num_links: int,
+        main: Main,
+        *arguments: object,
     ) -> ActorProcess:
         """Start an actor at once; it begins when Ray has found a place for it."""
         # Any: Ray makes methods of it that have no types.
         actor: Any = (
-            ray.remote(Host).options(max_restarts=0, max_task_retries=0, **options).remote()
+            ray.remote(kind).options(max_restarts=0, max_task_retries=0, **options).remote()
         )
         process = ActorProcess(actor, num_links)
         with self._lock:

@@ -17,7 +17,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from agentgym_rl.config import NativeEngineConfig, RunConfig
-from agentgym_rl.distributed.actors import Actors
+from agentgym_rl.distributed.actors import Actors, EngineHost, RankHost
 from agentgym_rl.distributed.credentials import cluster_address
 from agentgym_rl.distributed.engines import engine_main
 from agentgym_rl.distributed.env_servers import ActorServer, start_server
@@ -110,7 +110,9 @@ class RayCluster:
         plan = replace(plan, meeting=self._meeting_url("ranks"))
         policy = None if self._shares_files else ray.put(read_files(plan.policy))
         processes = [
-            self._actors.start(self._on(rank), 2, rank_main, rank, num_ranks, plan, policy)
+            self._actors.start(
+                RankHost, self._on(rank), 2, rank_main, rank, num_ranks, plan, policy
+            )
             for rank in range(num_ranks)
         ]
         try:
@@ -139,7 +141,7 @@ class RayCluster:
     def _start_engine(self, plan: EnginePlan) -> StartedEngine:
         policy = None if self._shares_files else self._files_of(plan.policy)
         options = self._on(self._room.first_engine + plan.number)
-        process = self._actors.start(options, 1, engine_main, plan, policy)
+        process = self._actors.start(EngineHost, options, 1, engine_main, plan, policy)
         return StartedEngine(process, process.link)
 
     def _files_of(self, folder: Path) -> ray.ObjectRef[Any]:
@@ -173,7 +175,7 @@ def joined(config: RunConfig, run: Path) -> Iterator[RayCluster]:
         if ray.is_initialized():  # by the program that trains, which leaves it as well
             pass
         elif address:
-            stack.enter_context(_connected(address))
+            stack.enter_context(connected(address))
         else:
             stack.enter_context(own_cluster(num_cpus=_num_processes(config) + 1))
         if threading.current_thread() is threading.main_thread():
@@ -185,12 +187,14 @@ def joined(config: RunConfig, run: Path) -> Iterator[RayCluster]:
 
 
 @contextlib.contextmanager
-def _connected(address: str) -> Iterator[None]:
+def connected(address: str) -> Iterator[None]:
+    """Join the cluster there, or without an address one that runs on this machine."""
     try:
-        ray.init(address=address, log_to_driver=False, configure_logging=False)
+        ray.init(address=address or "auto", log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
+        where = address or "RAY_ADDRESS, nor on this machine"
         raise ConfigError(
-            f"no Ray cluster answers at {address}: {error}. Start one with `ray start --head`, set "
+            f"no Ray cluster answers at {where}: {error}. Start one with `ray start --head`, set "
             "cluster.address to it, and RAY_AUTH_TOKEN to its token"
         ) from error
     try:

@@ -160,6 +160,7 @@ def bench(
         "agentgym doctor",
         "agentgym doctor qwen_textcraft                  # its memory on this machine",
         "agentgym doctor qwen_textcraft training.shards=4 --gpus 4 --gpu-memory 80",
+        "agentgym doctor --cluster --address 10.0.0.1:6379 --shared-folder /data",
     ),
 )
 def doctor(
@@ -182,8 +183,25 @@ def doctor(
             help="With RECIPE: GiB of each GPU, not this machine's.", min=0, metavar="GIB"
         ),
     ] = 0.0,
+    cluster: Annotated[
+        bool, typer.Option("--cluster", help="Look at the nodes of a Ray cluster instead.")
+    ] = False,
+    address: Annotated[
+        str,
+        typer.Option(help="With --cluster: as cluster.address; default: RAY_ADDRESS.", metavar="A"),
+    ] = "",
+    shared_folder: Annotated[
+        str, typer.Option(help="With --cluster: as cluster.shared_folder.", metavar="DIR")
+    ] = "",
 ) -> None:
-    """Report what this machine has, or how much memory a recipe takes on a machine."""
+    """Report what a machine or a Ray cluster has, or how much memory a recipe takes."""
+    if cluster:
+        from agentgym_rl.cli.cluster import diagnose_cluster  # start-up time
+
+        diagnose_cluster(address, shared_folder)
+        return
+    if address or shared_folder:
+        raise typer.BadParameter("--address and --shared-folder are about a cluster: --cluster")
     if recipe:
         from agentgym_rl.cli.memory import size_recipe  # start-up time
 

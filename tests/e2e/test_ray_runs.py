@@ -1,0 +1,160 @@
+"""Whole runs on a Ray cluster of two nodes in one machine: the same numbers; actors are killed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+from safetensors.torch import load_file
+
+import agentgym_rl as ag
+from agentgym_rl.runs.folder import Metrics, read_json_lines
+from agentgym_rl.training.collect.collection import Collected, Horizons, StepCollector
+from agentgym_rl.types import Episode
+from ray_clusters import ENGINE, ENV_SERVER, RANK, actors_of, node_of, ray_cluster
+from training_runs import RECIPE, episodes_of
+
+if TYPE_CHECKING:
+    from ray.cluster_utils import Cluster
+
+pytestmark = pytest.mark.slow
+
+CLOSE = 1e-5
+NUM_STEPS = 3
+SETTINGS: dict[str, Any] = {  # Any: what a setting may be
+    "warm_start.steps": 0,
+    "warm_start.num_demos": 8,
+    "training.steps": NUM_STEPS,
+    "training.lr": 1e-3,
+    "checkpoint.every": 2,
+    "eval.tasks": 0,
+    "rollout.max_restarts": 6,
+    "rollout.max_seconds": 600,
+}
+RAY: dict[str, Any] = {
+    "cluster.type": "ray",
+    "cluster.engines": 2,
+    "cluster.env_servers": 2,
+    "training.shards": 2,
+}
+KINDS = (ENGINE, RANK, ENV_SERVER)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with ray_cluster(3, 3) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    forkserver.ensure_running()
+    file = tmp_path / "small.toml"
+    file.write_text(RECIPE)
+    return file
+
+
+def first_token(episode: Episode) -> float:
+    """Reward what differs between the episodes of any policy."""
+    return sum(ord(c) for c in episode.rounds[0].reply) % 7 / 7
+
+
+class Killer(ag.Callback):
+    """Kills an actor of each kind, in turn, at the ends of some episodes."""
+
+    def __init__(self, *moments: tuple[int, str]) -> None:
+        self._moments, self._num_episodes = dict(moments), 0
+        self.killed: list[str] = []
+        self.seen: dict[int, psutil.Process] = {}
+        self.nodes: dict[str, set[int]] = {}
+
+    def on_episode(self, episode: Episode) -> None:
+        self._num_episodes += 1
+        for kind in KINDS:
+            for process in actors_of(kind):
+                self.seen[process.pid] = process
+                self.nodes.setdefault(kind, set()).add(node_of(process))
+        if kind := self._moments.get(self._num_episodes):
+            actors_of(kind)[0].kill()
+            self.killed.append(kind)
+
+
+class Recorder:
+    """Lets a run learn from the groups of another, and keeps its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.groups: list[Collected] = []
+        self.fed: Iterator[Collected] = iter(())
+        collect = StepCollector.collect
+
+        async def recorded(collector: StepCollector, step: int, max_rounds: Horizons) -> Collected:
+            collected = await collect(collector, step, max_rounds)
+            self.groups.append(collected)
+            return next(self.fed, collected)
+
+        monkeypatch.setattr(StepCollector, "collect", recorded)
+
+
+def replies_of(collected: Collected) -> list[tuple[object, ...]]:
+    """Return task, seed and tokens of each episode."""
+    return [
+        (episode.task.index, episode.sample_index, tuple(s.token_ids for s in episode.samples))
+        for group in collected.groups
+        for episode in group.episodes
+    ]
+
+
+def test_a_run_on_two_nodes_is_that_of_one_process_also_if_actors_are_killed(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster
+):
+    recorder = Recorder(monkeypatch)
+    plain = ag.train(recipe, SETTINGS, run_dir=tmp_path / "plain", reward=first_token)
+    stored, recorder.groups = recorder.groups, []
+    recorder.fed = iter(stored)
+    killer = Killer((10, ENGINE), (18, ENV_SERVER))
+    settings = SETTINGS | RAY | {"cluster.address": cluster.address}
+    run = ag.train(
+        recipe, settings, run_dir=tmp_path / "ray", reward=first_token, callbacks=[killer]
+    )
+
+    # Its own episodes.
+    pairs = list(
+        itertools.chain(
+            *(
+                zip(*map(replies_of, both), strict=True)
+                for both in zip(stored, recorder.groups, strict=True)
+            )
+        )
+    )
+    assert all(ours[:2] == theirs[:2] for theirs, ours in pairs), "the same tasks and seeds"
+    first = pairs[: len(replies_of(stored[0]))]
+    assert sum(ours == theirs for theirs, ours in first) >= 0.95 * len(first)
+
+    # What it learned from those of the other run.
+    lines, others = (list(read_json_lines(r.folder / "metrics.jsonl")) for r in (run, plain))
+    for ours, theirs in zip(lines, others, strict=True):
+        assert ours["train/loss"] == pytest.approx(theirs["train/loss"], abs=CLOSE)
+        assert ours["train/grad_norm"] == pytest.approx(theirs["train/grad_norm"], abs=CLOSE)
+        assert ours["train/grad_norm"] > 1e-3
+    weights, theirs = (load_file(r.folder / "model" / "model.safetensors") for r in (run, plain))
+    assert max((weights[n] - theirs[n]).abs().max().item() for n in theirs) < CLOSE
+
+    assert killer.killed == [ENGINE, ENV_SERVER]
+    assert all(len(nodes) == 2 for nodes in killer.nodes.values()), "all kinds on both nodes"
+    check_lost(lines, engine=1, env=1, node=0)
+    assert not [row["error"] for row in episodes_of(run.folder) if row["error"]]
+    _, alive = psutil.wait_procs(list(killer.seen.values()), 30)
+    assert alive == []
+
+
+def check_lost(lines: list[Metrics], **restarts: int) -> None:
+    """Look whether the metrics count what was killed."""
+    for kind, number in restarts.items():
+        assert sum(line[f"cluster/restarts_{kind}"] for line in lines) == number, kind
+    assert all(line["rollout/episodes_failed"] == 0 for line in lines)
+    assert sum(line["cluster/episodes_lost"] for line in lines) >= 1
