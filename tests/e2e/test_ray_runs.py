@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import random
+from collections import Counter
 from collections.abc import Iterator
 from multiprocessing import forkserver
 from pathlib import Path
@@ -13,11 +16,14 @@ import pytest
 from safetensors.torch import load_file
 
 import agentgym_rl as ag
+from agentgym_rl.engines.pool.pool import EnginePool
 from agentgym_rl.runs.folder import Metrics, read_json_lines
 from agentgym_rl.training.collect.collection import Collected, Horizons, StepCollector
 from agentgym_rl.types import Episode
+from commands import Command
 from ray_clusters import ENGINE, ENV_SERVER, RANK, actors_of, node_of, ray_cluster
-from training_runs import RECIPE, episodes_of
+from training_runs import RECIPE, episodes_of, go_on, succeeded
+from waiting import wait_for
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -93,6 +99,10 @@ class Recorder:
         collect = StepCollector.collect
 
         async def recorded(collector: StepCollector, step: int, max_rounds: Horizons) -> Collected:
+            engine = next(iter(collector._envs.values())).participants.engine
+            if isinstance(engine, EnginePool):  # what was killed in one step serves in the next
+                while not all(place.is_serving for place in engine._places):
+                    await asyncio.sleep(0.05)
             collected = await collect(collector, step, max_rounds)
             self.groups.append(collected)
             return next(self.fed, collected)
@@ -139,14 +149,14 @@ def test_a_run_on_two_nodes_is_that_of_one_process_also_if_actors_are_killed(
     lines, others = (list(read_json_lines(r.folder / "metrics.jsonl")) for r in (run, plain))
     for ours, theirs in zip(lines, others, strict=True):
         assert ours["train/loss"] == pytest.approx(theirs["train/loss"], abs=CLOSE)
-        assert ours["train/grad_norm"] == pytest.approx(theirs["train/grad_norm"], abs=CLOSE)
+        assert ours["train/grad_norm"] == pytest.approx(theirs["train/grad_norm"], rel=CLOSE * 5)
         assert ours["train/grad_norm"] > 1e-3
     weights, theirs = (load_file(r.folder / "model" / "model.safetensors") for r in (run, plain))
     assert max((weights[n] - theirs[n]).abs().max().item() for n in theirs) < CLOSE
 
     assert killer.killed == [ENGINE, ENV_SERVER]
     assert all(len(nodes) == 2 for nodes in killer.nodes.values()), "all kinds on both nodes"
-    check_lost(lines, engine=1, env=1, node=0)
+    check_lost(lines, engine=1, env=1, node=0, learner=0)
     assert not [row["error"] for row in episodes_of(run.folder) if row["error"]]
     _, alive = psutil.wait_procs(list(killer.seen.values()), 30)
     assert alive == []
@@ -158,3 +168,80 @@ def check_lost(lines: list[Metrics], **restarts: int) -> None:
         assert sum(line[f"cluster/restarts_{kind}"] for line in lines) == number, kind
     assert all(line["rollout/episodes_failed"] == 0 for line in lines)
     assert sum(line["cluster/episodes_lost"] for line in lines) >= 1
+
+
+LONG = SETTINGS | {"training.steps": 6, "checkpoint.every": 1}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(10))
+def test_actors_that_are_killed_at_random_moments_cost_no_step(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster, seed: int
+):
+    Recorder(monkeypatch)  # waits for engines that start
+    noise = random.Random(seed)
+    num_episodes = 8 * LONG["training.steps"]
+    killer = Killer(*((noise.randrange(num_episodes - 8), noise.choice(KINDS)) for _ in range(3)))
+    settings = LONG | RAY | {"cluster.address": cluster.address}
+    run = ag.train(
+        recipe, settings, run_dir=tmp_path / "run", reward=first_token, callbacks=[killer]
+    )
+    lines = list(read_json_lines(run.folder / "metrics.jsonl"))
+    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    killed = Counter(killer.killed)
+    check_lost(lines, engine=killed[ENGINE], env=killed[ENV_SERVER], learner=killed[RANK])
+    check_learned_once(run.folder)
+    _, alive = psutil.wait_procs(list(killer.seen.values()), 30)
+    assert alive == []
+
+
+@pytest.mark.long
+def test_a_node_that_dies_costs_no_step(recipe: Path, tmp_path: Path):
+    class NodeKiller(Killer):
+        """Kills a node with an engine but no rank, in the middle of the second step."""
+
+        def on_episode(self, episode: Episode) -> None:
+            super().on_episode(episode)
+            if self._num_episodes == 12:
+                engines, ranks = (set(map(node_of, actors_of(kind))) for kind in (ENGINE, RANK))
+                (raylet,) = sorted(engines - ranks)[:1]
+                self.killed.append(str(raylet))
+                psutil.Process(raylet).kill()
+
+    killer = NodeKiller()
+    with ray_cluster(1, 2, 1, 2, 2) as cluster:
+        settings = LONG | RAY | {"training.shards": 1, "cluster.address": cluster.address}
+        run = ag.train(recipe, settings, run_dir=tmp_path / "run", callbacks=[killer])
+        lines = list(read_json_lines(run.folder / "metrics.jsonl"))
+        assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
+        assert len(killer.killed) == 1
+        check_lost(lines, node=1)
+        check_learned_once(run.folder)
+    _, alive = psutil.wait_procs(list(killer.seen.values()), 30)
+    assert alive == []
+
+
+@pytest.mark.long
+def test_a_controller_that_is_killed_leaves_no_process_and_resumes_elsewhere(
+    recipe: Path, tmp_path: Path, cluster: Cluster
+):
+    words = [f"{name}={value}" for name, value in (SETTINGS | RAY).items()]
+    path = tmp_path / "run"
+    command = Command("train", recipe, *words, "training.steps=500", "--run-dir", path)
+    wait_for((path / "checkpoints" / "step-2" / "state.json").exists, timeout_s=240)
+    seen = psutil.Process(command.process.pid).children(recursive=True)
+    assert any("ray::RankHost" in " ".join(process.cmdline()) for process in seen)
+    command.process.kill()
+    _, alive = psutil.wait_procs(seen, 30)
+    assert alive == []
+    done = max(line["step"] for line in read_json_lines(path / "metrics.jsonl"))
+    outcome = go_on(path, f"training.steps={done + 2}", f"cluster.address={cluster.address}")
+    assert succeeded(outcome)
+    steps = [line["step"] for line in read_json_lines(path / "metrics.jsonl")]
+    assert steps == list(range(1, done + 3))
+
+
+def check_learned_once(folder: Path) -> None:
+    rows = [row for row in episodes_of(folder) if row["phase"] == "train"]
+    names = Counter((row["step"], row["task_index"], row["sample_index"]) for row in rows)
+    assert max(names.values()) == 1, "no episode twice"

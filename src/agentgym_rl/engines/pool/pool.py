@@ -172,7 +172,7 @@ class EnginePool(Engine, Generic[EngineT]):
         self._is_updating = False
         """Whether they change while replies are asked for."""
         self._waiting: list[asyncio.Future[None]] = []
-        self._num_bytes = self._num_replaced = 0
+        self._num_bytes = self._num_replaced = self._num_lost = 0
         self._lost_s = 0.0
         """All since the metrics were taken."""
         self._is_closed = False
@@ -231,10 +231,11 @@ class EnginePool(Engine, Generic[EngineT]):
             )
             for name, number in (
                 ("cluster/restarts_engine", self._num_replaced),
+                ("cluster/episodes_lost", self._num_lost),
                 ("cluster/time_lost_s", self._lost_s),
             ):
                 metrics[name] = metrics.get(name, 0.0) + number
-            self._num_bytes, self._num_replaced, self._lost_s = 0, 0, 0.0
+            self._num_bytes, self._num_replaced, self._num_lost, self._lost_s = 0, 0, 0, 0.0
             metrics["cluster/engines"] = float(sum(place.is_serving for place in self._places))
             for place in self._places:
                 metrics[f"cluster/tokens_engine_{place.number}"] = float(place.num_tokens)
@@ -296,6 +297,7 @@ class EnginePool(Engine, Generic[EngineT]):
             place = next((place for place in self._places if place.engine is engine), None)
             if place is None or self._is_closed:
                 return
+            self._num_lost += place.num_sessions
             place.lose_engine()
             self._wake()
         threading.Thread(
@@ -308,6 +310,8 @@ class EnginePool(Engine, Generic[EngineT]):
             try:
                 engine = self._replace(place.number)
             except Exception as error:  # noqa: BLE001 - nobody else would hear of it
+                if self._is_closed:
+                    return
                 logger.warning("engine %d did not start again: %s", place.number, error)
                 with self._changed:
                     place.num_deaths += 1
