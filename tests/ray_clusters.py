@@ -47,9 +47,9 @@ def ray_cluster(*num_cpus: int) -> Iterator[Cluster]:
 
 
 def actors_of(kind: str) -> list[psutil.Process]:
-    """Return the processes of this user's actors of a kind, on all nodes of this machine."""
+    """Return the processes of actors of a kind, on all nodes that this process has started."""
     found = []
-    for process in psutil.process_iter():
+    for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if " ".join(process.cmdline()).startswith(kind) and process.is_running():
                 found.append(process)

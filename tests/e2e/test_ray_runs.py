@@ -36,7 +36,7 @@ SETTINGS: dict[str, Any] = {  # Any: what a setting may be
     "warm_start.steps": 0,
     "warm_start.num_demos": 8,
     "training.steps": NUM_STEPS,
-    "training.lr": 1e-3,
+    "training.lr": 1e-4,
     "checkpoint.every": 2,
     "eval.tasks": 0,
     "rollout.max_restarts": 6,
