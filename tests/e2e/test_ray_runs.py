@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import random
 from collections import Counter
@@ -16,7 +17,9 @@ import pytest
 from safetensors.torch import load_file
 
 import agentgym_rl as ag
+from agentgym_rl.cli.cluster import diagnose_cluster
 from agentgym_rl.engines.pool.pool import EnginePool
+from agentgym_rl.errors import ConfigError
 from agentgym_rl.runs.folder import Metrics, read_json_lines
 from agentgym_rl.training.collect.collection import Collected, Horizons, StepCollector
 from agentgym_rl.types import Episode
@@ -155,7 +158,7 @@ def test_a_run_on_two_nodes_is_that_of_one_process_also_if_actors_are_killed(
     assert max((weights[n] - theirs[n]).abs().max().item() for n in theirs) < CLOSE
 
     assert killer.killed == [ENGINE, ENV_SERVER]
-    assert all(len(nodes) == 2 for nodes in killer.nodes.values()), "all kinds on both nodes"
+    assert all(len(killer.nodes[kind]) == 2 for kind in (ENGINE, RANK)), "on both nodes"
     check_lost(lines, engine=1, env=1, node=0, learner=0)
     assert not [row["error"] for row in episodes_of(run.folder) if row["error"]]
     _, alive = psutil.wait_procs(list(killer.seen.values()), 30)
@@ -168,6 +171,23 @@ def check_lost(lines: list[Metrics], **restarts: int) -> None:
         assert sum(line[f"cluster/restarts_{kind}"] for line in lines) == number, kind
     assert all(line["rollout/episodes_failed"] == 0 for line in lines)
     assert sum(line["cluster/episodes_lost"] for line in lines) >= 1
+
+
+def test_doctor_asks_all_nodes(
+    tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+):
+    from agentgym_rl.distributed import probe  # once the token is chosen
+
+    diagnose_cluster(cluster.address, str(tmp_path))
+    told = capsys.readouterr().out
+    assert "2 nodes, all with python" in told and f"all see {tmp_path}" in told
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(probe, "_marked", lambda folder: contextlib.nullcontext("/nowhere/mark"))
+    ours = probe.versions_here()
+    monkeypatch.setattr(probe, "versions_here", lambda: ours | {"torch": "1.0"})
+    with pytest.raises(ConfigError, match=r"this machine 1\.0: install the same") as refused:
+        diagnose_cluster(cluster.address, str(tmp_path))
+    assert str(refused.value).count("does not see files of this machine") == 2
 
 
 LONG = SETTINGS | {"training.steps": 6, "checkpoint.every": 1}
@@ -209,7 +229,7 @@ def test_a_node_that_dies_costs_no_step(recipe: Path, tmp_path: Path):
                 psutil.Process(raylet).kill()
 
     killer = NodeKiller()
-    with ray_cluster(1, 2, 1, 2, 2) as cluster:
+    with ray_cluster(0, 2, 2, 2, 2) as cluster:
         settings = LONG | RAY | {"training.shards": 1, "cluster.address": cluster.address}
         run = ag.train(recipe, settings, run_dir=tmp_path / "run", callbacks=[killer])
         lines = list(read_json_lines(run.folder / "metrics.jsonl"))

@@ -70,7 +70,9 @@ class RayCluster:
     def reserve(self) -> None:
         """Take the room on the nodes. Raises ConfigError where there is none."""
         room = self._room
-        groups = [("PACK", room.bundles), ("SPREAD", [{"CPU": 1.0}] * room.num_servers)]
+        # GPUs of one node are the nearest to each other; on a CPU all cores are to be used.
+        strategy = "PACK" if room.device == "cuda" else "SPREAD"
+        groups = [(strategy, room.bundles), ("SPREAD", [{"CPU": 1.0}] * room.num_servers)]
         for strategy, bundles in groups:
             if not bundles:
                 continue

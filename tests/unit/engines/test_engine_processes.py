@@ -103,6 +103,7 @@ def test_engines_elsewhere_sample_the_tokens_of_one_here(policy: Policy, pool: P
     tokens = [metrics.pop(f"cluster/tokens_engine_{number}") for number in range(2)]
     assert sum(tokens) == num_tokens and min(tokens) > 0
     assert metrics == {
+        "cluster/episodes_lost": 0.0,
         "cluster/restarts_engine": 0.0,
         "cluster/time_lost_s": 0.0,
         "cluster/engines": 2.0,
