@@ -95,7 +95,7 @@ class PairChannel:
             with _turn_of([engine], turn):
                 plan = GroupPlan(self._new_url(), 2, "gloo", self._timeout_s)
                 orders = _order([engine], version, plan)
-                given = self._source.give_weights(plan)
+                given = _given(self._source, plan, orders)
                 missing = _missing(orders, given, _GRACE_S if given.error else self._timeout_s)
             reason = given.error or missing.get(engine)
             if not reason:
@@ -127,7 +127,7 @@ class BroadcastChannel:
         self._one_by_one = one_by_one
         self._members: tuple[RemoteEngine, ...] = ()
         self._plan: GroupPlan | None = None
-        """Of the members; None before the first broadcast and after a failure."""
+        """Of the members; None before the first broadcast, during one and after a failure."""
 
     def follow(self, source: WeightSource) -> bool:
         self._source, self._plan = source, None
@@ -151,29 +151,22 @@ class BroadcastChannel:
         """Leave nothing: the meeting places are in the folder of the pool."""
 
     def _broadcast(self, version: int, engines: Sequence[RemoteEngine]) -> int:
-        plan = self._plan_for(engines)
+        plan, self._plan = self._plan_for(engines), None
         orders = _order(engines, version, plan)
-        try:
-            given = self._source.give_weights(plan)
-        except LearnerDiedError as error:  # engines that wait for it are of no more use
-            self._plan = None
-            _missing(orders, Given(0, 0, str(error)), _GRACE_S)
-            raise
+        given = _given(self._source, plan, orders)
         missing = _missing(orders, given, _GRACE_S if given.error else self._timeout_s)
         reasons = [given.error, *missing.values()] if given.error else list(missing.values())
         if not reasons:
+            self._plan = plan
             return given.num_bytes * len(engines)
-        self._plan = None
         logger.warning("a broadcast of weights failed (%s): they are sent again", reasons[0])
         return self._one_by_one.publish(version, [engine for engine in engines if engine.is_alive])
 
     def _plan_for(self, engines: Sequence[RemoteEngine]) -> GroupPlan:
-        if self._plan is None or self._members != tuple(engines):
-            self._members = tuple(engines)
-            self._plan = GroupPlan(
-                self._new_url(), len(engines) + 1, self._backend, self._timeout_s
-            )
-        return self._plan
+        if self._plan is not None and self._members == tuple(engines):
+            return self._plan
+        self._members = tuple(engines)
+        return GroupPlan(self._new_url(), len(engines) + 1, self._backend, self._timeout_s)
 
 
 def _turn_of(
@@ -194,6 +187,15 @@ def _order(engines: Sequence[RemoteEngine], version: int, delivery: Delivery) ->
         except EngineError as error:
             orders.append((engine, error))
     return orders
+
+
+def _given(source: WeightSource, plan: GroupPlan, orders: _Orders) -> Given:
+    """Return what the learner gave. If it dies, engines that wait for it for long are ended."""
+    try:
+        return source.give_weights(plan)
+    except LearnerDiedError as error:
+        _missing(orders, Given(0, 0, str(error)), _GRACE_S)
+        raise
 
 
 def _missing(orders: _Orders, given: Given, timeout_s: float) -> dict[RemoteEngine, str]:
