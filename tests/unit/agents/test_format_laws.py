@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -61,6 +62,8 @@ def test_what_is_written_comes_back(action_format, action: str):
         action = action.splitlines()[0].strip() or "go"
     reply = action_format.write(action)
     parsed = action_format.parse(reply)
+    if action_format.name == "function_call":  # JSON can name half a character, which none can send
+        action = re.sub("[\ud800-\udfff]", "?", action)
     assert parsed.action == action
     assert action_format.can_carry(action)
     if action_format.name in ("react", "tags", "code"):
