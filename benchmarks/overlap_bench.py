@@ -275,6 +275,9 @@ class SleepingLearner:
     def restore_state(self, folder: Path) -> None:
         """There is no state."""
 
+    def check(self) -> None:
+        """It lives."""
+
     def close(self) -> None:
         """Nothing is held."""
 
