@@ -146,6 +146,7 @@ def urls() -> Iterator[list[str]]:
         yield [one, other]
 
 
+@pytest.mark.long
 def test_a_list_of_servers_gives_the_run_of_one(recipe: Path, tmp_path: Path, urls: list[str]):
     made = ag.train(recipe, SETTINGS | {"training.steps": 1}, run_dir=tmp_path / "made")
     settings = SETTINGS | {"warm_start.steps": 0, "model.path": str(made.folder / "model")}

@@ -31,7 +31,8 @@ from waiting import wait_for
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
-pytestmark = pytest.mark.slow
+# A cluster and seven processes that import torch: minutes where the cores are busy.
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 
 CLOSE = 1e-5
 NUM_STEPS = 3
@@ -193,7 +194,6 @@ def test_doctor_asks_all_nodes(
 LONG = SETTINGS | {"training.steps": 6, "checkpoint.every": 1}
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("seed", range(10))
 def test_actors_that_are_killed_at_random_moments_cost_no_step(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster, seed: int
@@ -215,7 +215,6 @@ def test_actors_that_are_killed_at_random_moments_cost_no_step(
     assert alive == []
 
 
-@pytest.mark.long
 def test_a_node_that_dies_costs_no_step(recipe: Path, tmp_path: Path):
     class NodeKiller(Killer):
         """Kills a node with an engine but no rank, in the middle of the second step."""
@@ -241,7 +240,6 @@ def test_a_node_that_dies_costs_no_step(recipe: Path, tmp_path: Path):
     assert alive == []
 
 
-@pytest.mark.long
 def test_a_controller_that_is_killed_leaves_no_process_and_resumes_elsewhere(
     recipe: Path, tmp_path: Path, cluster: Cluster
 ):

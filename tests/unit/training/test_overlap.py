@@ -182,7 +182,12 @@ async def test_a_step_waits_where_later_ones_could_not_take_what_is_slow(policy:
 
 
 @pytest.mark.parametrize(
-    ("stale", "overlap"), [(2, True), (1, True), pytest.param(1, False, marks=pytest.mark.long)]
+    ("stale", "overlap"),
+    [
+        (2, True),
+        pytest.param(1, True, marks=pytest.mark.long),
+        pytest.param(1, False, marks=pytest.mark.long),
+    ],
 )
 async def test_a_resumed_run_repeats_what_had_begun_as_far_as_it_may_be_ahead(
     policy: Policy, stale: int, overlap: bool
