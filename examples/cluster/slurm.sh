@@ -26,7 +26,7 @@ export RAY_health_check_initial_delay_ms=2000
 export RAY_health_check_period_ms=300
 export RAY_health_check_failure_threshold=3
 
-head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p) # reads all: no broken pipe
 on_head=(srun --overlap --nodes=1 --ntasks=1 --nodelist="$head")
 ip=$("${on_head[@]}" hostname --ip-address | awk '{print $1}')
 

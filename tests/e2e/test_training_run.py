@@ -283,7 +283,7 @@ def test_environments_that_raise_hang_and_exit_never_stop_a_run(
     path = tmp_path / "flaky"
     overrides = (
         "env.name=training_runs:FlakyBabyAI",
-        "env.timeout_s=1.0",
+        "env.timeout_s=4.0",
         "rollout.max_restarts=1",
         "training.tasks_per_step=6",
         "training.steps=3",
