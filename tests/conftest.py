@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from agentgym_rl.garbage import collect_rarely
+
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(1, str(Path(__file__).parents[1]))  # `examples`, as from the command line
 
@@ -33,9 +35,12 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 def pytest_collection_finish() -> None:
-    """Leave what was imported and collected out of every later search for garbage."""
+    """Leave what was imported and collected out of every later search for garbage.
+
+    Otherwise the end of every collection of episodes would walk all of it.
+    """
     gc.collect()
-    gc.freeze()
+    collect_rarely()
 
 
 @pytest.hookimpl(tryfirst=True)

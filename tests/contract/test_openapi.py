@@ -78,7 +78,7 @@ def _with_plain_integers(value: object) -> object:
 
 
 @pytest.mark.parametrize("num_cases", spread_over(CASES_PER_ROUTE, 1))
-@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+@pytest.mark.parametrize(("path", "method"), spread_over(OPERATIONS, 4))
 def test_answers_are_as_described(url: str, path: str, method: str, num_cases: int):
     # Not at the top: every process of the tests would import it, and it takes seconds.
     import schemathesis

@@ -144,6 +144,7 @@ def test_episodes_under_way_outlive_engines(
     check_outlived(run, killer.num_killed, num_steps=3)
 
 
+@pytest.mark.long
 def test_an_overlapped_run_outlives_engines_that_are_killed_during_updates(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

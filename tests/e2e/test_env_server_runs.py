@@ -18,7 +18,7 @@ from env_servers import server_process
 from training_runs import KILL_MARK, RECIPE, episodes_of, metrics_of
 from waiting import wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 ENV = "training_runs:KillingBabyAI"
 SETTINGS: dict[str, Any] = {  # Any: what a setting may be

@@ -64,6 +64,7 @@ def test_a_script_with_everything_of_its_own(tmp_path: Path):
     assert config.algorithm.type.endswith("Halved") and config.env.levels == ()
 
 
+@pytest.mark.long
 def test_the_cells_of_the_python_api(capsys: pytest.CaptureFixture[str]):
     runpy.run_path(str(EXAMPLES / "python_api.py"))
     assert "rollout/success_rate" in capsys.readouterr().out

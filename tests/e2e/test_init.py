@@ -11,7 +11,7 @@ import pytest
 
 from commands import agentgym
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 SMALL = (
     "training.steps=2",

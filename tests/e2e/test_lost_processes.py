@@ -27,7 +27,7 @@ from agentgym_rl.types import Episode
 from training_runs import RECIPE, episodes_of, metrics_of
 from waiting import wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 SETTINGS: dict[str, Any] = {  # Any: what a setting may be
     "training.shards": 2,

@@ -59,6 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> ag.Run:
     return ag.train(small_recipe(folder), SHORT, run_dir=folder / "run")
 
 
+@pytest.mark.long
 def test_a_run_is_that_of_the_command_line(run: ag.Run, tmp_path: Path):
     overrides = [f"{key}={value}" for key, value in SHORT.items()]
     other = tmp_path / "run"

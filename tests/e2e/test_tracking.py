@@ -19,7 +19,7 @@ from commands import Command, Kill
 from training_runs import RECIPE, succeeded
 from waiting import wait_for
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
 ALL = ("tensorboard", "wandb", "mlflow", "trackio")

@@ -243,6 +243,7 @@ def test_another_seed_gives_another_run(recipe: Path, whole_run: Path, tmp_path:
     assert not set(tasks[0]) <= set(tasks[1])
 
 
+@pytest.mark.long
 def test_a_run_over_http_is_the_run_in_process(
     recipe: Path, local_run: Path, from_model: list[str], tmp_path: Path
 ):

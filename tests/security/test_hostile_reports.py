@@ -15,6 +15,7 @@ from agentgym_rl.report.page import report_page
 from agentgym_rl.report.runs import list_runs
 from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.runs.record import FILE
+from case_shares import spread_over
 from ui_runs import HOSTILE
 from ui_servers import episode, make_run
 
@@ -114,7 +115,9 @@ def test_pipes_are_not_waited_for(tmp_path: Path):
     assert "not a regular file" in report_page(run.path)
 
 
-@pytest.mark.parametrize("content", ["[" * 100_000, '{"env": 1}', '{"reports": [1]}', "\x00"])
+@pytest.mark.parametrize(
+    "content", spread_over(["[" * 100_000, '{"env": 1}', '{"reports": [1]}', "\x00"], 2)
+)
 def test_evaluations_that_are_none_are_told(tmp_path: Path, content: str):
     run = make_run(tmp_path / "run")
     run.eval.mkdir()

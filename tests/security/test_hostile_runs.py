@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
@@ -157,8 +158,7 @@ def write_odd(root: Path, kind: str) -> None:
         ODD_FILES[kind](place)
 
 
-@pytest.mark.parametrize("name", OWN_FILES)
-@pytest.mark.parametrize("kind", ODD_FILES)
+@pytest.mark.parametrize(("kind", "name"), spread_over(itertools.product(ODD_FILES, OWN_FILES), 4))
 def test_what_is_no_file_of_a_run_is_not_read(ui: UiClient, kind: str, name: str):
     problem = problem_of(ui, f"{kind}-{name}")
     expected = {"sparse": "too large to show: 10000.0 MB", "link": "leads out", "device": "leads"}

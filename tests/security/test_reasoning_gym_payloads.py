@@ -43,6 +43,8 @@ EVALUATING = {
     "spiral_matrix": "[{code}]",
     "string_insertion": "[{code}]",
 }
+OFTEN = {"binary_matrix", "countdown", "string_insertion", GENERATORS[0]}
+"""Tried by `make test`."""
 SHELL = "__import__('os').system('touch MARKER')"
 PAYLOADS = {
     "a shell": SHELL,
@@ -86,10 +88,7 @@ def ask(generator: str) -> SeededEnvironment:
 
 @pytest.mark.parametrize(
     "generator",
-    [
-        pytest.param(name, marks=() if name in EVALUATING or place % 32 == 0 else pytest.mark.long)
-        for place, name in enumerate(GENERATORS)
-    ],
+    [pytest.param(name, marks=() if name in OFTEN else pytest.mark.long) for name in GENERATORS],
 )
 def test_payloads_are_wrong_answers(generator: str, marker: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(adapter, "_LIMITS", LIMITS)

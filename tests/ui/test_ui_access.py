@@ -100,7 +100,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield client.url
 
 
-@pytest.mark.parametrize("link", spread_over(LINKS, 4))
+@pytest.mark.parametrize("link", spread_over(LINKS, 2))
 def test_every_view_can_be_read_and_used_by_everybody(page: Page, url: str, link: str):
     show(page, url, link)
     page.wait_for_load_state("networkidle")
@@ -114,7 +114,7 @@ def test_every_view_can_be_read_and_used_by_everybody(page: Page, url: str, link
     assert grave_faults(page) == []
 
 
-@pytest.mark.parametrize("link", spread_over(LINKS, 5))
+@pytest.mark.parametrize("link", spread_over(LINKS, 2))
 def test_every_view_fits_a_phone(page: Page, url: str, link: str):
     page.set_viewport_size(PHONE)
     show(page, url, link)

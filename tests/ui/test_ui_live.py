@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from agentgym_rl.runs.folder import RunFolder
@@ -44,6 +45,7 @@ def wait_for_steps(run: RunFolder, num_steps: int) -> None:
     wait_for(lambda: len(run.read_metrics()) >= num_steps, TRAINING_S)
 
 
+@pytest.mark.long
 def test_a_live_run_grows_on_the_page_and_its_model_plays(page: Page, tmp_path: Path):
     runs = tmp_path / "runs"
     runs.mkdir()

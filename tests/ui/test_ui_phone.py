@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, ViewportSize, expect
 
 from agentgym_rl.envs.scenarios.babyai.env import BabyAI
+from case_shares import spread_over
 from ui_browser import show
 from ui_runs import long_episode, played, write_evaluation, write_run
 from ui_servers import UiClient, ui_process
@@ -45,7 +46,9 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiClient]:
         yield client
 
 
-@pytest.mark.parametrize("link", ["#/runs?sel=grid", "#/run?run=grid", "#/evaluations"])
+@pytest.mark.parametrize(
+    "link", spread_over(["#/runs?sel=grid", "#/run?run=grid", "#/evaluations"], 1)
+)
 def test_a_finger_hits_what_is_offered(page: Page, client: UiClient, link: str):
     page.set_viewport_size(PHONE)
     show(page, client.url, link)

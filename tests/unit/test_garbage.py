@@ -6,10 +6,24 @@ import gc
 import subprocess
 import sys
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
+from agentgym_rl import garbage
 from agentgym_rl.garbage import collect_garbage, rare_collections
+
+
+@pytest.fixture(autouse=True)
+def usual_collections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Python's own rules, as in a process that has just begun: the tests' collects rarely."""
+    thresholds = gc.get_threshold()
+    monkeypatch.setattr(garbage, "_is_rare", False)
+    gc.unfreeze()
+    gc.set_threshold(700, 10, 10)
+    yield
+    gc.freeze()
+    gc.set_threshold(*thresholds)
 
 
 class Node:

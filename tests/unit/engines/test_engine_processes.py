@@ -175,6 +175,7 @@ async def test_replies_during_updates_are_of_one_version_also_if_an_engine_is_ki
         engine.close()
 
 
+@pytest.mark.long
 async def test_sessions_wait_for_engines_that_are_being_replaced(pool: Pool):
     for number in range(2):
         os.kill(pid_of(engine_of(pool, number)), signal.SIGKILL)

@@ -23,7 +23,7 @@ from engine_plays import endless_policy, play_all
 
 NUM_THREADS = sorted({1, 2, 3, os.cpu_count() or 1})
 """Three share rows unevenly, whatever the machine: there several multiples of 16 are not safe."""
-OFTEN = {(128, 1), (128, 3), (600, 2)}
+OFTEN = {(128, 1), (128, 3)}
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ from agentgym_rl.envs.adapters.spaces import is_printable, plain_picture, print_
 from agentgym_rl.envs.base import Environment
 from agentgym_rl.envs.checking.checker import check
 from agentgym_rl.types import StepResult, Task
+from case_shares import spread_over
 
 TOY_TEXT = ("FrozenLake-v1", "CliffWalking-v1", "Taxi-v4", "Blackjack-v1")
 
@@ -29,7 +30,7 @@ def first_task(env: Environment) -> Task:
     return type(env).tasks("train")[0]
 
 
-@pytest.mark.parametrize("env_id", TOY_TEXT)
+@pytest.mark.parametrize("env_id", spread_over(TOY_TEXT, 2))
 def test_toy_text_passes_the_checker(env_id: str):
     num_processes = 2 if env_id == "FrozenLake-v1" else 0  # each imports the whole library
     assert (

@@ -12,11 +12,14 @@ from agentgym_rl.envs.adapters.textarena import textarena_class
 from agentgym_rl.envs.checking.checker import check
 from agentgym_rl.errors import EnvError
 from agentgym_rl.types import Task
+from case_shares import spread_over
 
 GUESS = "textarena/GuessTheNumber-v0"
 
 
-@pytest.mark.parametrize("game", ["GuessTheNumber-v0", "Mastermind-v0-raw", "FrozenLake-v0-raw"])
+@pytest.mark.parametrize(
+    "game", spread_over(["GuessTheNumber-v0", "Mastermind-v0-raw", "FrozenLake-v0-raw"], 1)
+)
 def test_games_pass_the_checker(game: str):
     num_processes = 2 if game == "GuessTheNumber-v0" else 0  # each imports the whole library
     assert check(f"textarena/{game}", tasks_per_split=5, num_processes=num_processes).problems == ()

@@ -77,6 +77,7 @@ def test_expert_gives_up_where_the_key_is_behind_its_own_door():
     assert env.step("turn left").valid_action
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_expert_solves_nearly_all_tasks():
     env, solved, tried = BabyAI(), Counter[str](), Counter[str]()

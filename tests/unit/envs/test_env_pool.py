@@ -117,6 +117,7 @@ async def test_a_dead_server_loses_only_its_own_episodes_and_is_used_again(
         await source.open()
 
 
+@pytest.mark.long
 async def test_with_all_servers_dead_new_episodes_wait(servers: list[FragileServer]):
     async with pool_of(*map(url_of, servers)) as source:
         for server in servers:
@@ -144,6 +145,7 @@ async def test_servers_that_stay_away_are_an_error_that_names_them(
             await source.open()
 
 
+@pytest.mark.long
 async def test_full_and_draining_servers_get_no_new_episodes():
     with (
         server_process(ENV, capacity=2) as (url, process),

@@ -23,6 +23,8 @@ from agentgym_rl.errors import EnvError
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from web_bench import sweep
 
+from case_shares import spread_over
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(find_browser() is None, reason="no Chromium here"),
@@ -173,7 +175,7 @@ def test_episodes_that_write_on_the_tracker_at_once_see_only_their_own_pages():
             process.delete(episode)
 
 
-@pytest.mark.parametrize("name", ONE_PER_LEVEL)
+@pytest.mark.parametrize("name", spread_over(ONE_PER_LEVEL, 6))
 def test_the_expert_solves_a_task_of_each_level(env: WebEnvironment, name: str):
     play(env, entries_of(name)[:1], has_wrong=False)
 

@@ -271,6 +271,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.long
 def test_a_site_ends_with_its_parent():
     parent = subprocess.Popen(
         [sys.executable, "-c", PARENT],

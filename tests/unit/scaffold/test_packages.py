@@ -9,6 +9,7 @@ import pytest
 
 from agentgym_rl.errors import ConfigError, RunError
 from agentgym_rl.scaffold.packages import make_package
+from case_shares import spread_over
 
 
 @pytest.mark.parametrize("kind", ["env", "agent", "algorithm"])
@@ -38,7 +39,7 @@ def test_a_name_that_is_no_package_is_refused(name: str, tmp_path: Path):
         make_package("env", name, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["babyai", "json", "agentgym_rl", "pydantic"])
+@pytest.mark.parametrize("name", spread_over(["babyai", "json", "agentgym_rl", "pydantic"], 2))
 def test_a_name_that_is_taken_is_refused(name: str, tmp_path: Path):
     with pytest.raises(ConfigError, match="is taken"):
         make_package("env", name, tmp_path)

@@ -226,6 +226,7 @@ class Dies(Raises):
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_trackers_that_raise_hang_or_die_delay_only_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -337,6 +337,7 @@ async def test_failed_episodes_are_counted_and_groups_without_enough_are_not_kep
     assert has_stop(collected.groups[0], StopReason.ENV_ERROR)
 
 
+@pytest.mark.long
 async def test_a_step_of_failures_is_tried_again(policy: Policy, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(carry_over, "PAUSES_S", (0.0, 0.0))
     engine = ScriptedEngine(*[["raise"]] * 4, ["bad"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Sequence
 
 import pytest
@@ -18,6 +19,7 @@ from agentgym_rl.training.algorithms.base import Algorithm
 from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.make import make_algorithm
 from agentgym_rl.types import Group, Sample, SegmentKind, StopReason
+from case_shares import spread_over
 from chat_families import small_policy
 from episode_groups import make_episode, make_groups
 
@@ -80,8 +82,9 @@ def first_gradients(overrides: Sequence[str], tokens_per_batch: int) -> list[Ten
     return gradients(learner, policy)
 
 
-@pytest.mark.parametrize("aggregation", AGGREGATIONS)
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("name", "aggregation"), spread_over(itertools.product(ALGORITHMS, AGGREGATIONS), 10)
+)
 def test_no_update_depends_on_how_it_is_split_into_passes(name: str, aggregation: str):
     overrides = [*ALGORITHMS[name], f"policy_loss.aggregation={aggregation}"]
     if aggregation == "constant":

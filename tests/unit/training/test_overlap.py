@@ -161,6 +161,7 @@ async def test_replies_continue_during_updates_and_get_no_older_than_they_may(
     pool.close()
 
 
+@pytest.mark.long
 async def test_a_step_waits_where_later_ones_could_not_take_what_is_slow(policy: Policy):
     may_end = asyncio.Event()
     # Of the four groups that begin first three are slow, more than one step can take.

@@ -84,9 +84,7 @@ CASES = {
 ONE_PER_LAW = (
     "ppo, own trunk",
     "grpo, lora",
-    "grpo, checkpointing",
     "grpo, split passes",
-    "ppo, all offloaded",
 )
 INTERPRETED = ("grpo, split passes, compiled",)
 """Cases whose compiled code is that of torch's tracer, not of Inductor."""

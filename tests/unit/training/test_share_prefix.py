@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from agentgym_rl.training.learner.learner import Learner
 from agentgym_rl.training.learner.packing import MAX_KEYS_PER_TOKEN, Packing
 from agentgym_rl.training.learner.sharded.shares import make_shares
 from agentgym_rl.training.make import make_algorithm
+from case_shares import spread_over
 from chat_families import small_policy
 from prefix_samples import prompted_groups, random_items
 from sharded_learners import Case, check_same, in_process, make_policy, on_ranks
@@ -65,8 +67,9 @@ def step(
     return [moment / 0.1 for moment in moments], report.metrics() | batch.metrics, learner
 
 
-@pytest.mark.parametrize("tokens_per_batch", [64, 10**6])
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize(
+    ("name", "tokens_per_batch"), spread_over(itertools.product(ALGORITHMS, [64, 10**6]), 5)
+)
 def test_an_update_is_that_of_all_samples_in_full(name: str, tokens_per_batch: int):
     exact, expected, _ = step(ALGORITHMS[name])
     grads, metrics, learner = step(
@@ -185,6 +188,7 @@ def test_mfu_is_of_what_is_computed(monkeypatch: pytest.MonkeyPatch):
     assert flops.total([3, 5], [0, 3], num_actions=4) == flops.total([8], num_actions=4)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_ranks_learn_the_same_as_one_process():
     case = Case(training=(("share_prefix", True),))

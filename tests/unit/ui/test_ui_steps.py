@@ -118,6 +118,7 @@ def facets_with(ui: UiClient, *, num_episodes: int) -> dict[str, Any]:
     )
 
 
+@pytest.mark.long
 def test_parts_that_come_and_go_are_followed(tmp_path: Path):
     run = make_run(tmp_path / "run", num_steps=1)
     with ui_process(tmp_path) as ui:
