@@ -40,6 +40,7 @@ def eval_config(
     `env` is a name, or a label of that run; empty for its environment, if it has one.
     """
     objects = objects or Objects()
+    _refuse_training_temperature(override_texts(overrides))
     table = _table_of_run(model)
     if objects.env is not None:
         env = str(objects.settings()["env.name"])
@@ -57,6 +58,19 @@ def eval_config(
     config = parse_config(table, texts, source=model, is_data=True)
     objects.refuse_missing(config, source=f"the run of {model}", needed=("env", "agent", "reward"))
     return config
+
+
+def _refuse_training_temperature(texts: Sequence[str]) -> None:
+    """Refuse what would change nothing, and is easily taken for the temperature of an evaluation.
+
+    Only as an override: a run's own settings have it for its training.
+    """
+    for key, _, value in map(_parted, texts):
+        if key == "rollout.temperature":
+            raise ConfigError(
+                f"rollout.temperature={value} is about training; an evaluation samples at "
+                f"eval.temperature: write eval.temperature={value}"
+            )
 
 
 def trained_envs(model: str) -> list[str]:
@@ -167,8 +181,11 @@ def _only_env(model: str, table: TomlTable) -> str:
 def _without_env(model: str, table: TomlTable, texts: Sequence[str]) -> ConfigError:
     """Return what to say where neither the caller nor the model says which environment it plays."""
     engines = [parse_value(value) for key, _, value in map(_parted, texts) if key == "engine.type"]
+    shown = model
     if engines[-1:] != ["openai"]:  # whose models have names of any form
         refuse_missing(model)
+        if not Path(model).exists():
+            shown = f"{model} is not a folder here; as a model of the hub, it"
     how = "add --env (in Python env=...)"
     if own := [name for name in _named(table).values() if ":" in name]:
         return ConfigError(
@@ -179,7 +196,7 @@ def _without_env(model: str, table: TomlTable, texts: Sequence[str]) -> ConfigEr
     if run_of(str(RUNS / model)) is not None:
         hint = f"; for the run of that name write {RUNS / model}"
     return ConfigError(
-        f"{model} does not say which environment it plays: {how}, such as --env babyai; "
+        f"{shown} does not say which environment it plays: {how}, such as --env babyai; "
         f"`agentgym envs` lists them{hint}"
     )
 

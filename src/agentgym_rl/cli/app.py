@@ -36,7 +36,8 @@ app = typer.Typer(
         "agentgym init env my_world         # begin an environment of your own",
         "agentgym train --help              # every command has examples",
     )
-    + "\n\n\b\nExit status: 0 done, 1 failed, 2 wrong usage or settings, 130 Ctrl-C.",
+    + "\n\n\b\nExit status: 0 done, 1 failed, 2 wrong usage or settings, 130 Ctrl-C\n"
+    "(0 from serve, ui and play, which end that way).",
 )
 
 
@@ -55,7 +56,27 @@ class PlainCommand(TyperCommand):
             name = word.removeprefix("--").partition("=")[0]
             if word.startswith("--") and "." in name:
                 raise typer.BadParameter(f"a setting is written without dashes: {name}=VALUE")
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = _in_our_words(error)
+            raise
+
+
+def _in_our_words(error: typer.BadParameter) -> str:
+    """Return a message as those about settings are: what is allowed, and what was given."""
+    if not isinstance(error.__cause__, ValueError):
+        return error.message
+    from pydantic import ValidationError  # start-up time
+
+    if not isinstance(error.__cause__, ValidationError):
+        return error.message
+    from agentgym_rl.config.load import what_is_allowed  # start-up time
+
+    item = error.__cause__.errors()[0]
+    if allowed := what_is_allowed(item["type"], item.get("ctx", {})):
+        return f"must be {allowed}, got {item['input']!r}"
+    return item["msg"].removeprefix("Value error, ")
 
 
 def _no_type(ctx: object) -> None:

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agentgym_rl.browser.executable import REMEDY, find_browser
-from agentgym_rl.cli.terminal import print_table
+from agentgym_rl.cli.terminal import in_lines, print_table
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.scenarios.sciworld import java
 from agentgym_rl.errors import AgentGymError, install_command
@@ -51,7 +51,7 @@ def diagnose() -> None:
     if missing:
         print("To get what is missing:")
     for finding in missing:
-        print(f"- {finding.what}: {finding.remedy}")
+        print(f"- {finding.what}: {in_lines(finding.remedy.removeprefix(f'{finding.what} '))}")
 
 
 def examine() -> list[MachineFinding]:

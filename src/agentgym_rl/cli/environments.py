@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich import box
 from rich.table import Table
 
-from agentgym_rl.cli.terminal import announce, print_table, suggest
+from agentgym_rl.cli.terminal import announce, in_lines, print_table, suggest
 from agentgym_rl.config import EnvConfig, parse_value
 from agentgym_rl.config.recipes import packaged_recipes
 from agentgym_rl.envs import registry
@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # only `serve` needs the HTTP stack
 
 RETRIEVER = "searchqa-retriever"
 """The one service that is not an environment: the search engine of deep search."""
+_JOINED = "\N{NO-BREAK SPACE}"
+"""Keeps a split and its size on one line of a table."""
 
 
 def run_server(
@@ -65,15 +67,15 @@ def list_environments() -> None:
             if cls.is_prepared():
                 registry.make(name, {}).close()
                 sizes = {split: len(cls.tasks(split)) for split in cls.spec.splits}
-                counts = ", ".join(f"{split} {size}" for split, size in sizes.items())
+                counts = ", ".join(f"{split}{_JOINED}{size}" for split, size in sizes.items())
         except (AgentGymError, ValueError) as error:
             table.add_row(name, "no", "", "", "see below")
             missing.append(str(error))
             continue
         table.add_row(name, "yes", counts, str(cls.spec.max_rounds), cls.spec.summary)
     print_table(table)
-    for line in missing:
-        print(f"{line}\n")
+    for text in missing:
+        print(f"{in_lines(text)}\n")
     families = ", ".join(f"{family}/ID" for family in registry.FAMILIES)
     print(f'Other names are {families}, and "module:Class" for a class of your own.')
     suggest(["agentgym", "play", "babyai"], _training_on("NAME"))
@@ -215,7 +217,14 @@ def _find_task(cls: type[Environment], index: int, split: str) -> Task:
         for task in cls.tasks(name):
             if task.index == index:
                 return task
-    raise ValueError(f"{cls.spec.name} has no task {index}")
+    known = ", ".join(_indices(split, cls.tasks(split)) for split in cls.spec.splits)
+    raise ValueError(f"{cls.spec.name} has no task {index}; it has {known}")
+
+
+def _indices(split: str, tasks: Sequence[Task]) -> str:
+    """Return which tasks a split has, "test 40000 to 43999"."""
+    found = [task.index for task in tasks]
+    return f"{split} {min(found)} to {max(found)}" if found else f"{split} none"
 
 
 def _ask() -> str | None:

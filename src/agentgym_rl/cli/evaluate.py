@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Self, TypeVar
 
 from rich.console import Console
-from rich.markdown import Markdown
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as ProgressBar
 
@@ -26,7 +25,7 @@ from agentgym_rl.api.eval_plan import (
 from agentgym_rl.api.model_names import model_directory
 from agentgym_rl.api.task_choice import check_task_file
 from agentgym_rl.cli.progress import duration, quiet_transformers
-from agentgym_rl.cli.terminal import ToldInterrupt, suggest
+from agentgym_rl.cli.terminal import ToldInterrupt, print_markdown, suggest
 from agentgym_rl.envs import registry
 from agentgym_rl.errors import AgentGymError, ConfigError, RunError, RunFailedError
 from agentgym_rl.evaluation.horizons import horizons_markdown
@@ -113,7 +112,7 @@ def run_evaluation(model: str, options: EvalOptions, overrides: Sequence[str]) -
             work = evaluate(wanted, configs[envs[0]], out=out, progress=display)
             reports = _run(work)
             text = reports[0].to_markdown() if len(reports) == 1 else horizons_markdown(reports)
-    console.print(Markdown(text))
+    print_markdown(text)
     _close(console, out, reports, display.first_error)
 
 
@@ -142,6 +141,7 @@ class _Display(Progress):
             console=console,
         )
         self._task = self._bar.add_task("starting", total=None, told="")
+        self._has_begun = False
         self._num_new = self._num_completed = self._num_solved = self._num_failed = 0
         self._started = time.monotonic()
         self.first_error = ""
@@ -152,9 +152,12 @@ class _Display(Progress):
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Of an evaluation that was refused, an empty bar would stay above the error.
+        self._bar.update(self._task, visible=self._has_begun)
         self._bar.stop()
 
     def begin(self, phase: str, total: int, *, done: int = 0) -> None:
+        self._has_begun = True
         self._num_new = self._num_completed = self._num_solved = self._num_failed = 0
         self._started = time.monotonic()
         self._bar.update(self._task, description=phase, total=total, completed=done, told="")

@@ -93,3 +93,7 @@ def _add_own_modules() -> None:
 def _end(message: str, status: int) -> Never:
     print(f"error: {shown(message, max_chars=_MAX_MESSAGE)}", file=sys.stderr)
     sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

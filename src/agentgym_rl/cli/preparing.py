@@ -30,6 +30,8 @@ def convert_script(script: Path, output: Path | None) -> None:
     """Write or print the recipe; what has no counterpart goes to where the recipe does not."""
     if output is not None and output.exists():
         raise ConfigError(f"{output} already exists; choose another name")
+    if not script.exists():
+        raise ConfigError(f"there is no file {script}")
     try:
         text = read_regular(script.resolve(), max_bytes=_MAX_BYTES).decode("utf-8")
     except (OSError, ValueError) as error:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.markdown import Markdown, MarkdownElement, TableElement
 from rich.table import Table
 
 from agentgym_rl.report.words import command
@@ -22,16 +23,41 @@ if TYPE_CHECKING:  # only servers need the HTTP stack
 
 logger = logging.getLogger(__name__)
 
-_UNLIMITED = 10_000
-"""Columns, more than any table of ours has."""
-
 
 def print_table(table: Table) -> None:
-    """Print a table to fit the terminal; into a file or a pipe, with whole texts."""
-    console = Console()
-    if not console.is_terminal:
-        console.width = _UNLIMITED
-    console.print(table)
+    """Print a table to fit the terminal, or 80 columns of a file or a pipe; texts stay whole."""
+    for column in table.columns:
+        column.overflow = "fold"
+        column.no_wrap = False
+    Console().print(table)
+
+
+def in_lines(text: str) -> str:
+    """Return a remedy of several parts with a line for each."""
+    return text.replace("; ", "\n  ")
+
+
+def print_markdown(text: str) -> None:
+    """Print Markdown to fit the terminal, or 80 columns; words in tables stay whole."""
+    Console().print(_WholeMarkdown(text))
+
+
+class _WholeTable(TableElement):
+    """A table whose long words are folded, not cut."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for part in super().__rich_console__(console, options):
+            if isinstance(part, Table):
+                for column in part.columns:
+                    column.overflow = "fold"
+            yield part
+
+
+class _WholeMarkdown(Markdown):
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **Markdown.elements,
+        "table_open": _WholeTable,
+    }
 
 
 class ToldInterrupt(SystemExit):

@@ -47,6 +47,7 @@ def run_training(
 
 def _train(plan: RunPlan, *, title: str) -> None:
     if plan.is_new:
+        plan.folder.refuse_begun()
         check_hub_name(plan.config.model.path)  # before torch, which takes seconds to import
     with interruptible_imports():  # here, because --dry-run must not wait for torch
         from agentgym_rl.cli.progress import TrainingDisplay, quiet_transformers

@@ -256,12 +256,19 @@ def _explain(error: ValidationError, models: Mapping[str, type[BaseModel]]) -> l
             message += f"; legal here: {', '.join(fields)}" if fields else ""
         elif kind == "missing":
             message = f"is required; set {key}=..."
-        elif allowed := _ALLOWED.get(kind) or _ALLOWED.get(kind.partition("_")[0]):
-            message = f"must be {allowed.format(**item.get('ctx', {}))}, got {value!r}"
+        elif allowed := what_is_allowed(kind, item.get("ctx", {})):
+            message = f"must be {allowed}, got {value!r}"
         elif kind != "value_error":
             message = f"{message}, got {value!r}"
         sentences.append(message if key == "the recipe" else f"{key}: {message}")
     return sentences
+
+
+def what_is_allowed(kind: str, limits: Mapping[str, object]) -> str:
+    """Return what a value may be, "at least 1", for pydantic's kind of error and its context; empty
+    for a kind that has words of its own."""
+    allowed = _ALLOWED.get(kind) or _ALLOWED.get(kind.partition("_")[0], "")
+    return allowed.format(**limits)
 
 
 def flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:

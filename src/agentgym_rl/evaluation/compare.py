@@ -193,6 +193,8 @@ def _parts(folder: Path) -> Mapping[str, Path]:
     found = sorted(folder.glob("**/eval-000000.parquet"))
     files = [file for file in found if (file.parent / "report.json").exists()]
     if not files:
+        if not folder.is_dir():
+            raise RunError(f"there is no folder {folder}; name two folders of evaluations")
         if load_settings(folder):
             remedy = "repeat its command to finish it"
         elif (folder / "config.toml").exists():

@@ -69,13 +69,17 @@ class RunFolder:
 
     def create(self, config_text: str) -> None:
         """Make the folder of a new run; refuses one that holds a run already."""
+        self.refuse_begun()
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.config_file, config_text)
+
+    def refuse_begun(self) -> None:
+        """Raise RunError where there is a run already."""
         if self.is_begun:
             choice = "resume it (--resume, in Python resume=True)"
             if not self.exists:
                 choice = "put its config.toml back"
             raise RunError(f"{self.path} holds a run already: {choice}, or name another folder")
-        self.path.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.config_file, config_text)
 
     def create_for_stored(self, config_text: str) -> None:
         """Make the folder for episodes that were recorded before; refuses one that holds any."""

@@ -38,6 +38,12 @@ def test_several_samples_need_a_temperature(tmp_path: Path):
         )
 
 
+def test_the_temperature_of_training_is_refused(tmp_path: Path):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"write eval\.temperature=0\.3"):
+        run_evaluation(str(tmp_path), EvalOptions(["babyai"]), ["rollout.temperature=0.3"])
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -55,7 +61,7 @@ def test_words_that_do_not_go_together_are_refused(words: list[str], told: str):
     ("words", "told"),
     [
         (["m", "--env", "babiai"], "did you mean 'babyai'"),
-        (["--compare", "a", "b"], "a holds no finished evaluation"),
+        (["--compare", "a", "b"], "there is no folder a; name two"),
         (["m", "--env", "babyai", "--engine", "nobody"], "engine"),
         (["m", "--env", "babyai", "--engine", "openai", "--out", "out"], "OPENAI_BASE_URL"),
         (["m", "--env", "babyai", "--limit", "1", "--per-category", "1"], "give one of them"),
@@ -65,8 +71,11 @@ def test_words_that_do_not_go_together_are_refused(words: list[str], told: str):
         ),
         (["runs/other"], "no 'other' in runs; it has a; `agentgym runs` lists"),
         (["runs/aa", "--env", "babyai"], "no 'aa' in runs .did you mean 'a'.*; it has a;"),
-        (["./b"], "no 'b' in .; it has runs; `agentgym runs .` lists"),
-        (["Qwen/Qwen2.5-0.5B"], "0.5B does not say .* --env babyai; `agentgym envs` lists them$"),
+        (["./b"], "no 'b' in .; it has m, runs; `agentgym runs .` lists"),
+        (
+            ["Qwen/Qwen2.5-0.5B"],
+            "0.5B is not a folder here; .* does not say .* --env babyai; .* lists them$",
+        ),
         (["a"], "does not say which .*; for the run of that name write runs/a"),
         (["a/b/c", "--engine", "openai"], "a/b/c does not say which environment"),
         (["a/b/c", "engine.type='openai'"], "a/b/c does not say which environment"),
@@ -89,6 +98,8 @@ def test_mistakes_are_told(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     RunFolder(tmp_path / "runs" / "a").create("")
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "config.json").write_text("{}")
     with pytest.raises(AgentGymError, match=told):
         CliRunner().invoke(app, ["eval", *words], catch_exceptions=False)
     assert not (tmp_path / "eval").exists()

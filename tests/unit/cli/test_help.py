@@ -39,6 +39,7 @@ def test_every_help_has_examples_fits_80_columns_and_shows_no_types(
     text = told(command, "--help", monkeypatch=monkeypatch, capsys=capsys)
     assert f"Examples:\n    agentgym {command}" in text
     assert not re.search(r"<(bool|str|path|int|float|list)", text)
+    assert "[[" not in text
     lines = text.partition("Examples:")[0].splitlines()
     assert max(map(len, lines)) <= 80
 
@@ -128,6 +129,44 @@ def test_an_exit_status_says_whether_the_command_or_the_work_was_wrong(
     error: Exception, status: int
 ):
     assert status_of(error) == status
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("init", "world", "x"), "'world' is not one of 'env', 'agent', 'algorithm'"),
+        (("check", "babyai", "--tasks", "0"), "must be at least 1, got '0'"),
+        (("check", "babyai", "--tasks", "x"), "must be a whole number, got 'x'"),
+        (("ui", "--port", "70000"), "must be at most 65535, got '70000'"),
+    ],
+)
+def test_an_option_is_refused_with_its_value_and_what_is_allowed(
+    words: tuple[str, ...],
+    sentence: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.setattr(sys, "argv", ["agentgym", *words])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    told = " ".join(capsys.readouterr().err.split())
+    assert sentence in told and "Value error" not in told and "Input should" not in told
+
+
+@pytest.mark.parametrize("module", ["agentgym_rl", "agentgym_rl.cli.main"])
+def test_python_runs_the_command_line_as_a_module(module: str):
+    line = [sys.executable, "-m", module, "--version"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == f"agentgym-rl {__version__}\n"
+
+
+def test_the_help_of_benchmarks_names_each_and_fits_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    text = told("bench", "--help", monkeypatch=monkeypatch, capsys=capsys)
+    assert "Examples:\n    agentgym bench" in text and "  web-load " in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("words", [("train", "nowhere"), ("trian",), ("check",)])

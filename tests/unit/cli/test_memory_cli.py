@@ -70,7 +70,7 @@ def test_what_may_not_fit_is_told_and_not_refused(agentgym, capsys: pytest.Captu
 
 def test_a_mistake_names_the_remedy(agentgym, capsys: pytest.CaptureFixture[str]):
     assert agentgym("doctor", "--gpus", "2") == 2
-    assert "name one" in capsys.readouterr().err
+    assert "need a RECIPE" in capsys.readouterr().err
     assert agentgym("doctor", "quickstart", "--gpus", "2") == 2
     assert "--gpu-memory" in capsys.readouterr().err
     assert agentgym("doctor", "quickstart", "model.path=some/unheard-of-model") == 2

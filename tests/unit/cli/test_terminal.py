@@ -15,7 +15,13 @@ import pytest
 from rich.table import Table
 
 from agentgym_rl.cli.main import main
-from agentgym_rl.cli.terminal import FewRepeats, interruptible_imports, print_table, suggest
+from agentgym_rl.cli.terminal import (
+    FewRepeats,
+    interruptible_imports,
+    print_markdown,
+    print_table,
+    suggest,
+)
 
 SWALLOWS = """
 import os, signal
@@ -59,11 +65,20 @@ def test_an_interrupted_command_says_that_it_was_stopped(
     assert capsys.readouterr().err == "stopped\n"
 
 
-def test_a_table_in_a_file_has_whole_texts(capsys: pytest.CaptureFixture[str]):
-    table, text = Table("name", "what"), "word " * 60
-    table.add_row("one", text)
+def test_a_table_in_a_file_fits_80_columns_and_has_whole_texts(capsys: pytest.CaptureFixture[str]):
+    table = Table("name", "what")
+    table.add_row("one", "word " * 60 + "x" * 100)
     print_table(table)
-    assert text.strip() in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert max(map(len, told.splitlines())) <= 80
+    assert told.count("word") == 60 and told.count("x") == 100 and "…" not in told
+
+
+def test_a_table_in_markdown_keeps_its_long_words(capsys: pytest.CaptureFixture[str]):
+    names = [f"{name}WithALongName" for name in ("One", "Two", "Three", "Four", "Five", "Six")]
+    print_markdown(f"|{'|'.join(names)}|\n|{'---|' * len(names)}\n|{'a|' * len(names)}\n")
+    told = capsys.readouterr().out
+    assert max(map(len, told.splitlines())) <= 80 and "…" not in told
 
 
 @pytest.fixture

@@ -140,13 +140,13 @@ def index(
 @command(
     short_help="Measure the project against named baselines.",
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    add_help_option=False,
+    add_help_option=False,  # a benchmark has its own
 )
 def bench(
     context: typer.Context,
     name: Annotated[
         str, typer.Argument(help="A name from `agentgym bench --help`.", metavar="NAME")
-    ],
+    ] = "--help",
 ) -> None:
     """Measure the project against named baselines; `agentgym bench --help` lists them."""
     from agentgym_rl.cli.bench import run_benchmark  # start-up time
@@ -168,7 +168,7 @@ def doctor(
         str,
         typer.Argument(
             help="A recipe: estimate the memory of its run instead.",
-            metavar="[RECIPE]",
+            metavar="RECIPE",
             autocompletion=complete_recipe,
         ),
     ] = "",
@@ -201,14 +201,14 @@ def doctor(
         diagnose_cluster(address, shared_folder)
         return
     if address or shared_folder:
-        raise typer.BadParameter("--address and --shared-folder are about a cluster: --cluster")
+        raise typer.BadParameter("--address and --shared-folder need --cluster")
     if recipe:
         from agentgym_rl.cli.memory import size_recipe  # start-up time
 
         size_recipe(recipe, overrides or [], gpus=gpus, gpu_memory=gpu_memory)
         return
     if gpus or gpu_memory:
-        raise typer.BadParameter("--gpus and --gpu-memory are about a recipe: name one")
+        raise typer.BadParameter("--gpus and --gpu-memory need a RECIPE")
     from agentgym_rl.cli.doctor import diagnose  # start-up time
 
     diagnose()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -143,6 +144,24 @@ def _refuse_what_no_comparison_reads(context: typer.Context) -> None:
         raise typer.BadParameter(f"--compare takes only --common, not {', '.join(unread)}")
 
 
+def _setting(words: Sequence[str], key: str) -> str:
+    """Return the value that words give a setting last; empty where they do not."""
+    found = [word.partition("=")[2].strip("'\"") for word in words if word.startswith(f"{key}=")]
+    return found[-1] if found else ""
+
+
+def _refuse_unknown_model(model: str) -> None:
+    """Raise ConfigError for a model that is not here and cannot be asked for: before torch, which
+    takes seconds to import."""
+    from agentgym_rl.api.model_names import RUNS, refuse_missing, run_of  # start-up time
+    from agentgym_rl.models.hub import check_hub_name  # start-up time
+
+    if run_of(str(RUNS / model)) is not None:
+        return  # what is said later names that run
+    refuse_missing(model)
+    check_hub_name(model)
+
+
 @command(
     name="eval", short_help="Evaluate a model, or compare two evaluations.", epilog=_EVAL_EXAMPLES
 )
@@ -173,10 +192,13 @@ def eval_(  # noqa: PLR0913 - an option is an argument
         return
     if not model:
         raise typer.BadParameter("MODEL is needed, or --compare with two folders")
+    settings = overrides or []
+    if env and "openai" not in (engine, _setting(settings, "engine.type")):
+        _refuse_unknown_model(model)
     with interruptible_imports():
         from agentgym_rl.api.eval_plan import trained_envs  # start-up time
         from agentgym_rl.cli.evaluate import EvalOptions, run_evaluation  # start-up time
 
     envs = env or trained_envs(model) or [""]  # refused with what is known of the model
     options = EvalOptions(envs, split, limit, per_category, samples, rounds, engine, out, tasks)
-    run_evaluation(model, options, overrides or [])
+    run_evaluation(model, options, settings)

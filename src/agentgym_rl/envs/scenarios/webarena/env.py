@@ -243,7 +243,7 @@ def require_all(options: ArenaOptions) -> None:
             "judge: only for 118 tasks of env.options.version=original, which are left out "
             "without env.options.judge_url and judge_model"
         )
-    raise EnvError(f"webarena needs {', '.join(missing)}; {'; '.join(remedies)}")
+    raise EnvError(f"webarena needs {' and '.join(missing)}; {'; '.join(remedies)}")
 
 
 async def _cookies(session: BrowserSession) -> Sequence[Mapping[str, object]]:
