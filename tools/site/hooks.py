@@ -79,7 +79,12 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Name the theme's search for readers of the screen."""
+    """Name the theme's search for screen readers."""
+    return output.replace('data-md-component="search" role="dialog"', _NAMED_SEARCH)
+
+
+def on_post_template(output: str, template_name: str, config: MkDocsConfig) -> str:
+    """Name the search on the page for wrong addresses too, which is a template of the theme."""
     return output.replace('data-md-component="search" role="dialog"', _NAMED_SEARCH)
 
 

@@ -8,15 +8,22 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import get_args
+from typing import Literal, get_args
 
 import pytest
+from playwright.sync_api import sync_playwright
 from pydantic import BaseModel
 
 import agentgym_rl
+from agentgym_rl.browser.executable import find_browser
 from agentgym_rl.config import RunConfig
+from axe import grave_faults
 
 REPOSITORY = Path(__file__).parents[3]
 SOURCE = REPOSITORY / "src" / "agentgym_rl"
@@ -64,6 +71,72 @@ def test_it_can_be_searched_without_a_server(site: Path):
     index = (site / "search" / "search_index.js").read_text("utf-8")
     found = json.loads(index.removeprefix("var __index = "))
     assert any("training.lr" in entry["text"] for entry in found["docs"])
+
+
+@contextmanager
+def served(site: Path) -> Iterator[str]:
+    """Give the address of a server of the site: its 404 page has addresses from the root."""
+    handler = partial(QuietHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class QuietHandler(SimpleHTTPRequestHandler):
+    """A handler that prints no line per request."""
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+def faults_of(
+    url: str, names: Sequence[str], width: int, theme: Literal["light", "dark"]
+) -> list[str]:
+    """Return what axe-core finds grave, and how far pages are wider than their window."""
+    path = find_browser()
+    if path is None:
+        pytest.skip("no Chromium here: apt-get install chromium-headless-shell")
+    faults = list[str]()
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        page = browser.new_page(
+            viewport={"width": width, "height": 800}, color_scheme=theme, reduced_motion="reduce"
+        )
+        for name in names:
+            page.goto(f"{url}/{name}")
+            beyond = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            wide = [f"{beyond} pixels beyond the window"] if beyond > 0 else []
+            faults += [f"{name}: {fault}" for fault in [*grave_faults(page), *wide]]
+        browser.close()
+    return faults
+
+
+FEW = ("404.html", "index.html", "about/differences.html", "reference/settings.html")
+"""Pages with tables, drawings, generated contents, and none of these."""
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1366, "dark"), (390, "light")])
+def test_pages_are_accessible_and_fit_the_window(
+    site: Path, width: int, theme: Literal["light", "dark"]
+):
+    with served(site) as url:
+        assert faults_of(url, FEW, width, theme) == []
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("width", "theme"), [(1366, "light"), (390, "dark")])
+def test_all_pages_are_accessible_and_fit_the_window(
+    site: Path, width: int, theme: Literal["light", "dark"]
+):
+    names = sorted(pages(site))
+    assert len(names) > 60
+    with served(site) as url:
+        assert faults_of(url, names, width, theme) == []
 
 
 def settings_of(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
