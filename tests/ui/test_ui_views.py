@@ -45,6 +45,16 @@ def test_the_overview_lays_runs_over_each_other(page: Page, url: str):
     assert chart.evaluate(texts) == ["≤3", "≤5", "≤8"]
 
 
+def test_a_warm_start_does_not_press_the_curves_of_its_run(page: Page, tmp_path: Path):
+    write_run(tmp_path / "mine", [], env="babyai", horizons=(5, 5))
+    write_run(tmp_path / "mine" / "warm_start", [], env="babyai", horizons=(5,) * 9)
+    write_run(tmp_path / "begun" / "warm_start", [], env="babyai", horizons=(5,) * 9)
+    with ui_process(tmp_path) as ui:
+        show(page, ui.url, "#/runs")
+        shown = page.get_by_label("Runs shown").get_by_role("listitem")
+        expect(shown).to_have_text(["mine"])
+
+
 def test_metrics_are_searched_enlarged_and_smoothed(page: Page, url: str):
     show(page, url, "#/runs?sel=grid&smooth=0")
     page.keyboard.press("/")
@@ -108,6 +118,15 @@ def test_episodes_are_filtered_sorted_and_opened(page: Page, url: str):
     expect(page.get_by_role("toolbar", name="Replay")).to_be_visible()
     page.go_back()
     expect(rows).to_have_count(12)
+
+
+def test_what_was_searched_for_can_be_seen_in_the_list(page: Page, url: str):
+    show(page, url, "#/episodes?run=grid&text=carrying")
+    excerpt = page.locator(".row-excerpt").first
+    hit, box = excerpt.locator("mark").first.bounding_box(), excerpt.bounding_box()
+    assert hit is not None and box is not None
+    assert hit["x"] + hit["width"] <= box["x"] + box["width"]
+    assert hit["y"] + hit["height"] <= box["y"] + box["height"]
 
 
 def test_a_deep_link_to_filtered_episodes_is_the_same_list(page: Page, url: str):

@@ -72,11 +72,13 @@ class RunsView {
     this.stop = runList.subscribe(() => this.refresh());
   }
 
-  /** The runs whose curves are shown: those of the address, or those that are running and the latest ones. */
+  /** The runs whose curves are shown: those of the address, or those that are running and the latest ones.
+   *  A warm start often has more steps than its run, whose curves it would press to the edge. */
   get selected() {
     if (this.params.sel !== undefined) return listOf(this.params.sel === "none" ? "" : this.params.sel);
     const begun = runList.runs.filter((run) => run.steps > 0 || run.status === "running");
-    const latest = begun.toSorted((a, b) => isWarmStart(a) - isWarmStart(b) || (b.status === "running") - (a.status === "running") || compare(b.updated_at, a.updated_at));
+    const trained = begun.filter((run) => !isWarmStart(run));
+    const latest = (trained.some((run) => run.steps > 0) ? trained : begun).toSorted((a, b) => isWarmStart(a) - isWarmStart(b) || (b.status === "running") - (a.status === "running") || compare(b.updated_at, a.updated_at));
     return latest.slice(0, MAX_DEFAULT_RUNS).map((run) => run.run);
   }
 
