@@ -118,6 +118,12 @@ class CountingEnv(Environment):
         self.num_closes += 1
 
 
+class UntestedEnv(CountingEnv):
+    """Has tasks for training only."""
+
+    spec: ClassVar[EnvSpec] = fake_spec("untested", splits=("train",))
+
+
 class TroubleEnv(CountingEnv):
     """Does what the action says, beyond counting.
 

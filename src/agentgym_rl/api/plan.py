@@ -168,9 +168,20 @@ def check_env(config: RunConfig, cls: type[Environment] | None = None) -> None:
         return  # options change the tasks, and finding out may read data or build an index
     with suppress(EnvError, ModuleNotFoundError):
         for split in (env.split, env.eval_split) if config.eval.tasks else (env.split,):
+            if split == env.eval_split:
+                _require_tested_split(cls, split)
             cls.require_split(split)
             if env.categories or env.levels:
                 select_tasks(env, cls.spec, cls.tasks(split))
+
+
+def _require_tested_split(cls: type[Environment], split: str) -> None:
+    if split not in cls.spec.splits:
+        raise ConfigError(
+            f"{cls.spec.name} has no split {split!r} to evaluate on; it has "
+            f"{', '.join(cls.spec.splits)}: choose one with env.eval_split, or train without "
+            "evaluations with eval.tasks=0"
+        )
 
 
 def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:

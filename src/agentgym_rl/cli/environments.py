@@ -92,7 +92,8 @@ def play_environment(env: str, words: Sequence[str], *, index: int, split: str) 
         task = _find_task(cls, index, split)
         playing = registry.construct(cls, options)
         first = playing.reset(task)
-    print(f"{briefing(cls.spec)}\n\n[{task.id}: {task.category} {task.level}]")
+    kind = " ".join(filter(None, (task.category, task.level)))
+    print(f"{briefing(cls.spec)}\n\n[{task.id}: {kind}]")
     print("[an empty line lists actions, ? asks the expert, q leaves]\n")
     print(first)
     try:
@@ -191,7 +192,8 @@ def check_environment(env: str, *, num_tasks: int, call_timeout_s: float) -> Non
         print(f"{len(report.problems)} law(s) broken; docs/environments.md has the contract")
         raise SystemExit(1)
     print("the contract holds")
-    suggest(["agentgym", "play", env], _training_on(env))
+    untested = [] if "test" in registry.env_class(env).spec.splits else ["eval.tasks=0"]
+    suggest(["agentgym", "play", env], [*_training_on(env), *untested])
 
 
 def _training_on(env: str) -> list[str]:
@@ -211,6 +213,7 @@ def _parse_options(words: Sequence[str]) -> dict[str, object]:
 
 def _find_task(cls: type[Environment], index: int, split: str) -> Task:
     if index < 0:
+        split = split or _tested_split(cls)
         cls.require_split(split)
         return cls.tasks(split)[0]
     for name in cls.spec.splits:
@@ -219,6 +222,11 @@ def _find_task(cls: type[Environment], index: int, split: str) -> Task:
                 return task
     known = ", ".join(_indices(split, cls.tasks(split)) for split in cls.spec.splits)
     raise ValueError(f"{cls.spec.name} has no task {index}; it has {known}")
+
+
+def _tested_split(cls: type[Environment]) -> str:
+    """Return the split that is for testing, or an environment's first without one."""
+    return "test" if "test" in cls.spec.splits else cls.spec.splits[0]
 
 
 def _indices(split: str, tasks: Sequence[Task]) -> str:

@@ -58,7 +58,8 @@ class TrainingDisplay(Progress):
         self._phase, self._total, self._done, self._done_before = phase, total, done, done
         self._phase_started = time.monotonic()
         self._print(
-            f"{phase}: {total} {_UNITS.get(phase, 'step')}s" + (f", {done} done" if done else "")
+            f"{phase}: {total} {_UNITS.get(phase, 'step')}{'s' if total != 1 else ''}"
+            + (f", {done} done" if done else "")
         )
 
     def on_episode(self, episode: Episode) -> None:

@@ -30,6 +30,11 @@ def test_play_takes_options_of_the_environment():
     assert "add 2" in told and "add 3" not in told
 
 
+def test_an_environment_without_a_split_for_testing_is_played_and_checked():
+    assert "Goal: 1." in run("play", "fakes:UntestedEnv", stdin="q\n")
+    assert "eval.tasks=0" in run("check", "fakes:UntestedEnv", "--tasks", 2)
+
+
 def test_play_shows_the_instructions_that_options_make():
     assert "python: code" in run("play", "searchqa", "python=true")
 

@@ -113,7 +113,7 @@ def test_a_mistake_is_one_line_and_status_2(agentgym, capsys: pytest.CaptureFixt
         ),
         ('env.categories=["Fly"]', "env.categories: babyai has no 'Fly'"),
         ("env.split=dev", "babyai has no split 'dev'"),
-        ("env.eval_split=dev", "babyai has no split 'dev'"),
+        ("env.eval_split=dev", "no split 'dev' to evaluate on; it has train, test: choose"),
     ],
 )
 def test_tasks_that_the_environment_does_not_have_are_refused_at_once(

@@ -55,8 +55,11 @@ def play(
     task: Annotated[int, typer.Option(help="Index of the task.", metavar="N")] = -1,
     split: Annotated[
         str,
-        typer.Option(help="Split whose first task is played without --task.", metavar="NAME"),
-    ] = "test",
+        typer.Option(
+            help="Split whose first task is played without --task; default: test, if there is one.",
+            metavar="NAME",
+        ),
+    ] = "",
 ) -> None:
     """Play an environment by hand in the terminal."""
     from agentgym_rl.cli.environments import play_environment  # start-up time
