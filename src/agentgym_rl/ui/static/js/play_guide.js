@@ -20,7 +20,7 @@ export function idleGuide(envs, chosen, choose) {
 /** While a task goes on: its goal, when it is reached, and what to do now. */
 export function nextGuide(told, { round, actions, isInvalid, isOver, hasSucceeded }) {
   const left = told.max_rounds ? told.max_rounds - round : null;
-  let next = actions.length ? `Choose one of the ${count(actions.length, "action")} below, or write one and press Enter.` : "Write an action and press Enter. What an agent is told says how.";
+  let next = actions.length ? `Choose one of the ${count(actions.length, "action")} below, or write one and press Enter.` : "Write an action and press Enter. “What an agent is told” says how.";
   if (isInvalid) next = `That was no valid action: the answer says why. ${next}`;
   if (isOver) next = hasSucceeded ? "Done: the goal is reached. Play another task, or let a model try this one." : "The episode is over without success. Play it again, or let a model try.";
   return h("div", { class: `play-next ${isInvalid ? "is-invalid" : ""} ${round && !isOver ? "is-begun" : ""}`, role: "status" },

@@ -190,9 +190,9 @@ class EvaluationsView {
   }
 
   passTable(report, passed) {
-    const named = { best_by_reward: "best of them by reward (a bound on choosing)", best_by_logprob: "the likeliest of them", majority: "majority of their answers" };
-    const row = (name, score) => h("tr", {}, h("td", {}, name), h("td", {}, interval(score)), h("td", { class: "number" }, number(score.tasks)));
-    return h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": "Several samples" }, h("table", { class: "table scores" },
+    const named = { best_by_reward: "the best by reward (no choice can do better)", best_by_logprob: "the one with the highest log-probability", majority: "the majority of the answers" };
+    const row = (name, score) => h("tr", {}, h("td", { class: "is-title" }, name), h("td", {}, interval(score)), h("td", { class: "number", "data-label": "tasks" }, number(score.tasks)));
+    return h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": "Several samples" }, h("table", { class: "table cards scores" },
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, `of ${number(report.samples_per_task)} samples`), h("th", { scope: "col" }, "success, 95% interval"), h("th", { scope: "col", class: "number" }, "tasks"))),
       h("tbody", {}, passed.map(([k, score]) => row(`pass@${k}: any of ${k} succeeds`, score)),
         Object.entries(report.chosen).map(([name, score]) => row(named[name] ?? words(name), score)),
@@ -203,10 +203,10 @@ class EvaluationsView {
     const entries = [...Object.entries(scores), ...(overall ? [["all", overall]] : [])];
     const place = { run, phase: "eval", step_min: step, step_max: step, env };
     const row = ([name, score], index) => h("tr", { class: overall && index === entries.length - 1 ? "is-total" : "" },
-      h("td", {}, kind === "category" && name in scores ? h("a", { class: "link", href: href("episodes", { ...place, category: name }) }, name || "–") : name || "–"),
-      h("td", {}, interval(score)), h("td", { class: "number" }, number(score.reward_mean, 3)), h("td", { class: "number" }, number(score.rounds_mean, 3)),
-      h("td", { class: "number" }, percent(score.invalid_rate)), h("td", { class: "number" }, number(score.episodes)));
-    return h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": `By ${kind}` }, h("table", { class: "table scores" },
+      h("td", { class: "is-title" }, kind === "category" && name in scores ? h("a", { class: "link", href: href("episodes", { ...place, category: name }) }, name || "–") : name || "–"),
+      h("td", {}, interval(score)), h("td", { class: "number", "data-label": "reward" }, number(score.reward_mean, 3)), h("td", { class: "number", "data-label": "rounds" }, number(score.rounds_mean, 3)),
+      h("td", { class: "number", "data-label": "invalid" }, percent(score.invalid_rate)), h("td", { class: "number", "data-label": "episodes" }, number(score.episodes)));
+    return h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": `By ${kind}` }, h("table", { class: "table cards scores" },
       h("thead", {}, h("tr", {}, [[kind, ""], ...SCORE_HEADS].map(([name, className]) => h("th", { scope: "col", class: className }, name === "success" ? "success, 95% interval" : name)))),
       h("tbody", {}, entries.map(row))));
   }
