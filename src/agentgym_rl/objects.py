@@ -115,7 +115,7 @@ class Objects:
         if missing:
             arguments = ", ".join(dict.fromkeys(f"{argument}=..." for argument, _ in missing))
             raise ConfigError(
-                f"{source} was made in Python, from objects that no name stands for: "
+                f"{source} was made in Python, from objects without an importable name: "
                 f"{', '.join(setting for _, setting in missing)}; pass them again: "
                 f"agentgym_rl.train(..., {arguments})"
             )

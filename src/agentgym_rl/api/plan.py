@@ -260,7 +260,7 @@ def _resumed(
             f"changed against the run in {run_dir}: {_changes(saved, config, changed)}; a run "
             "resumes with the settings it began with, which are in its folder: "
             f"{_resuming_command(run_dir, texts)} (in Python without the recipe and these "
-            "settings). Other settings than where and how fast it runs need a new run"
+            "settings). Only where and how fast it runs may change; anything else needs a new run"
         )
     checkpoint = run.latest_checkpoint()
     num_done = step_of(checkpoint.name) if checkpoint is not None else 0

@@ -200,8 +200,8 @@ def _out(out: Path | None, wanted: Wanted, request: _Request) -> Path:
     refuse_a_run(out)
     if is_nameless and load_settings(out) is not None:
         raise RunError(
-            f"{out} holds an evaluation; whether it is of this very model cannot be known, because "
-            "the model is not in a folder: choose another out"
+            f"{out} holds an evaluation, perhaps of another model: this model is not in a "
+            "folder, so the two cannot be compared. Choose another out"
         )
     return out
 

@@ -225,7 +225,7 @@ def _close(console: Console, out: Path, reports: Sequence[EvalReport], error: st
         raise RunFailedError(f"there is no result: every episode failed; the first with: {error}")
     if num_failed:
         raise RunFailedError(
-            f"{num_failed} episodes failed for reasons that are not the model's, the first with: "
+            f"{num_failed} episodes failed through no fault of the model, the first with: "
             f"{error}; repeat the command with --out {out} to play them again"
         )
     suggest(["agentgym", "ui", out.parent], ["agentgym", "eval", "--compare", out, "OTHER"])

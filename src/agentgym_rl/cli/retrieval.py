@@ -64,13 +64,11 @@ def _check_vectors(vectors: VectorOptions) -> None:
     """Refuse what would fail after the long build of the words."""
     if vectors.model is None:
         if vectors.faiss_file is not None:
-            raise ConfigError(
-                "--faiss needs --dense MODEL: the encoder that its vectors were made with"
-            )
+            raise ConfigError("--faiss needs --dense MODEL: the encoder that made its vectors")
         if vectors.factory != DEFAULT_FACTORY:
             raise ConfigError(
-                f"--factory {vectors.factory} needs --dense MODEL: it is the kind of index of its "
-                "vectors"
+                f"--factory {vectors.factory} needs --dense MODEL: it chooses the "
+                "index of the vectors"
             )
         return
     if vectors.faiss_file is not None and not vectors.faiss_file.is_file():

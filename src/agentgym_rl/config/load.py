@@ -219,8 +219,8 @@ def _refuse_unknown_labels(table: TomlTable, given: Collection[str]) -> None:
             continue
         there = f"it has {', '.join(known)}" if known else "it has none"
         raise ConfigError(
-            f"{key}: the recipe has no environment of the label {label!r}"
-            f"{did_you_mean(label, known)}; {there}. A further one begins with its name, "
+            f"{key}: the recipe has no environment with the label {label!r}"
+            f"{did_you_mean(label, known)}; {there}. To add one, begin with its name, "
             f"envs.{label}.name=..."
         )
 

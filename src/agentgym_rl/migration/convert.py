@@ -235,7 +235,7 @@ def _algorithm(found: Conversion) -> None:
     estimator = found.get("algorithm.adv_estimator")
     if estimator not in theirs.ESTIMATORS:
         raise ConfigError(
-            f"{found.source}: algorithm.adv_estimator={estimator} has no counterpart; known are "
+            f"{found.source}: algorithm.adv_estimator={estimator} has no counterpart; known: "
             f"{', '.join(theirs.ESTIMATORS)}"
         )
     kind = theirs.ESTIMATORS[estimator]
@@ -271,8 +271,8 @@ def _rounds(found: Conversion) -> None:
     numbers = [int(number) for number in re.findall(r"\d+", text)]
     if kind not in ("fixed", "scaling_inter_stepwise") or not numbers:
         raise ConfigError(
-            f"{found.source}: {prefix}type={kind} with {prefix}rounds={text} is no schedule of "
-            "rounds: fixed has a number, scaling_inter_stepwise a list"
+            f"{found.source}: {prefix}type={kind} with {prefix}rounds={text} is not a schedule "
+            "of rounds: fixed has a number, scaling_inter_stepwise a list"
         )
     found.put("rounds.type", kind, f"{prefix}type")
     if kind == "fixed":

@@ -211,15 +211,15 @@ def check_only_attention(model: PreTrainedModel, *, setting: str, off: str) -> N
     found = config._attn_implementation
     if found != ATTENTION:
         raise ConfigError(
-            f"{setting} is a way of our own attention, and {name} has the attention {found!r}: "
+            f"{setting} needs our own attention, and {name} has {found!r}: "
             f"load it with attn_implementation={ATTENTION!r}, or set training.{off}"
         )
     kinds = getattr(config, "layer_types", None) or ()  # few architectures name them
     other = set(kinds) - {"full_attention", "sliding_attention"}
     if other:
         raise ConfigError(
-            f"{setting} is a way of attention, and {name} also mixes tokens in layers of the kind "
-            f"{', '.join(sorted(other))}: set training.{off}"
+            f"{setting} works in attention only, and {name} also mixes tokens in layers of "
+            f"the kind {', '.join(sorted(other))}: set training.{off}"
         )
 
 

@@ -68,7 +68,7 @@ class Environments:
     def tasks(self, name: str, split: str) -> Sequence[Task]:
         """Return the tasks of a listed environment."""
         if name not in self._listed:
-            raise ApiError(409, f"environment {name!r} is not among those that the UI lists")
+            raise ApiError(409, f"environment {name!r} is not in the list of the UI")
         with _refusing():
             return tasks_of(name, split)
 

@@ -99,7 +99,7 @@ def test_overrides_reach_one_environment_and_may_add_another():
 @pytest.mark.parametrize(
     ("overrides", "told"),
     [
-        (["envs.babyia.weight=2"], ["no environment of the label 'babyia' (did you mean 'babyai'"]),
+        (["envs.babyia.weight=2"], ["with the label 'babyia' (did you mean 'babyai'"]),
         (["env.name=babyai"], ["[env] (name 'babyai') and [envs] (babyai, hard) are both set"]),
         (["envs.babyai.weight=0", "envs.hard.weight=0"], ["nothing to train on", "weight=1"]),
         (["envs.hard.weight=-1"], ["envs.hard.weight: must be at least 0, got -1"]),

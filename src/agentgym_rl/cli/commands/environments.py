@@ -104,7 +104,7 @@ def demos(  # noqa: PLR0913 - an option is an argument
     model: Annotated[
         str,
         typer.Option(
-            help="Write for this model, whose chat template may show tools itself.", metavar="NAME"
+            help="Use the chat template of this model, which may show tools itself.", metavar="NAME"
         ),
     ] = "",
     seed: Annotated[

@@ -127,7 +127,7 @@ def index(
         str, typer.Option(help="What the encoder expects before a query.", metavar="TEXT")
     ] = "query: ",
     passage_prefix: Annotated[
-        str, typer.Option(help="What it expects before a passage.", metavar="TEXT")
+        str, typer.Option(help="What the encoder expects before a passage.", metavar="TEXT")
     ] = "passage: ",
 ) -> None:
     """Build the search index of a corpus, or resume one that was interrupted."""

@@ -76,7 +76,7 @@ Horizons = Annotated[
 ]
 EngineName = Annotated[
     str,
-    typer.Option(help="native, vllm or openai; default: that of the settings.", metavar="NAME"),
+    typer.Option(help="native, vllm or openai; default: the setting engine.type.", metavar="NAME"),
 ]
 ReportFolder = Annotated[
     Path | None,
