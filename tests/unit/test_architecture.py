@@ -30,7 +30,7 @@ REPOSITORY = Path(__file__).parents[2]
 SOURCE = REPOSITORY / "src" / PACKAGE
 
 LAYERS = (
-    ("__init__",),
+    ("__init__", "__main__"),
     ("cli",),
     ("report", "migration", "scaffold"),
     ("ui",),
