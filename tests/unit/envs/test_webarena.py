@@ -476,7 +476,7 @@ def test_what_is_missing_is_named_with_its_remedy():
     with pytest.raises(EnvError) as caught:
         registry.make("webarena", {"python": "/nowhere/python"})
     text = str(caught.value)
-    assert "needs the package webarena-verified, the addresses of its sites" in text
+    assert "needs the package webarena-verified and the addresses of its sites" in text
     assert "pip install webarena-verified" in text and "env.options.shopping=" in text
 
 
