@@ -31,6 +31,8 @@ from agentgym_rl.ui.routes_runs import run_routes
 logger = logging.getLogger(__name__)
 
 STATIC = Path(__file__).parent / "static"
+_ENDING_S = 10.0
+"""How long the end of the server waits for what began with it."""
 
 
 def make_app(root: Path, *, names: Sequence[str] = (), envs: Sequence[str] = ()) -> ASGIApp:
@@ -45,9 +47,12 @@ def make_app(root: Path, *, names: Sequence[str] = (), envs: Sequence[str] = ())
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         playground.start()
-        threading.Thread(target=reader.warm_up, daemon=True, name="warm-up").start()
+        warming = threading.Thread(target=reader.warm_up, daemon=True, name="warm-up")
+        warming.start()
         yield
         await playground.close()
+        # A thread that is in a library when the interpreter goes takes the process down with it.
+        warming.join(_ENDING_S)
         reader.close()
 
     # No pages about the API: they would load scripts from elsewhere.

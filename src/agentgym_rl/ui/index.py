@@ -178,6 +178,11 @@ class EpisodeIndex:
         self._is_closed = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread that reads parts, after `close`."""
+        if self._reader is not None:
+            self._reader.join(timeout_s)
+
     def _read_all(self) -> None:
         """Read what is left; requests come between."""
         is_left = True

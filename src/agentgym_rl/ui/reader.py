@@ -20,6 +20,8 @@ from agentgym_rl.ui.overview import Overview
 from agentgym_rl.ui.parts import STEM
 from agentgym_rl.ui.token_texts import bare_ids, texts_by_file, tokenizer_file
 
+_ENDING_S = 5.0
+"""How long an index may take to stop reading."""
 _MAX_INDEXES = 8
 """Of runs whose episodes were asked for; the one asked for longest ago is forgotten."""
 _MAX_KEPT_REPORTS = 3000
@@ -112,8 +114,13 @@ class RunReader:
         return beside if beside.is_file() else None
 
     def close(self) -> None:
-        """End the processes that decode."""
+        """End the processes that decode, and let what reads parts come to an end."""
+        with self._lock:
+            for index in self._indexes.values():
+                index.close()
         self._decoders.close()
+        for index in self._indexes.values():
+            index.join(_ENDING_S)
 
     def reports(self, run: str) -> dict[str, object]:
         """Return the evaluations of a run, those of `agentgym eval` included, by step."""
