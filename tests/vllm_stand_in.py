@@ -87,6 +87,18 @@ class StandIn:
         return self.calls("start")
 
 
+WITHOUT_RAY = (
+    """\
+(APIServer pid=1) WARNING [utils.py:299] This can cause `OSError: [Errno 24] Too many files`
+(EngineCore pid=2) WARNING [utils.py:408] ModuleNotFoundError: No module named 'elftools'
+(EngineCore pid=2) ERROR [core.py:1330]   File "vllm/distributed/weight_transfer/ipc_engine.py"
+(EngineCore pid=2) ERROR [core.py:1330] ModuleNotFoundError: No module named 'ray'
+"""
+    + 40 * "(APIServer pid=1)   File vllm/entrypoints/openai/api_server.py, line 175\n"
+)
+"""What vLLM 0.26.0 prints where ray is not installed, shortened."""
+
+
 class _RefusedError(Exception):
     """What a worker raises; the server wraps it in a status 500."""
 
@@ -320,6 +332,9 @@ def main() -> None:
     if start == "exit":
         child.kill()
         sys.exit("CUDA out of memory, or so")
+    if start == "without ray" and "--weight-transfer-config" in sys.argv:
+        child.kill()
+        sys.exit(WITHOUT_RAY)
     if start == "slow":
         time.sleep(60)
     app = _application(served)

@@ -167,6 +167,12 @@ def test_a_server_that_does_not_start_says_why(stand_in: StandIn):
         running(stand_in).__enter__()
 
 
+def test_a_warning_is_not_taken_for_the_cause(stand_in: StandIn):
+    stand_in.behave(start="without ray")
+    with pytest.raises(EngineError, match=r"ends:\n.*No module named 'ray'"):
+        running(stand_in, args=("--weight-transfer-config", "{}")).__enter__()
+
+
 def test_a_start_has_a_deadline(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch):
     stand_in.behave(start="slow")
     # The deadline passes as soon as the process is there.

@@ -305,6 +305,20 @@ def test_a_refused_transfer_goes_through_the_disk_without_a_restart(
 
 
 @pytest.mark.slow
+def test_vllm_without_ray_starts_and_takes_weights_through_the_disk(
+    stand_in: StandIn, caplog: pytest.LogCaptureFixture
+):
+    stand_in.behave(version="0.26.0", start="without ray")
+    with running(stand_in) as engine:
+        engine.publish(1)
+        assert one_reply(engine) == 1
+        assert engine.take_metrics()["cluster/restarts_engine"] == 0
+    first, second = (start["body"]["words"] for start in stand_in.starts())
+    assert "--weight-transfer-config" in first and "--weight-transfer-config" not in second
+    assert "-m pip install ray" in caplog.text and weight_calls(stand_in)[-1] == "/collective_rpc"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path",
     [

@@ -26,7 +26,8 @@ _GUARD = (
 )
 _STOP_S = 15.0
 _LOG_CHARACTERS = 2000
-_ERROR = re.compile(r"^.*\b[A-Z]\w*(?:Error|Exception): .+", re.MULTILINE)
+_ERROR = re.compile(r"^(?!.*\bWARNING\b).*\b[A-Z]\w*(?:Error|Exception): .+", re.MULTILINE)
+_NOT_INSTALLED = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 
 class ServerProcess:
@@ -64,9 +65,19 @@ class ServerProcess:
 
         The first error, that of a child, is the cause, and lies far above its parents' messages.
         """
-        text = self._log.read_bytes()[self._log_start :].decode(errors="replace")
+        text = self._output()
         first, end = _ERROR.search(text), text[-_LOG_CHARACTERS:].strip()
         return f"{first[0]}\n[...]\n{end}" if first and first[0] not in end else end
+
+    def missing_package(self, *, of: str) -> str:
+        """Return the package without which this run's module `of` failed; "" for another cause."""
+        text = self._output()
+        first = _ERROR.search(text)
+        found = _NOT_INSTALLED.search(first[0]) if first and of in text else None
+        return found[1] if found else ""
+
+    def _output(self) -> str:
+        return self._log.read_bytes()[self._log_start :].decode(errors="replace")
 
     def stop(self) -> None:
         """Ask it to end, then kill it and its children. Safe to repeat."""

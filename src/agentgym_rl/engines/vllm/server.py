@@ -27,6 +27,8 @@ from agentgym_rl.errors import ConfigError, EngineError, install_command
 
 logger = logging.getLogger(__name__)
 
+_TRANSFER = "weight_transfer"
+"""vLLM's package, as it stands in tracebacks."""
 _MODULE = "vllm.entrypoints.openai.api_server"
 START_TIMEOUT_S = 1800.0
 """Deadline of a start, and of an update of weights: enough for any model. A process that ends is
@@ -127,10 +129,29 @@ class OwnServer(Server):
                 await asyncio.sleep(_POLL_S)
                 continue
             self._process.stop()
+            if self._may_start_without_transfer(self._process):
+                return await self.open()
             words = self._process.last_words()
             raise EngineError(f"the vLLM server {reason}; its log {self._log} ends:\n{words}")
         await self._introduce()
         logger.info("vLLM is ready after %.0f s", time.monotonic() - started)
+
+    def _may_start_without_transfer(self, ended: ServerProcess) -> bool:
+        """Say whether only the transfer of weights failed, and leave it out from now on.
+
+        vLLM imports ray for it (seen in 0.26) and does not ask for it.
+        """
+        package = ended.missing_package(of=_TRANSFER) if self._options.can_transfer else ""
+        if package:
+            logger.warning(
+                "vLLM needs the package %s to copy weights within the GPU, and does not install "
+                "it: weights go through the disk. To copy them: %s -m pip install %s",
+                package,
+                self._config.python or sys.executable,
+                package,
+            )
+            self._options = self._options.model_copy(update={"can_transfer": False})
+        return bool(package)
 
     async def come_back(self) -> None:
         if self._process is not None:
