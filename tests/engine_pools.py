@@ -42,7 +42,7 @@ def running_pool(
 
 
 def engine_of(pool: EnginePool[RemoteEngine], number: int = 0) -> RemoteEngine:
-    engine = pool._places[number].engine
+    engine = pool._places[number].member
     assert engine is not None
     return engine
 
@@ -57,7 +57,7 @@ def pid_of(engine: RemoteEngine) -> int:
 def wait_until_replaced(pool: EnginePool[RemoteEngine], old: RemoteEngine, number: int = 0) -> None:
     """Wait until another engine serves in the place of `old`."""
     place = pool._places[number]
-    wait_for(lambda: place.engine is not old and place.is_serving)
+    wait_for(lambda: place.member is not old and place.is_serving)
 
 
 def kill_engine(name: str, with_signal: signal.Signals = signal.SIGKILL) -> int | None:

@@ -13,7 +13,8 @@ from agentgym_rl.engines.base import EngineDiedError, EngineSession
 from agentgym_rl.engines.channels.channel import Turn
 from agentgym_rl.engines.channels.delivery import WeightSource
 from agentgym_rl.engines.clock import running_clock
-from agentgym_rl.engines.pool.pool import MAX_DEATHS, EnginePool
+from agentgym_rl.engines.pool.places import MAX_DEATHS
+from agentgym_rl.engines.pool.pool import EnginePool
 from agentgym_rl.errors import EngineError
 from agentgym_rl.types import Completion, SamplingParams
 from waiting import wait_for
@@ -101,7 +102,7 @@ def make_pool(
 
 def die(pool: Pool, engine: FakeEngine) -> None:
     engine.is_alive = False
-    pool.engine_ended(engine)
+    pool.ended(engine)
 
 
 def number_of(pool: Pool, key: int = 0) -> int:
@@ -146,7 +147,7 @@ def test_a_replacement_serves_once_it_has_the_present_weights():
     channel.may_end.set()
     wait_for(lambda: pool._places[0].is_serving)
     assert channel.given == [(5, [0, 1]), (5, [0])]
-    assert pool._places[0].engine is not engines[0]
+    assert pool._places[0].member is not engines[0]
     assert number_of(pool) == 0, "it has no session yet"
 
 
@@ -156,13 +157,13 @@ def test_no_weights_are_given_while_the_learner_may_change_them():
     pool.rest()
     assert [engine.num_rests for engine in engines] == [1, 1]
     die(pool, engines[0])
-    wait_for(lambda: pool._places[0].engine is not None)
+    wait_for(lambda: pool._places[0].member is not None)
     assert channel.given == [(1, [0, 1])]
     pool.publish(2)
     assert channel.given[1:] == [(2, [0, 1])]
     pool.rest()
     die(pool, engines[1])
-    wait_for(lambda: pool._places[1].engine is not None)
+    wait_for(lambda: pool._places[1].member is not None)
     assert len(channel.given) == 2
     number_of(pool)  # a reply: the learner rests
     wait_for(lambda: pool._places[1].is_serving)
@@ -220,7 +221,7 @@ def test_requests_during_an_update_bring_no_weights_to_a_replacement():
     pool.publish(1)
     pool.begin_update()
     die(pool, engines[0])
-    wait_for(lambda: pool._places[0].engine is not None)
+    wait_for(lambda: pool._places[0].member is not None)
     assert [number_of(pool) for _ in range(3)] == [1, 1, 1]
     assert channel.given == [(1, [0, 1])]
     pool.publish(2)
@@ -255,8 +256,8 @@ def test_places_are_given_up_after_too_many_deaths():
     for _ in range(MAX_DEATHS - 1):
         die(pool, dead)
         place = pool._places[0]
-        wait_for(lambda place=place, dead=dead: place.is_serving and place.engine is not dead)
-        dead = place.engine
+        wait_for(lambda place=place, dead=dead: place.is_serving and place.member is not dead)
+        dead = place.member
         assert dead is not None
     die(pool, dead)
     with pytest.raises(EngineDiedError, match="all 1 engines have died"):
@@ -290,8 +291,8 @@ def test_deaths_long_ago_do_not_count():
     for version in range(2 * MAX_DEATHS):
         die(pool, dead)
         place = pool._places[0]
-        wait_for(lambda place=place, dead=dead: place.is_serving and place.engine is not dead)
-        dead = place.engine
+        wait_for(lambda place=place, dead=dead: place.is_serving and place.member is not dead)
+        dead = place.member
         assert dead is not None
         pool.publish(version)
     assert pool.take_metrics()["cluster/restarts_engine"] == 2 * MAX_DEATHS + 0.5
@@ -304,5 +305,5 @@ def test_a_closed_pool_answers_nobody():
     assert not any(engine.is_alive for engine in engines)
     with pytest.raises(EngineError, match="closed"):
         number_of(pool)
-    pool.engine_ended(engines[0])
-    assert pool._places[0].engine is engines[0], "nobody is put in its place"
+    pool.ended(engines[0])
+    assert pool._places[0].member is engines[0], "nobody is put in its place"

@@ -61,7 +61,7 @@ async def test_servers_share_sessions_and_what_is_written_and_come_back(
     (file,) = Path(folders.pop()).glob("*.safetensors")
     assert metrics["rollout/published_bytes"] == file.stat().st_size
     assert metrics["cluster/engines"] == 2.0
-    server = pool._places[0].engine.server
+    server = pool._places[0].member.server
     assert isinstance(server, OwnServer)
     os.kill(server.pid, signal.SIGKILL)
     replies = await asyncio.gather(*(session.generate([8], TWO) for session in sessions))
@@ -77,7 +77,7 @@ async def test_a_server_that_is_lost_during_an_update_comes_back_with_whole_weig
     sessions = [pool.session(key) for key in range(2)]
     await asyncio.gather(*(session.generate([5, 6, 7], TWO) for session in sessions))
     await asyncio.to_thread(pool.begin_update)
-    lost = pool._places[0].engine
+    lost = pool._places[0].member
     assert lost is not None and isinstance(lost.server, OwnServer)
     os.kill(lost.server.pid, signal.SIGKILL)
     with monkeypatch.context() as patch:

@@ -112,7 +112,7 @@ class _NativeEngines:
         self._pool = pool
         for engine in engines:
             if not engine.is_alive:
-                pool.engine_ended(engine)
+                pool.ended(engine)
 
     def clear(self) -> None:
         self._scratch.remove()
@@ -134,7 +134,7 @@ class _NativeEngines:
 
     def _ended(self, engine: RemoteEngine) -> None:
         if self._pool is not None:
-            self._pool.engine_ended(engine)
+            self._pool.ended(engine)
 
 
 def _channel(
