@@ -9,7 +9,8 @@ Four measurements, in one table, each but the first a median of several:
   observations, with replies that are at most as long: what is lost in between are environments,
   tokenizer and event loop. With it, how far the engine's log-probabilities are from the learner's
   on the same weights, in the mean;
-- between: the same episodes with replies that are there at once: what a round costs in Python.
+- between: the same episodes with replies that are there at once: what a round costs in Python,
+  played in this process (`--workers 0`) and by that many rollout workers.
 
 With the name of a size the weights are random, and replies have their full length. Real weights
 are those of a directory (`agentgym convert` makes one).
@@ -19,9 +20,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import itertools
 import random
 import shlex
 import statistics
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
@@ -38,22 +42,34 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.agents.limits import Limits
-from agentgym_rl.config import AgentConfig, NativeEngineConfig, VllmEngineConfig
+from agentgym_rl.config import (
+    AgentConfig,
+    EnvConfig,
+    NativeEngineConfig,
+    RewardConfig,
+    VllmEngineConfig,
+)
 from agentgym_rl.engines.base import Engine, EngineSession
 from agentgym_rl.engines.create import create_engine
 from agentgym_rl.engines.paged.engine import STEPS_PER_LAUNCH
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError, RunError
+from agentgym_rl.garbage import collect_garbage, rare_collections
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.forward import action_logprobs
 from agentgym_rl.models.loading import DTYPES, Policy, load_pretrained
 from agentgym_rl.models.tiny import train_tokenizer
 from agentgym_rl.rollout.collect import collect
-from agentgym_rl.rollout.episode import Participants, TokenPolicy
+from agentgym_rl.rollout.episode import Participants, PlayEpisode, TokenPolicy
+from agentgym_rl.rollout.workers.messages import WorkerEnv
+from agentgym_rl.rollout.workers.pool import WorkersOrder, open_workers
+from agentgym_rl.rollout.workers.remote import start_worker_here
 from agentgym_rl.types import Completion, Episode, Sample, SamplingParams, SegmentKind
 
 ENGINES = ("native", "vllm")
 _SCENARIO = "textcraft"
+_AGENT = AgentConfig(format="direct")
+"""The reply is the action, so that every round steps the environment."""
 _NEW_TOKENS = 64
 """Most of a reply in an episode."""
 _COMPARED = 64
@@ -184,30 +200,30 @@ def _baseline_model(name: str, dtype: torch.dtype, device: torch.device) -> PreT
     return model.to(device)
 
 
-class _RandomReplies(EngineSession):
-    """Says random words at once, as many as it may."""
+class _InstantSession(EngineSession):
+    """Says one of the engine's replies at once, as much of it as it may."""
 
-    def __init__(self, key: int, vocab_size: int) -> None:
-        self._rng, self._ids = random.Random(key), range(vocab_size)
+    def __init__(self, key: int, replies: Sequence[tuple[int, ...]]) -> None:
+        self._rng, self._replies = random.Random(key), replies
 
     async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
         await asyncio.sleep(0)  # other episodes go on meanwhile, as with any engine
-        num = params.max_tokens
-        ids = tuple(self._rng.choices(self._ids, k=num))
-        return Completion(ids, (0.0,) * num, is_stopped=False, version=0)
+        ids = self._rng.choice(self._replies)[: params.max_tokens]
+        return Completion(ids, (0.0,) * len(ids), is_stopped=False, version=0)
 
     def close(self) -> None:
         """Nothing is held."""
 
 
 class InstantEngine(Engine):
-    """Takes no time and computes nothing."""
+    """Takes no time and computes nothing: its replies are random words, made before."""
 
     def __init__(self, vocab_size: int) -> None:
-        self._vocab_size = vocab_size
+        rng, words = random.Random(0), range(vocab_size)
+        self._replies = [tuple(rng.choices(words, k=_NEW_TOKENS)) for _ in range(1024)]
 
     def session(self, key: int) -> EngineSession:
-        return _RandomReplies(key, self._vocab_size)
+        return _InstantSession(key, self._replies)
 
     def publish(self, version: int) -> None:
         """All versions say the same."""
@@ -219,8 +235,18 @@ class InstantEngine(Engine):
 class EpisodesAtOnce:
     """TextCraft episodes of an engine, as often as they are asked for."""
 
-    def __init__(self, engine: Engine, policy: Policy, concurrency: int, *, rounds: int) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        policy: Policy,
+        concurrency: int,
+        *,
+        rounds: int,
+        elsewhere: PlayEpisode | None = None,
+    ) -> None:
+        """`elsewhere` plays them; None: this process."""
         self._engine, self._policy, self._concurrency = engine, policy, concurrency
+        self._elsewhere = elsewhere
         self._limits = Limits(rounds, _NEW_TOKENS, policy.max_context, max_seconds=600.0)
         self._num_played = 0
 
@@ -231,10 +257,12 @@ class EpisodesAtOnce:
             spec = await source.spec()
             tasks = (await source.tasks(spec.splits[0]))[:num]
             tasks = (tasks * -(-num // len(tasks)))[:num]
-            # The reply is the action, so that every round steps the environment.
-            agent = Agent(AgentConfig(format="direct"), spec)
+            agent = Agent(_AGENT, spec)
             participants = Participants(
-                source, agent, TokenPolicy(self._engine, self._policy.renderer)
+                source,
+                agent,
+                TokenPolicy(self._engine, self._policy.renderer),
+                play_elsewhere=self._elsewhere,
             )
             started = time.perf_counter()
             groups = await collect(
@@ -287,23 +315,50 @@ async def measure_episodes(
     )
 
 
-async def measure_between(policy: Policy, concurrency: int, *, rounds: int, repeats: int) -> Row:
+async def measure_between(
+    policy: Policy, concurrency: int, *, num_workers: int, rounds: int, repeats: int
+) -> Row:
     """Time episodes whose replies take no time."""
     engine = InstantEngine(len(policy.tokenizer))
-    playing = EpisodesAtOnce(engine, policy, concurrency, rounds=rounds)
     each, of_thread = list[float](), list[float]()
-    for _ in range(1 + repeats):  # the first warms up
-        busy = time.thread_time()
-        episodes, seconds = await playing.play()
-        num_rounds = sum(len(episode.rounds) for episode in episodes)
-        of_thread.append(1000 * (time.thread_time() - busy) / num_rounds)
-        each.append(1000 * seconds / num_rounds)
+    async with contextlib.AsyncExitStack() as stack:
+        elsewhere = await stack.enter_async_context(_workers(policy, num_workers))
+        playing = EpisodesAtOnce(engine, policy, concurrency, rounds=rounds, elsewhere=elsewhere)
+        stack.enter_context(rare_collections())  # as in a run
+        for _ in range(1 + repeats):  # the first warms up
+            busy = time.thread_time()
+            episodes, seconds = await playing.play()
+            num_rounds = sum(len(episode.rounds) for episode in episodes)
+            of_thread.append(1000 * (time.thread_time() - busy) / num_rounds)
+            each.append(1000 * seconds / num_rounds)
+            del episodes
+            collect_garbage()
+    each_ms = statistics.median(each[1:])
     return Row(
-        "between replies",
+        "between replies" + (f", {num_workers} workers" if num_workers else ""),
         f"{concurrency} at once, {rounds} rounds of {_NEW_TOKENS}",
-        f"{statistics.median(each[1:]):.2f} ms a round",
+        f"{each_ms:.2f} ms a round, {1000 / each_ms:,.0f} rounds/s",
         f"{statistics.median(of_thread[1:]):.2f} ms of the event loop's thread",
     )
+
+
+@contextlib.asynccontextmanager
+async def _workers(policy: Policy, num: int) -> AsyncIterator[PlayEpisode | None]:
+    """Give what plays episodes on that many rollout workers; None where there is none."""
+    if not num:
+        yield None
+        return
+
+    async def find_address(env: int, place: int) -> tuple[str, str]:
+        raise AssertionError("the environments are in the workers")
+
+    env = WorkerEnv(EnvConfig(name=_SCENARIO), _AGENT, policy.renderer, "")
+    with tempfile.TemporaryDirectory(prefix="rollout-bench-") as folder:
+        order = WorkersOrder(
+            num, (env,), RewardConfig(), 30.0, Path(folder), start_worker_here, find_address
+        )
+        with contextlib.closing(await open_workers(order)) as pool:
+            yield pool.player(0)
 
 
 def difference(policy: Policy, samples: Sequence[Sample]) -> float:
@@ -375,8 +430,10 @@ async def measure(chosen: argparse.Namespace) -> AsyncIterator[Row]:
                 launches=chosen.launches,
             )
     if "between" in chosen.parts:
-        for num in chosen.concurrency:
-            yield await measure_between(policy, num, rounds=chosen.rounds, repeats=chosen.repeats)
+        for num, workers in itertools.product(chosen.concurrency, chosen.workers):
+            yield await measure_between(
+                policy, num, num_workers=workers, rounds=chosen.rounds, repeats=chosen.repeats
+            )
     for name in chosen.engine if {"generate", "episodes"} & set(chosen.parts) else ():
         async for row in measure_engine(name, policy, chosen):
             yield row
@@ -447,6 +504,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--prompt", type=whole, default=512)
     add("--new", type=whole, default=128)
     add("--concurrency", nargs="+", type=whole, default=[64, 256, 512])
+    add("--workers", nargs="+", type=whole_from(0), default=[0], help="that play, in `between`")
     add("--rounds", type=whole, default=10)
     add("--repeats", type=whole, default=3, help="timings of all but decoding, after a warm-up")
     add("--no-alone", action="store_true", help="leave out the engine by itself")

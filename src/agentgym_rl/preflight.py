@@ -18,6 +18,7 @@ import torch
 from agentgym_rl.config import AgentEvolConfig, DPOConfig, NativeEngineConfig, RunConfig, SFTConfig
 from agentgym_rl.engines.placement import engine_gpus
 from agentgym_rl.errors import ConfigError, install_command
+from agentgym_rl.lookup import OBJECT_MARKER
 from agentgym_rl.models.device import choose_device
 from agentgym_rl.models.flash4 import check_flash4
 from agentgym_rl.models.loading import DTYPES, TINY, check_model
@@ -42,6 +43,7 @@ def check_before_start(config: RunConfig, run: RunFolder) -> None:
     else:
         check_machine(config)
     check_data(config)
+    check_workers(config)
     check_trackers(config.tracking)
     if config.lora.rank:
         require_peft()
@@ -68,6 +70,21 @@ def require_ray() -> None:
     """Refuse a cluster where Ray is not installed."""
     if importlib.util.find_spec("ray") is None:
         raise ConfigError(f"cluster.type=ray needs Ray, on all nodes: {install_command('cluster')}")
+
+
+def check_workers(config: RunConfig) -> None:
+    """Refuse objects that other processes cannot import."""
+    workers = config.cluster.rollout_workers
+    named = [("reward.function", config.reward.function)]
+    for of_env in config.environments.values():
+        named += [("env.name", of_env.env.name), ("agent.type", of_env.agent.type)]
+    for setting, name in named:
+        if workers and name.startswith(OBJECT_MARKER):
+            raise ConfigError(
+                f"cluster.rollout_workers={workers} are processes that import what they play with, "
+                f"and {setting}={name} cannot be imported: define it in a module and pass the "
+                "class or function itself, or set cluster.rollout_workers=0"
+            )
 
 
 def check_dtype(config: RunConfig, device: torch.device) -> None:

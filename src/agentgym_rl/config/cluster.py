@@ -39,6 +39,11 @@ class ClusterConfig(BaseConfig):
     """Environment servers that the run starts, replaces where they die, and stops at its end; in a
     run on several environments this many for each that has no `url`. 0 starts none."""
 
+    rollout_workers: int = Field(default=0, ge=0, le=256)
+    """Processes that play the episodes, each with environments, agents and an event loop of its
+    own, for more rounds per second than one process manages (about 2,000). 0: the run's own process
+    plays them."""
+
     max_restarts: int = Field(default=3, ge=0)
     """How often the learner is formed again after one of its processes has died
     (`training.shards`); the run then continues from its newest checkpoint. 0 ends it."""
@@ -55,12 +60,29 @@ class ClusterConfig(BaseConfig):
                 f"cluster.env_servers={self.env_servers} are processes of a cluster: set "
                 f"cluster.type=local, or env.workers={self.env_servers} in its place"
             )
+        if self.type == "none" and self.rollout_workers:
+            raise ValueError(
+                f"cluster.rollout_workers={self.rollout_workers} are processes of a cluster, and "
+                "the engine of cluster.type=none is in the run's own: set cluster.type=local, or "
+                "cluster.rollout_workers=0"
+            )
         if self.type != "ray" and (self.address or self.shared_folder):
             raise ValueError(
                 "cluster.address and cluster.shared_folder are for a Ray cluster: set "
                 "cluster.type=ray, or leave them out"
             )
         return self
+
+
+def check_rollout_workers(cluster: ClusterConfig, envs: Mapping[str, EnvConfig]) -> None:
+    """Raise ValueError where rollout workers cannot reach the environments."""
+    for env in envs.values():
+        if cluster.rollout_workers and env.workers:
+            raise ValueError(
+                f"env.workers={env.workers} are processes of the run's own process, which "
+                f"cluster.rollout_workers={cluster.rollout_workers} cannot reach: set "
+                f"cluster.env_servers={env.workers} in their place"
+            )
 
 
 def check_env_servers(cluster: ClusterConfig, envs: Mapping[str, EnvConfig]) -> None:

@@ -25,7 +25,7 @@ from agentgym_rl.config.algorithms import (
 )
 from agentgym_rl.config.base import BaseConfig, laid_over
 from agentgym_rl.config.callbacks import CallbacksConfig, check_callbacks
-from agentgym_rl.config.cluster import ClusterConfig, check_env_servers
+from agentgym_rl.config.cluster import ClusterConfig, check_env_servers, check_rollout_workers
 from agentgym_rl.config.envs import EnvTableConfig, labelled
 from agentgym_rl.config.ignored import check_ignored
 from agentgym_rl.config.rounds import FixedRoundsConfig, RoundsConfig
@@ -90,9 +90,9 @@ class RunConfig(BaseConfig):
     def _check_combinations(self) -> RunConfig:
         self._check_sections()
         self._check_envs()
-        check_env_servers(
-            self.cluster, {label: env.env for label, env in self.environments.items()}
-        )
+        envs = {label: env.env for label, env in self.environments.items()}
+        check_env_servers(self.cluster, envs)
+        check_rollout_workers(self.cluster, envs)
         check_tracking(self.tracking)
         check_callbacks(
             self.callbacks,

@@ -70,6 +70,10 @@ class RankHost(Host):
     """Hosts a learner rank."""
 
 
+class WorkerHost(Host):
+    """Plays episodes."""
+
+
 class ActorProcess:
     """An actor as a process: a `HostedProcess`."""
 

@@ -17,15 +17,16 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from agentgym_rl.config import NativeEngineConfig, RunConfig
-from agentgym_rl.distributed.actors import Actors, EngineHost, RankHost
+from agentgym_rl.distributed.actors import Actors, EngineHost, RankHost, WorkerHost
 from agentgym_rl.distributed.credentials import cluster_address
 from agentgym_rl.distributed.engines import engine_main
 from agentgym_rl.distributed.env_servers import ActorServer, start_server
 from agentgym_rl.distributed.files import read_files
 from agentgym_rl.distributed.own_cluster import own_cluster
 from agentgym_rl.distributed.ranks import FarRanks, rank_main
+from agentgym_rl.distributed.workers import worker_main
 from agentgym_rl.engines.channels.meeting import MeetingPlace
-from agentgym_rl.engines.pool.line import StartedEngine
+from agentgym_rl.engines.pool.line import StartedProcess
 from agentgym_rl.engines.pool.messages import EnginePlan
 from agentgym_rl.engines.pool.native import EngineSites, native_pool
 from agentgym_rl.engines.pool.pool import EnginePool
@@ -33,6 +34,7 @@ from agentgym_rl.engines.pool.remote import RemoteEngine
 from agentgym_rl.envs.access.server_process import ServerOrder
 from agentgym_rl.errors import ConfigError, LearnerDiedError
 from agentgym_rl.models.loading import Policy
+from agentgym_rl.rollout.workers.messages import WorkerPlan
 from agentgym_rl.training.learner.sharded.rank import RankPlan
 from agentgym_rl.training.learner.sharded.ranks import Ranks, StartedRank
 
@@ -50,7 +52,8 @@ class _Room:
     """The bundle of the first engine."""
     share: float
     """Of a GPU, for each rank and engine."""
-    num_servers: int
+    num_others: int
+    """Environment servers and rollout workers, one bundle for each."""
 
 
 class RayCluster:
@@ -72,7 +75,7 @@ class RayCluster:
         room = self._room
         # GPUs of one node are the nearest to each other; on a CPU all cores are to be used.
         strategy = "PACK" if room.device == "cuda" else "SPREAD"
-        groups = [(strategy, room.bundles), ("SPREAD", [{"CPU": 1.0}] * room.num_servers)]
+        groups = [(strategy, room.bundles), ("SPREAD", [{"CPU": 1.0}] * room.num_others)]
         for strategy, bundles in groups:
             if not bundles:
                 continue
@@ -126,6 +129,12 @@ class RayCluster:
         kind = Ranks if self._shares_files else FarRanks
         return kind(started, timeout_s=plan.timeout_s)
 
+    def start_worker(self, plan: WorkerPlan) -> StartedProcess:
+        """Start a rollout worker; a `StartWorker`."""
+        options = _options(self._groups[-1], -1, gpus=0.0)
+        process = self._actors.start(WorkerHost, options, 1, worker_main, plan, self._shares_files)
+        return StartedProcess(process, process.link)
+
     async def start_server(self, order: ServerOrder) -> ActorServer:
         """Start an environment server; a `StartServer`."""
         return await start_server(order, _options(self._groups[-1], -1, gpus=0.0))
@@ -140,11 +149,11 @@ class RayCluster:
         for group in self._groups:
             remove_placement_group(group)
 
-    def _start_engine(self, plan: EnginePlan) -> StartedEngine:
+    def _start_engine(self, plan: EnginePlan) -> StartedProcess:
         policy = None if self._shares_files else self._files_of(plan.policy)
         options = self._on(self._room.first_engine + plan.number)
         process = self._actors.start(EngineHost, options, 1, engine_main, plan, policy)
-        return StartedEngine(process, process.link)
+        return StartedProcess(process, process.link)
 
     def _files_of(self, folder: Path) -> ray.ObjectRef[Any]:
         with self._lock:
@@ -219,15 +228,17 @@ def _check_shared(config: RunConfig, run: Path) -> None:
 
 
 def _num_processes(config: RunConfig) -> int:
-    num_servers = config.cluster.env_servers * len(config.environments)
-    return config.training.shards + config.cluster.engines + num_servers
+    num_others = config.cluster.env_servers * len(config.environments)
+    num_others += config.cluster.rollout_workers
+    return config.training.shards + config.cluster.engines + num_others
 
 
 def _room(config: RunConfig) -> _Room:
     """Return what the run asks for. Raises ConfigError where the cluster can never give it."""
     num_ranks, num_engines = config.training.shards, config.cluster.engines
     envs = [of_env.env for of_env in config.environments.values()]
-    num_servers = config.cluster.env_servers * sum(not env.urls for env in envs)
+    num_others = config.cluster.env_servers * sum(not env.urls for env in envs)
+    num_others += config.cluster.rollout_workers
     whole, device = _whole(), config.model.device
     if device == "auto":
         device = "cuda" if whole.get("GPU") else "cpu"
@@ -237,12 +248,12 @@ def _room(config: RunConfig) -> _Room:
                 f"cluster.engines={num_engines} share {num_ranks} GPUs with the learner "
                 "(training.shards): lower cluster.engines, or set cluster.shared=false"
             )
-        room = _Room(device, [{"CPU": 2.0, "GPU": 1.0}] * num_ranks, 0, 0.5, num_servers)
+        room = _Room(device, [{"CPU": 2.0, "GPU": 1.0}] * num_ranks, 0, 0.5, num_others)
     else:
         bundle = {"CPU": 1.0, "GPU": 1.0} if device == "cuda" else {"CPU": 1.0}
         bundles = [bundle] * (num_ranks + num_engines)
-        room = _Room(device, bundles, num_ranks, 1.0, num_servers)
-    wanted = {"CPU": float(num_servers), "GPU": 0.0}
+        room = _Room(device, bundles, num_ranks, 1.0, num_others)
+    wanted = {"CPU": float(num_others), "GPU": 0.0}
     for bundle in room.bundles:
         for name, number in bundle.items():
             wanted[name] += number
@@ -250,8 +261,9 @@ def _room(config: RunConfig) -> _Room:
         if whole.get(name, 0.0) < number:
             raise ConfigError(
                 f"the run asks for {number:g} {name}s (training.shards={num_ranks}, cluster.engines"
-                f"={num_engines}, cluster.env_servers={config.cluster.env_servers}), and the Ray "
-                f"cluster has {whole.get(name, 0.0):g}: lower these, or start more nodes"
+                f"={num_engines}, cluster.env_servers={config.cluster.env_servers}, cluster."
+                f"rollout_workers={config.cluster.rollout_workers}), and the Ray cluster has "
+                f"{whole.get(name, 0.0):g}: lower these, or start more nodes"
             )
     return room
 

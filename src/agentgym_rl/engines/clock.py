@@ -11,8 +11,19 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from contextvars import ContextVar
+from typing import Protocol
 
-_PRESENT: ContextVar[EpisodeClock | None] = ContextVar("episode_clock", default=None)
+
+class Clock(Protocol):
+    """What a wait needs of an episode's clock, which may be in another process."""
+
+    @property
+    def seconds(self) -> float: ...
+
+    def stopped(self) -> AbstractContextManager[None]: ...
+
+
+_PRESENT: ContextVar[Clock | None] = ContextVar("episode_clock", default=None)
 """The clock of the episode that the running task plays."""
 
 
@@ -50,11 +61,23 @@ async def running_clock(max_seconds: float) -> AsyncIterator[EpisodeClock]:
     """Give the running task a clock; raises TimeoutError when it shows `max_seconds`."""
     async with asyncio.timeout(max_seconds) as deadline:
         clock = EpisodeClock(deadline)
-        before = _PRESENT.set(clock)
-        try:
+        with using_clock(clock):
             yield clock
-        finally:
-            _PRESENT.reset(before)
+
+
+@contextmanager
+def using_clock(clock: Clock) -> Iterator[None]:
+    """Make it the clock of the running task inside."""
+    before = _PRESENT.set(clock)
+    try:
+        yield
+    finally:
+        _PRESENT.reset(before)
+
+
+def present_clock() -> Clock | None:
+    """Return the clock of the episode that the running task plays, if it plays one."""
+    return _PRESENT.get()
 
 
 def episode_time() -> float:

@@ -17,6 +17,7 @@ from agentgym_rl.envs.access.server_process import StartServer, start_here
 from agentgym_rl.models.loading import Policy
 
 if TYPE_CHECKING:  # start-up time: one process needs no torch.distributed
+    from agentgym_rl.rollout.workers.remote import StartWorker
     from agentgym_rl.training.learner.sharded.sharded_learner import ShardedLearner
 
 
@@ -29,6 +30,8 @@ class Places:
     start_server: StartServer = start_here
     make_ranks: Callable[..., ShardedLearner] | None = None
     """As in `RunParts`."""
+    start_worker: StartWorker | None = None
+    """Starts a rollout worker; None: as a process of this machine."""
 
 
 @contextlib.contextmanager
@@ -47,6 +50,7 @@ def places_of(config: RunConfig, run: Path) -> Iterator[Places]:
             cluster.engines,
             cluster.start_server,
             partial(ShardedLearner, device=cluster.device, start=cluster.ranks),
+            cluster.start_worker,
         )
 
 

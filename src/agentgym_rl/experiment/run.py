@@ -47,7 +47,13 @@ from agentgym_rl.runs.folder import Metrics, RunFolder
 from agentgym_rl.tracking.trackers import Trackers
 from agentgym_rl.training.data.conversations import Conversation, texts_of
 from agentgym_rl.training.make import Trainer, make_algorithm, make_trainer, rl_trainer, sft_trainer
-from agentgym_rl.training.run_parts import Evaluate, Listeners, RunEnv, RunParts
+from agentgym_rl.training.run_parts import (
+    CountsMetrics,
+    Evaluate,
+    Listeners,
+    RunEnv,
+    RunParts,
+)
 from agentgym_rl.training.setbacks import Setbacks
 from agentgym_rl.types import Episode
 
@@ -191,9 +197,11 @@ class _Experiment:
         config = self._config
         policy, demos = await self._policy()
         policy.save_tokenizer(self._run.tokenizer)
-        engine = self._places.make_engine(policy, config, self._run.path / "engine")
-        envs = [env.run_env(policy, engine, self._rewards) for env in self._envs]
-        try:
+        async with AsyncExitStack() as stack:
+            engine = self._places.make_engine(policy, config, self._run.path / "engine")
+            stack.callback(engine.close)
+            envs = [env.run_env(policy, engine, self._rewards) for env in self._envs]
+            envs, workers = await self._with_workers(envs, stack)
             evaluate, heard = self._evaluation(policy, envs), self._audience.listeners()
             parts = RunParts(
                 config,
@@ -204,14 +212,32 @@ class _Experiment:
                 heard,
                 self._setbacks,
                 make_ranks=self._places.make_ranks,
+                workers=workers,
             )
             await self._recovery.outlive(
                 partial(self._attempt, parts, demos), policy, newest=self._run.latest_checkpoint
             )
-        finally:
-            engine.close()
         write_card(Run(self._run.path, config))
         self._audience.callbacks.on_run_end(Run(self._run.path, config))
+
+    async def _with_workers(
+        self, envs: list[RunEnv], stack: AsyncExitStack
+    ) -> tuple[list[RunEnv], CountsMetrics | None]:
+        """Return the environments with episodes that rollout workers play, and these, if any."""
+        if not self._config.cluster.rollout_workers:
+            return envs, None
+        # Start-up time: one process needs none of it.
+        from agentgym_rl.experiment.workers import with_workers, workers_of
+
+        workers = await workers_of(
+            self._config,
+            self._envs,
+            envs,
+            folder=self._run.path / "rollout",
+            start=self._places.start_worker,
+        )
+        stack.callback(workers.close)
+        return with_workers(envs, workers), workers
 
     async def _attempt(self, parts: RunParts, demos: Sequence[Conversation]) -> None:
         """Train from the newest checkpoint to the last step with one learner.

@@ -33,6 +33,10 @@ class TextEncoder:
         self._short, self._long = _Memory(_NUM_SHORT), _Memory(_NUM_LONG)
         self._waiting: dict[asyncio.AbstractEventLoop, list[_Waiting]] = {}
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Travel to another process without what it remembers."""
+        return type(self), (self._tokenizer, self._backend)
+
     def ids(self, text: str) -> Ids:
         memory = self._memory_of(text)
         ids = memory.find(text)

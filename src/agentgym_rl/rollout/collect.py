@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from agentgym_rl.agents.limits import Limits
 from agentgym_rl.garbage import rare_collections
-from agentgym_rl.rollout.episode import EpisodeSpec, Participants, run_episode
+from agentgym_rl.rollout.episode import EpisodeSpec, Participants, play_episode
 from agentgym_rl.types import Episode, Group, Task
 
 _Result = TypeVar("_Result")
@@ -78,8 +78,7 @@ async def collect_group(  # noqa: PLR0913 - as above
         async with AsyncExitStack() as taken:
             for place in places:
                 await taken.enter_async_context(place)
-            episode = await run_episode(spec, participants, limits)
-            episode = await participants.rewards.of_episode(episode)
+            episode = await play_episode(spec, participants, limits)
         if on_episode is not None:
             on_episode(episode)
         return episode

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import random
 import traceback
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -99,6 +99,8 @@ class Participants:
     rewards: EpisodeRewards = field(default_factory=EpisodeRewards)
     label: str = ""
     """What the run's tasks call the environment, where that is not its name."""
+    play_elsewhere: PlayEpisode | None = None
+    """Plays an episode to its final reward in another process; None: it is played here."""
 
     def task_for_env(self, task: Task) -> Task:
         """Return a task of the run as the environment knows it, by its own name."""
@@ -118,6 +120,17 @@ class Participants:
     def _token_policy(self) -> TokenPolicy:
         assert isinstance(self.policy, TokenPolicy), "an endpoint that reports text is not trained"
         return self.policy
+
+
+PlayEpisode = Callable[[EpisodeSpec, Participants, Limits], Awaitable[Episode]]
+
+
+async def play_episode(spec: EpisodeSpec, participants: Participants, limits: Limits) -> Episode:
+    """Play one episode to its final reward, here or wherever the participants are."""
+    if participants.play_elsewhere is not None:
+        return await participants.play_elsewhere(spec, participants, limits)
+    episode = await run_episode(spec, participants, limits)
+    return await participants.rewards.of_episode(episode)
 
 
 async def run_episode(spec: EpisodeSpec, participants: Participants, limits: Limits) -> Episode:

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from agentgym_rl.config import RunConfig
+from agentgym_rl.config import RewardConfig, RunConfig
 from agentgym_rl.envs.execution.thread_calls import (
     CallExpiredError,
     CallFailedError,
@@ -29,6 +29,11 @@ logger = logging.getLogger(__name__)
 
 _MAX_UNSEEN_EPISODES = 64
 """After this many episodes we warn of a weight whose part none of them had."""
+
+
+def reward_timeout_s(config: RunConfig) -> float:
+    """Return how long the reward function may take for an episode."""
+    return max(of_env.env.timeout_s for of_env in config.environments.values())
 
 
 class EpisodeRewards:
@@ -52,11 +57,16 @@ class EpisodeRewards:
 
         Raises ConfigError for a function that does not exist.
         """
-        name = config.reward.function
-        if function is None and name:
-            function = load_function(name, setting="reward.function")
-        timeout_s = max(of_env.env.timeout_s for of_env in config.environments.values())
-        return cls(function, weights=config.reward.weights, timeout_s=timeout_s)
+        return cls.of_section(config.reward, function, timeout_s=reward_timeout_s(config))
+
+    @classmethod
+    def of_section(
+        cls, config: RewardConfig, function: RewardFunction | None = None, *, timeout_s: float
+    ) -> EpisodeRewards:
+        """Return what `[reward]` asks for, as `of` does."""
+        if function is None and config.function:
+            function = load_function(config.function, setting="reward.function")
+        return cls(function, weights=config.weights, timeout_s=timeout_s)
 
     def of_round(self, result: StepResult) -> StepResult:
         """Return the result with its parts weighted, unless a function decides."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from agentgym_rl.config import RunConfig
 from agentgym_rl.engines.base import Engine
@@ -24,6 +24,14 @@ if TYPE_CHECKING:  # start-up time: one process needs no torch.distributed
 
 Evaluate = Callable[[int], Awaitable[Metrics]]
 """Evaluates the weights of a step and returns its `eval/` metrics."""
+
+
+class CountsMetrics(Protocol):
+    """What counts as a run goes on."""
+
+    def take_metrics(self) -> dict[str, float]:
+        """Return counts since the last call, by the names of metrics."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +79,8 @@ class RunParts:
     make_ranks: Callable[..., ShardedLearner] | None = None
     """Makes the learner on processes elsewhere, with the arguments of `Learner`; None: it is in
     this process, or on `training.shards` processes of this machine."""
+    workers: CountsMetrics | None = None
+    """The processes that play the episodes; None: this one does."""
 
     @property
     def engine(self) -> Engine:
@@ -79,9 +89,11 @@ class RunParts:
         return self.envs[0].participants.engine
 
     def take_env_metrics(self) -> Metrics:
-        """Return what the sources of environments have counted since the last call, added up."""
+        """Return what the sources of environments and the rollout workers have counted since the
+        last call, added up."""
         metrics: Metrics = {}
-        for env in self.envs:
-            for name, number in env.participants.source.take_metrics().items():
+        counting: list[CountsMetrics] = [env.participants.source for env in self.envs]
+        for counts in [*counting, *([self.workers] if self.workers else [])]:
+            for name, number in counts.take_metrics().items():
                 metrics[name] = metrics.get(name, 0.0) + number
         return metrics

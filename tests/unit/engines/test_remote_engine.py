@@ -11,8 +11,8 @@ import pytest
 from agentgym_rl.config import NativeEngineConfig
 from agentgym_rl.engines.base import ContextFullError
 from agentgym_rl.engines.pool import process
-from agentgym_rl.engines.pool.line import OnAnswers, OnEnd
-from agentgym_rl.engines.pool.messages import Answer, Ask, EnginePlan, Message, Value
+from agentgym_rl.engines.pool.line import OnEnd, OnMessages
+from agentgym_rl.engines.pool.messages import Answer, Ask, EnginePlan, Value
 from agentgym_rl.engines.pool.remote import RemoteEngine
 from agentgym_rl.errors import EngineError
 from agentgym_rl.types import Completion, SamplingParams
@@ -35,13 +35,13 @@ PLAN = cast("EnginePlan", Plan())
 class LineHere:
     """Gives the next of the answers to each request."""
 
-    def __init__(self, on_answers: OnAnswers) -> None:
+    def __init__(self, on_answers: OnMessages) -> None:
         self._on_answers = on_answers
         self.answers: list[Value] = []
         self.is_held = self.is_killed = False
         self.asked: list[Ask] = []
 
-    def send(self, message: Message) -> None:
+    def send(self, message: object) -> None:
         if isinstance(message, Ask):
             self.asked.append(message)
             if not self.is_held:
@@ -59,7 +59,7 @@ class LineHere:
 
 
 def engine_and_line() -> tuple[RemoteEngine, LineHere]:
-    def start(plan: EnginePlan, on_answers: OnAnswers, on_end: OnEnd) -> LineHere:
+    def start(plan: EnginePlan, on_answers: OnMessages, on_end: OnEnd) -> LineHere:
         return LineHere(on_answers)
 
     engine = RemoteEngine(PLAN, start, on_end=lambda _: None)
@@ -108,4 +108,4 @@ def test_a_process_that_cannot_be_made_is_an_engine_that_cannot(monkeypatch: pyt
 
     monkeypatch.setattr(process._FORKS.Process, "start", fail)
     with pytest.raises(EngineError, match=r"no process for engine-7: .*temporarily unavailable"):
-        process.ProcessLine(PLAN, lambda _: None, lambda _: None)
+        process.start_here(PLAN)

@@ -21,7 +21,6 @@ from agentgym_rl.engines.pool.messages import (
     Ask,
     CloseSession,
     EnginePlan,
-    Message,
     Ready,
     Rest,
     Taken,
@@ -32,7 +31,7 @@ from agentgym_rl.errors import EngineError
 from agentgym_rl.models.loading import ADAPTER, Policy, load_pretrained
 from agentgym_rl.models.lora import load_adapter
 
-Send = Callable[[Sequence[Answer]], None]
+Send = Callable[[Sequence[object]], None]
 
 
 class EngineHost:
@@ -46,7 +45,7 @@ class EngineHost:
         self._engine: Engine = create_engine(policy, plan.engine, folder=plan.folder)
         self._sessions: dict[int, EngineSession] = {}
         self._work: set[asyncio.Task[None]] = set()
-        self._ready: list[Answer] = []
+        self._ready: list[Answer[Value]] = []
         self._may_reply, self._is_quiet = asyncio.Event(), asyncio.Event()
         self._may_reply.set()
         self._is_quiet.set()
@@ -55,7 +54,10 @@ class EngineHost:
         """Held while weights or memory change."""
         self._answer(Answer(0, Ready(self._engine.max_context)))
 
-    def handle(self, messages: Sequence[Message]) -> None:
+    async def close(self) -> None:
+        """Nothing of it outlives its process."""
+
+    def handle(self, messages: Sequence[object]) -> None:
         """Begin what is asked; the answers come through `send`."""
         for message in messages:
             match message:
@@ -95,14 +97,14 @@ class EngineHost:
                 {"message": "a request failed", "exception": task.exception()}
             )
 
-    def _answer(self, answer: Answer) -> None:
+    def _answer(self, answer: Answer[Value]) -> None:
         """Send what has become ready in this pass of the event loop in one piece."""
         self._ready.append(answer)
         if len(self._ready) == 1:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
-        ready, self._ready = self._ready, list[Answer]()
+        ready, self._ready = self._ready, list[Answer[Value]]()
         self._send(ready)
 
     async def _reply(self, ask: Ask) -> Value:

@@ -1,6 +1,7 @@
-"""What carries messages to an engine elsewhere and answers back, and what is asked of a process.
+"""What carries messages to a process elsewhere and answers back, and what is asked of a process.
 
-The seam between controllers and processes of this machine or actors of a cluster.
+The seam between controllers and processes of this machine or actors of a cluster. The processes
+host engines, or play episodes (rollout/workers/).
 """
 
 from __future__ import annotations
@@ -8,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Protocol
 
-from agentgym_rl.engines.pool.messages import Answer, EnginePlan, Message
+from agentgym_rl.engines.pool.messages import EnginePlan
 
 
 class HostedProcess(Protocol):
@@ -33,9 +35,23 @@ class HostedProcess(Protocol):
     def kill(self) -> None: ...
 
 
+class HostPlan(Protocol):
+    """What all plans say of a process."""
+
+    @property
+    def folder(self) -> Path:
+        """Its own; the name of the folder is its name."""
+        ...
+
+    @property
+    def log(self) -> Path:
+        """Where it writes what it prints."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class StartedEngine:
-    """An engine's process, and the way to it."""
+class StartedProcess:
+    """A process, and the way to it."""
 
     process: HostedProcess
     connect: Callable[[], Connection]
@@ -43,20 +59,23 @@ class StartedEngine:
 
 
 class Line(Protocol):
-    """What a controller has of an engine elsewhere."""
+    """What a controller has of a process elsewhere."""
 
-    def send(self, message: Message) -> None:
-        """Send soon, in order; never blocks. Messages to an engine that is gone are lost."""
+    def send(self, message: object) -> None:
+        """Send soon, in order; never blocks. Messages to a process that is gone are lost."""
 
     def kill(self) -> None:
-        """End the engine at once; its end is then reported. Safe to repeat."""
+        """End the process at once; its end is then reported. Safe to repeat."""
 
     def close(self) -> None:
-        """End the engine, and wait until it has ended. Safe to repeat."""
+        """End the process, and wait until it has ended. Safe to repeat."""
 
 
-OnAnswers = Callable[[Sequence[Answer]], None]
+OnMessages = Callable[[Sequence[object]], None]
+"""Told what the process says, in order."""
 OnEnd = Callable[[str], None]
-"""Told once, and last, how the engine ended."""
-StartEngine = Callable[[EnginePlan, OnAnswers, OnEnd], Line]
-"""Starts an engine somewhere; both functions are called from a thread of the line."""
+"""Told once, and last, how the process ended."""
+StartLine = Callable[[OnMessages, OnEnd], Line]
+"""Starts a process somewhere; both functions are called from a thread of the line."""
+StartEngine = Callable[[EnginePlan, OnMessages, OnEnd], Line]
+"""Starts a process that hosts an engine."""

@@ -9,11 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from agentgym_rl.config import NativeEngineConfig
 from agentgym_rl.engines.channels.delivery import Delivery
 from agentgym_rl.errors import EngineError
 from agentgym_rl.types import Completion, SamplingParams
+
+ValueT = TypeVar("ValueT")
+"""What the answers of a process say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,10 @@ class EnginePlan:
     engine: NativeEngineConfig
     folder: Path
     """Its own folder, for its log and what decides the last bits."""
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "engine.log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +97,11 @@ Value = Completion | Ready | Taken | EngineError | None
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Generic[ValueT]):
     """What came of a request; number 0 is the start."""
 
     number: int
-    value: Value
+    value: ValueT | EngineError
 
 
 Message = Ask | CloseSession | TakeWeights | Rest

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,7 +13,7 @@ from agentgym_rl.config import NativeEngineConfig
 from agentgym_rl.engines.channels.channel import WeightChannel
 from agentgym_rl.engines.channels.delivery import PolicySource
 from agentgym_rl.engines.channels.group import Backend
-from agentgym_rl.engines.pool.line import StartedEngine
+from agentgym_rl.engines.pool.line import OnEnd, OnMessages, StartedProcess
 from agentgym_rl.engines.pool.messages import EnginePlan
 from agentgym_rl.engines.pool.native_channels import BroadcastChannel, FolderChannel, PairChannel
 from agentgym_rl.engines.pool.pool import EnginePool
@@ -36,7 +35,7 @@ class EngineSites:
     """What CUDA_VISIBLE_DEVICES calls the GPU of each; empty where its process sees no other."""
     is_shared: bool
     """Whether they use the learner's GPUs."""
-    start: Callable[[EnginePlan], StartedEngine] = start_here
+    start: Callable[[EnginePlan], StartedProcess] = start_here
     meeting_url: Callable[[str], str] | None = None
     """The URL of a meeting place of this name; None: in a folder of this machine."""
     scratch_in: Path | None = None
@@ -129,8 +128,10 @@ class _NativeEngines:
             engine=self._config,
             folder=self._folder / f"engine-{number}",
         )
-        line = partial(ProcessLine, start=self._sites.start)
-        return RemoteEngine(plan, line, on_end=self._ended)
+        return RemoteEngine(plan, self._line, on_end=self._ended)
+
+    def _line(self, plan: EnginePlan, on_messages: OnMessages, on_end: OnEnd) -> ProcessLine:
+        return ProcessLine(plan, self._sites.start(plan), on_messages, on_end)
 
     def _ended(self, engine: RemoteEngine) -> None:
         if self._pool is not None:

@@ -1,4 +1,4 @@
-"""A process that hosts an engine, by default one of this machine, and the line to it.
+"""A process that hosts an engine or plays episodes, by default of this machine, and the line to it.
 
 The controller's end has a thread that reads and one that writes, so that no engine can hold it up;
 what has gathered meanwhile travels together. The process ends when the line does, also when the
@@ -13,35 +13,56 @@ import logging
 import multiprocessing
 import os
 import queue
+import select
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Protocol
 
 from agentgym_rl.engines.pool.host import EngineHost
-from agentgym_rl.engines.pool.line import OnAnswers, OnEnd, StartedEngine
-from agentgym_rl.engines.pool.messages import EnginePlan, Message
+from agentgym_rl.engines.pool.line import HostPlan, OnEnd, OnMessages, StartedProcess
+from agentgym_rl.engines.pool.messages import EnginePlan
 from agentgym_rl.errors import EngineError, how_it_ended
 
 logger = logging.getLogger(__name__)
 
 _FORKS = multiprocessing.get_context("forkserver")
-"""Engines are forked from a process that has imported everything and never touched a GPU: they
-start at once, and one that takes another's place does, too."""
+"""Processes are forked from one that has imported everything and never touched a GPU: they start
+at once, and one that takes another's place does, too."""
 _GRACE_S = 5.0
 _LOG_CHARACTERS = 2000
-LOG = "engine.log"
 
 
-def start_here(plan: EnginePlan) -> StartedEngine:
+class Host(Protocol):
+    """What a process has of its own; it belongs to the process's event loop."""
+
+    def handle(self, messages: Sequence[object]) -> None:
+        """Begin what the controller asks for."""
+
+    async def close(self) -> None:
+        """Give back what the end of the process would leave behind."""
+
+
+MakeHost = Callable[[Callable[[Sequence[object]], None]], Host]
+"""Makes it on the event loop; the argument sends messages to the controller, and may block."""
+
+
+def start_here(plan: EnginePlan) -> StartedProcess:
     """Start an engine as a process of this machine."""
+    return start_process(plan, run_engine, plan)
+
+
+def start_process(plan: HostPlan, main: Callable[..., None], *arguments: object) -> StartedProcess:
+    """Start a process of this machine: `main` gets its end of the line, and the arguments."""
     connection, theirs = _FORKS.Pipe()
     _FORKS.set_forkserver_preload([__name__])  # has no effect on a server that runs
     process = _FORKS.Process(
-        target=run_engine, args=(theirs, plan), name=plan.folder.name, daemon=True
+        target=main, args=(theirs, *arguments), name=plan.folder.name, daemon=True
     )
     try:
         process.start()
@@ -50,33 +71,28 @@ def start_here(plan: EnginePlan) -> StartedEngine:
         raise EngineError(f"no process for {plan.folder.name}: {error}") from error
     finally:
         theirs.close()
-    return StartedEngine(process, lambda: connection)
+    return StartedProcess(process, lambda: connection)
 
 
 class ProcessLine:
     """A `Line` to a process."""
 
     def __init__(
-        self,
-        plan: EnginePlan,
-        on_answers: OnAnswers,
-        on_end: OnEnd,
-        *,
-        start: Callable[[EnginePlan], StartedEngine] = start_here,
+        self, plan: HostPlan, started: StartedProcess, on_messages: OnMessages, on_end: OnEnd
     ) -> None:
-        self._on_answers, self._on_end = on_answers, on_end
-        self._log = plan.folder / LOG
-        self._started = start(plan)
+        self._on_messages, self._on_end = on_messages, on_end
+        self._log = plan.log
+        self._started = started
         self.process = self._started.process
         self._connection: Connection | None = None
         self._is_closing = False
-        self._outbox = queue.SimpleQueue[Message | None]()
+        self._outbox = queue.SimpleQueue[object]()
         name = plan.folder.name
         self._reader = threading.Thread(target=self._read, name=f"{name}-reader", daemon=True)
         self._writer = threading.Thread(target=self._write, name=f"{name}-writer", daemon=True)
         self._reader.start()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: object) -> None:
         self._outbox.put(message)
 
     def kill(self) -> None:
@@ -97,7 +113,7 @@ class ProcessLine:
             self._connection = connection = self._started.connect()
             self._writer.start()
             while not self._is_closing:
-                self._on_answers(connection.recv())
+                self._on_messages(connection.recv())
         self._outbox.put(None)
         self.process.join(_GRACE_S)
         if self.process.is_alive():  # it closed the line, but does not end
@@ -140,20 +156,36 @@ def host_engine(
 
     `on_ready` is called when it is built.
     """
+
+    def make(send: Callable[[Sequence[object]], None]) -> Host:
+        host = EngineHost(plan, send)
+        on_ready()
+        return host
+
+    return be_host(connection, plan, make, what="the engine")
+
+
+def be_host(
+    connection: Connection, plan: HostPlan, make: MakeHost, *, what: str, leave_s: float = 0.0
+) -> int:
+    """Be what `make` returns; return the process's status after a failure.
+
+    The end of the line ends the process, after at most `leave_s` for the host's `close`.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the controller
     plan.folder.mkdir(parents=True, exist_ok=True)
-    log = os.open(plan.folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    log = os.open(plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, force=True)
     try:
-        asyncio.run(_serve(connection, plan, on_ready))
+        asyncio.run(_serve(connection, make, leave_s))
     except BaseException:  # it is in the log, whose end the controller reports
-        logger.exception("the engine ends")
+        logger.exception("%s ends", what)
     return 1
 
 
-async def _serve(connection: Connection, plan: EnginePlan, on_ready: Callable[[], None]) -> None:
+async def _serve(connection: Connection, make: MakeHost, leave_s: float) -> None:
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     failures: list[object] = []
 
@@ -163,24 +195,40 @@ async def _serve(connection: Connection, plan: EnginePlan, on_ready: Callable[[]
 
     loop.set_exception_handler(on_failure)
 
-    def handle(messages: Sequence[Message]) -> None:
-        host.handle(messages)
+    async def leave() -> None:
+        await host.close()
+        os._exit(0)
+
+    def watch() -> None:
+        _wait_for_end(connection)
+        if leave_s:
+            asyncio.run_coroutine_threadsafe(leave(), loop)
+            time.sleep(leave_s)
+        os._exit(0)
 
     def read() -> None:
-        while True:
-            try:
-                messages = connection.recv()
-            except (EOFError, OSError):
-                os._exit(0)
-            loop.call_soon_threadsafe(handle, messages)
+        # By the event loop: a thread would wait for the interpreter, for each piece of a message,
+        # as long as the loop is busy.
+        with contextlib.suppress(EOFError, OSError):  # the watching thread ends the process
+            while connection.poll():
+                host.handle(connection.recv())
+            return
+        loop.remove_reader(connection.fileno())
 
-    # Before the model is loaded: a controller that dies meanwhile is noticed. What it asks
-    # for is handled after that, since loading occupies the event loop.
-    threading.Thread(target=read, name="line", daemon=True).start()
-    host = EngineHost(plan, connection.send)
-    on_ready()
+    # Before the model is loaded, which occupies the event loop: a controller that dies meanwhile
+    # is noticed.
+    threading.Thread(target=watch, name="line", daemon=True).start()
+    host = make(connection.send)
+    loop.add_reader(connection.fileno(), read)
     await ended.wait()
     raise RuntimeError(f"a request failed: {failures[0]!r}")
+
+
+def _wait_for_end(connection: Connection) -> None:
+    """Return when the other end of a line is closed, whatever has not been read yet."""
+    poll = select.poll()
+    poll.register(connection.fileno(), getattr(select, "POLLRDHUP", 0))  # of Linux; others: POLLHUP
+    poll.poll()
 
 
 def _shut(connection: Connection) -> None:

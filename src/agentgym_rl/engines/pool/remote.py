@@ -1,6 +1,6 @@
-"""One engine elsewhere, as the controller sees it: requests, answers, deadlines and its end.
+"""A process elsewhere as the controller sees it: requests, answers, deadlines and its end.
 
-An engine that does not answer in time hangs: it is killed, and its end is reported like any other.
+One that does not answer in time hangs: it is killed, and its end is reported like any other.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
+from typing import Generic
 
 from agentgym_rl.engines.base import ContextFullError, EngineSession
 from agentgym_rl.engines.channels.delivery import Delivery
-from agentgym_rl.engines.pool.line import Line, StartEngine
+from agentgym_rl.engines.pool.line import Line, StartEngine, StartLine
 from agentgym_rl.engines.pool.messages import (
     Answer,
     Ask,
     CloseSession,
     EnginePlan,
-    Message,
     Ready,
     Rest,
     TakeWeights,
     Value,
+    ValueT,
 )
 from agentgym_rl.errors import EngineError
 from agentgym_rl.types import Completion, SamplingParams
@@ -41,29 +43,26 @@ _MAX_FAILED = 3
 """Replies in a row that failed, each asked for after the failure of the one before. An engine
 that fails fast, its GPU lost to its process, is the least loaded and would get them all."""
 
-_Waiting = asyncio.Future[Value] | Future[Value]
+_Waiting = asyncio.Future[ValueT] | Future[ValueT]
 
 
-class RemoteEngine:
-    """Is made at once; `ready` waits until the engine is."""
+class RemoteProcess(Generic[ValueT]):
+    """Is made at once; the answer number 0 says that it is ready."""
 
     def __init__(
-        self, plan: EnginePlan, start: StartEngine, *, on_end: Callable[[RemoteEngine], None]
+        self, name: str, start: StartLine, *, on_end: Callable[[RemoteProcess[ValueT]], None]
     ) -> None:
-        """`on_end` is called once, from a thread of the line, unless the engine was closed."""
-        self.name = plan.folder.name
-        self.max_context: int | None = None
-        self._timeout_s = plan.engine.timeout_s
+        """`on_end` is called once, from a thread of the line, unless the process was closed."""
+        self.name = name
         self._on_end = on_end
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
-        self._start: Future[Value] = Future()
-        self._waiting: dict[int, _Waiting] = {0: self._start}
+        self._start: Future[ValueT] = Future()
+        self._waiting: dict[int, _Waiting[ValueT]] = {0: self._start}
         self._death = ""
         """How it ended; empty while it lives."""
         self._is_closed = self._is_killed = False
-        self._num_failed = self._num_failed_in_a_row = 0
-        self.line: Line = start(plan, self._on_answers, self._ended)
+        self.line: Line = start(self._on_messages, self._ended)
 
     @property
     def is_alive(self) -> bool:
@@ -72,6 +71,77 @@ class RemoteEngine:
     @property
     def is_ready(self) -> bool:
         return self.is_alive
+
+    def result(self, future: Future[ValueT], timeout_s: float, what: str) -> ValueT:
+        """Wait for the answer to an order; a process that is late is killed."""
+        try:
+            return future.result(timeout_s)
+        except TimeoutError:
+            self._hangs(what)
+            raise EngineError(f"{self.name} did not {what} within {timeout_s:g} s") from None
+
+    def kill(self) -> None:
+        """End it at once: it is asked no more, and `on_end` is called when it has ended."""
+        self._is_killed = True
+        self.line.kill()
+
+    def close(self) -> None:
+        """End the process, and wait until it has ended. Safe to repeat."""
+        self._is_closed = True
+        self.line.close()
+
+    def _order(self, message: Callable[[int], object]) -> Future[ValueT]:
+        future: Future[ValueT] = Future()
+        self.line.send(message(self._register(future)))
+        return future
+
+    def _register(self, future: _Waiting[ValueT]) -> int:
+        with self._lock:
+            if not self.is_alive:
+                raise EngineError(self._death or f"{self.name} has been ended")
+            number = next(self._numbers)
+            self._waiting[number] = future
+            return number
+
+    def _forget(self, number: int) -> None:
+        """Wait no more for an answer."""
+        with self._lock:
+            self._waiting.pop(number, None)
+
+    def _hangs(self, what: str) -> None:
+        if self.is_alive:
+            logger.warning("%s does not answer (%s) and is killed", self.name, what)
+            self.kill()
+
+    def _on_messages(self, messages: Sequence[object]) -> None:
+        answers = [message for message in messages if isinstance(message, Answer)]
+        with self._lock:
+            found = [(self._waiting.pop(answer.number, None), answer.value) for answer in answers]
+        _settle([(future, value) for future, value in found if future is not None])
+
+    def _ended(self, how: str) -> None:
+        with self._lock:
+            self._death = (
+                f"{self.name} was closed" if self._is_closed else f"{self.name} ended: {how}"
+            )
+            waiting, self._waiting = self._waiting, dict[int, _Waiting[ValueT]]()
+        _settle([(future, EngineError(self._death)) for future in waiting.values()])
+        if not self._is_closed:
+            self._on_end(self)
+
+
+class RemoteEngine(RemoteProcess[Value]):
+    """An engine elsewhere; `ready` waits until it is built."""
+
+    def __init__(
+        self, plan: EnginePlan, start: StartEngine, *, on_end: Callable[[RemoteEngine], None]
+    ) -> None:
+        self.max_context: int | None = None
+        self._timeout_s = plan.engine.timeout_s
+        self._num_failed = self._num_failed_in_a_row = 0
+        super().__init__(
+            plan.folder.name, partial(start, plan), on_end=lambda _process: on_end(self)
+        )
 
     def session(self, key: int) -> RemoteSession:
         return RemoteSession(self, key)
@@ -98,8 +168,7 @@ class RemoteEngine:
             raise
         finally:
             limit.cancel()
-            with self._lock:
-                self._waiting.pop(number, None)
+            self._forget(number)
         assert isinstance(value, Completion), "an answer to `Ask`"
         self._num_failed_in_a_row = 0
         return value
@@ -118,27 +187,9 @@ class RemoteEngine:
     def take_metrics(self) -> dict[str, float]:
         return {}
 
-    def result(self, future: Future[Value], timeout_s: float, what: str) -> Value:
-        """Wait for the answer to an order; an engine that is late is killed."""
-        try:
-            return future.result(timeout_s)
-        except TimeoutError:
-            self._hangs(what)
-            raise EngineError(f"{self.name} did not {what} within {timeout_s:g} s") from None
-
     def close_session(self, number: int) -> None:
         if self.is_alive:
             self.line.send(CloseSession(number))
-
-    def kill(self) -> None:
-        """End it at once: it is asked no more, and `on_end` is called when it has ended."""
-        self._is_killed = True
-        self.line.kill()
-
-    def close(self) -> None:
-        """End the engine, and wait until it has ended. Safe to repeat."""
-        self._is_closed = True
-        self.line.close()
 
     def _note_failure(self, num_failed_before: int, error: EngineError) -> None:
         """Count a failed reply, and end an engine that has no other; replies of one pass, which
@@ -151,39 +202,6 @@ class RemoteEngine:
         if self._num_failed_in_a_row >= _MAX_FAILED and self.is_alive:
             logger.warning("%s fails all replies (the last: %s) and is replaced", self.name, error)
             self.kill()
-
-    def _order(self, message: Callable[[int], Message]) -> Future[Value]:
-        future: Future[Value] = Future()
-        self.line.send(message(self._register(future)))
-        return future
-
-    def _register(self, future: _Waiting) -> int:
-        with self._lock:
-            if not self.is_alive:
-                raise EngineError(self._death or f"{self.name} has been ended")
-            number = next(self._numbers)
-            self._waiting[number] = future
-            return number
-
-    def _hangs(self, what: str) -> None:
-        if self.is_alive:
-            logger.warning("%s does not answer (%s) and is killed", self.name, what)
-            self.kill()
-
-    def _on_answers(self, answers: Sequence[Answer]) -> None:
-        with self._lock:
-            found = [(self._waiting.pop(answer.number, None), answer.value) for answer in answers]
-        _settle([(future, value) for future, value in found if future is not None])
-
-    def _ended(self, how: str) -> None:
-        with self._lock:
-            self._death = (
-                "the engine was closed" if self._is_closed else f"{self.name} ended: {how}"
-            )
-            waiting, self._waiting = self._waiting, dict[int, _Waiting]()
-        _settle([(future, EngineError(self._death)) for future in waiting.values()])
-        if not self._is_closed:
-            self._on_end(self)
 
 
 class RemoteSession(EngineSession):
@@ -209,9 +227,11 @@ class RemoteSession(EngineSession):
         self.is_closed = True
 
 
-def _settle(answers: Sequence[tuple[_Waiting, Value]]) -> None:
+def _settle(answers: Sequence[tuple[_Waiting[ValueT], ValueT | EngineError]]) -> None:
     """Hand answers to those who wait, waking each event loop once."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Waiting, Value]]] = {}
+    by_loop: dict[
+        asyncio.AbstractEventLoop, list[tuple[_Waiting[ValueT], ValueT | EngineError]]
+    ] = {}
     for future, value in answers:
         if isinstance(future, Future):
             _set(future, value)
@@ -222,12 +242,12 @@ def _settle(answers: Sequence[tuple[_Waiting, Value]]) -> None:
             loop.call_soon_threadsafe(_set_all, of_loop)
 
 
-def _set_all(answers: Sequence[tuple[_Waiting, Value]]) -> None:
+def _set_all(answers: Sequence[tuple[_Waiting[ValueT], ValueT | EngineError]]) -> None:
     for future, value in answers:
         _set(future, value)
 
 
-def _set(future: _Waiting, value: Value) -> None:
+def _set(future: _Waiting[ValueT], value: ValueT | EngineError) -> None:
     if future.done():
         return
     if isinstance(value, EngineError):

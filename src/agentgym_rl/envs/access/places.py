@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from agentgym_rl.envs.access.server_process import RunningServer, ServerOrder, StartServer
@@ -120,6 +120,11 @@ class PooledServer:
             return EnvTimeoutError(f"no answer within {_CHECK_TIMEOUT_S:g} s")
         return None
 
+    @property
+    def address(self) -> tuple[str, str] | None:
+        """Address and token of one that the run has started."""
+        return None if self._running is None else (self._running.url, self._running.token)
+
     async def aclose(self) -> None:
         try:
             await self.source.aclose()
@@ -211,6 +216,23 @@ class AddressPlace(Place):
     async def find(self, has_others: HasOthers) -> PooledServer:
         source = self._connect(self._url, has_others)
         return PooledServer(self.name, source, running=None, is_checked=self._is_checked)
+
+
+class NamedPlace(Place):
+    """A place that another process of the run keeps filled; `find_address` asks it where."""
+
+    starts_servers = False
+
+    def __init__(
+        self, name: str, find_address: Callable[[], Awaitable[tuple[str, str]]], *, timeout_s: float
+    ) -> None:
+        super().__init__(name)
+        self._find_address, self._timeout_s = find_address, timeout_s
+
+    async def find(self, has_others: HasOthers) -> PooledServer:
+        url, token = await self._find_address()
+        source = HttpEnvSource(url, token=token, timeout_s=self._timeout_s, has_others=has_others)
+        return PooledServer(self.name, source, running=None, is_checked=True)
 
 
 class StartedPlace(Place):

@@ -97,6 +97,15 @@ class EnvPool(EnvSource):
             self._close_apart(server)
         await asyncio.gather(*self._closing, return_exceptions=True)
 
+    async def address_of(self, number: int) -> tuple[str, str]:
+        """Return address and token of the server in a place, once one that the run has started
+        serves there."""
+        while True:
+            server = self._places[number].server
+            if server is not None and server.is_serving and server.address is not None:
+                return server.address
+            await asyncio.sleep(_FIRST_PAUSE_S)
+
     async def open_on_one(self) -> tuple[PooledServer, EnvClient]:
         """Return a client that has its place on the least loaded server, and that server."""
         started = asyncio.get_running_loop().time()
