@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from agentgym_rl.agents.agent import Agent
 from agentgym_rl.agents.formats import ParsedReply
 from agentgym_rl.agents.formats.plain import DirectFormat
+from agentgym_rl.agents.interaction import Interaction
 from agentgym_rl.config import (
     EngineBaseConfig,
     GRPOConfig,
@@ -23,6 +25,13 @@ from agentgym_rl.training.algorithms.episode_tokens import EpisodeTokens
 from agentgym_rl.training.algorithms.grpo import GRPO
 from agentgym_rl.training.algorithms.online import Estimate, OnlineAlgorithm
 from agentgym_rl.training.rounds import RoundScheduler
+
+
+class SilentAgent(Agent):
+    """Never asks the policy for anything."""
+
+    async def play(self, interaction: Interaction) -> None:
+        await interaction.reset()
 
 
 class ScaledConfig(GRPOConfig):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
 ENGINE, RANK, ENV_SERVER = "ray::EngineHost", "ray::RankHost", "ray::ServerHost"
+WORKER = "ray::WorkerHost"
 _FAST = {
     "RAY_health_check_period_ms": "300",
     "RAY_health_check_failure_threshold": "3",

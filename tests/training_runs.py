@@ -123,6 +123,20 @@ class KillingBabyAI(BabyAI):
         return super().step(action)
 
 
+class MarkedBabyAI(BabyAI):
+    """Kills its process in the middle of an episode, once for each time that the mark is made."""
+
+    def __init__(self, *, mark: str = "") -> None:
+        super().__init__()
+        self._mark = mark
+
+    def step(self, action: str) -> StepResult:
+        with suppress(FileNotFoundError):
+            os.unlink(self._mark)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(action)
+
+
 def train(*arguments: object, kill: Kill | None = None) -> Outcome:
     return Command("train", *arguments, kill=kill).wait()
 

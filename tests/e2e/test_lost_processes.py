@@ -1,4 +1,4 @@
-"""Whole runs that lose processes with kill -9: ranks of the learner, engines, environment servers.
+"""Whole runs that lose processes with kill -9: learner ranks, engines, environments, workers.
 
 They end with the metrics of a run that lost none.
 """
@@ -40,6 +40,7 @@ SETTINGS: dict[str, Any] = {  # Any: what a setting may be
 WARM_UP = {"warm_start.steps": 4, "warm_start.num_demos": 8, "training.steps": 1, "eval.tasks": 0}
 LOCAL = {"cluster.type": "local", "cluster.engines": 2}
 SERVERS = {"cluster.env_servers": 2}
+WORKERS = {"cluster.rollout_workers": 2}
 NOT_COMPARED = ("cluster/", "rollout/published_bytes", "rollout/episodes_restarted")
 MAX_LOST_S = 60.0
 
@@ -127,7 +128,7 @@ def check_whole(folder: Path, killed: Counter[str], *, num_steps: int) -> float:
     learned = [row for row in episodes_of(folder) if row["phase"] == "train"]
     places = Counter((row["step"], row["group"], row["sample_index"]) for row in learned)
     assert len(learned) == 8 * num_steps and max(places.values()) == 1, "no episode twice"
-    names = ("learner", "engine")
+    names = ("learner", "engine", "rollout")
     left = [child.name for child in multiprocessing.active_children()]
     assert not [name for name in left if name.startswith(names)]
     lost_s = sum(line["cluster/time_lost_s"] for line in lines)
@@ -211,8 +212,8 @@ def test_a_run_that_may_not_begin_again_ends_with_the_reason(
     assert sum(line["cluster/restarts_learner"] for line in lines) == most
 
 
-KINDS = ("learner", "engine", "env")
-ALL_APART = LOCAL | SERVERS | {"training.steps": 6, "checkpoint.every": 1}
+KINDS = ("learner", "engine", "env", "rollout")
+ALL_APART = LOCAL | SERVERS | WORKERS | {"training.steps": 6, "checkpoint.every": 1}
 
 
 @pytest.mark.long

@@ -24,7 +24,7 @@ from agentgym_rl.runs.folder import Metrics, read_json_lines
 from agentgym_rl.training.collect.collection import Collected, Horizons, StepCollector
 from agentgym_rl.types import Episode
 from commands import Command
-from ray_clusters import ENGINE, ENV_SERVER, RANK, actors_of, node_of, ray_cluster
+from ray_clusters import ENGINE, ENV_SERVER, RANK, WORKER, actors_of, node_of, ray_cluster
 from training_runs import RECIPE, episodes_of, go_on, succeeded
 from waiting import wait_for
 
@@ -85,7 +85,7 @@ class Killer(ag.Callback):
 
     def on_episode(self, episode: Episode) -> None:
         self._num_episodes += 1
-        for kind in KINDS:
+        for kind in (*KINDS, WORKER):
             for process in actors_of(kind):
                 self.seen[process.pid] = process
                 self.nodes.setdefault(kind, set()).add(node_of(process))
@@ -172,6 +172,36 @@ def check_lost(lines: list[Metrics], **restarts: int) -> None:
     for kind, number in restarts.items():
         assert sum(line[f"cluster/restarts_{kind}"] for line in lines) == number, kind
     assert all(line["rollout/episodes_failed"] == 0 for line in lines)
+
+
+def test_rollout_workers_on_two_nodes_play_the_episodes_of_one_process(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster
+):
+    recorder = Recorder(monkeypatch)
+    settings = SETTINGS | {"training.steps": 2}
+    ag.train(recipe, settings, run_dir=tmp_path / "plain", reward=first_token)
+    stored, recorder.groups = recorder.groups, []
+    recorder.fed = iter(stored)
+    killer = Killer((2, WORKER))
+    settings |= {
+        "cluster.type": "ray",
+        "cluster.address": cluster.address,
+        "cluster.env_servers": 1,
+        "cluster.rollout_workers": 2,
+    }
+    run = ag.train(
+        recipe,
+        settings | {"reward.function": f"{__name__}:first_token"},
+        run_dir=tmp_path / "ray",
+        callbacks=[killer],
+    )
+    assert replies_of(recorder.groups[0]) == replies_of(stored[0]), "step 1, token for token"
+    assert killer.killed == [WORKER] and len(killer.nodes[WORKER]) == 2
+    lines = list(read_json_lines(run.folder / "metrics.jsonl"))
+    check_lost(lines, rollout=1, engine=0, env=0)
+    assert sum(line["cluster/episodes_lost"] for line in lines) >= 1
+    _, alive = psutil.wait_procs(list(killer.seen.values()), 30)
+    assert alive == []
 
 
 def test_doctor_asks_all_nodes(

@@ -229,7 +229,7 @@ class Places(Generic[MemberT]):
             if all(place.member is None and place.is_given_up for place in self._places):
                 raise EngineDiedError(
                     f"all {len(self._places)} {self._noun}s have died, each {MAX_DEATHS} times or "
-                    "more since the last publication; their logs say why"
+                    "more since the last step; their logs say why"
                 )
             return None
         place, member = min(serving, key=lambda pair: (not pair[1].is_ready, pair[0].num_sessions))

@@ -63,7 +63,7 @@ class WorkerPlan:
 
     @property
     def log(self) -> Path:
-        return self.folder / "worker.log"
+        return self.folder / "rollout.log"
 
 
 class Play(NamedTuple):

@@ -102,7 +102,7 @@ class _Starter:
             order.envs,
             order.reward,
             order.reward_timeout_s,
-            order.folder.absolute() / f"worker-{number}",
+            order.folder.absolute() / f"rollout-{number}",
         )
         return RemoteWorker(
             plan,
