@@ -25,7 +25,6 @@ import itertools
 import random
 import shlex
 import statistics
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from pathlib import Path
 
 import torch
 from bench_arguments import DEVICES, device, part, whole_from
+from bench_episodes import NEW_TOKENS, SCENARIO, EpisodesAtOnce, InstantEngine, rollout_workers
 from decoding_speed import measure_decoding, tokens_of_a_row, wait_for_device
 from model_sizes import SIZES, random_model
 from rich.console import Console
@@ -40,38 +40,23 @@ from rich.table import Table
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from agentgym_rl.agents.agent import Agent
-from agentgym_rl.agents.limits import Limits
 from agentgym_rl.config import (
-    AgentConfig,
-    EnvConfig,
     NativeEngineConfig,
-    RewardConfig,
     VllmEngineConfig,
 )
-from agentgym_rl.engines.base import Engine, EngineSession
+from agentgym_rl.engines.base import Engine
 from agentgym_rl.engines.create import create_engine
 from agentgym_rl.engines.paged.engine import STEPS_PER_LAUNCH
 from agentgym_rl.envs.execution.local import LocalEnvSource
-from agentgym_rl.errors import ConfigError, RunError
+from agentgym_rl.errors import ConfigError
 from agentgym_rl.garbage import collect_garbage, rare_collections
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.models.forward import action_logprobs
 from agentgym_rl.models.loading import DTYPES, Policy, load_pretrained
 from agentgym_rl.models.tiny import train_tokenizer
-from agentgym_rl.rollout.collect import collect
-from agentgym_rl.rollout.episode import Participants, PlayEpisode, TokenPolicy
-from agentgym_rl.rollout.workers.messages import WorkerEnv
-from agentgym_rl.rollout.workers.pool import WorkersOrder, open_workers
-from agentgym_rl.rollout.workers.remote import start_worker_here
-from agentgym_rl.types import Completion, Episode, Sample, SamplingParams, SegmentKind
+from agentgym_rl.types import Sample, SamplingParams, SegmentKind
 
 ENGINES = ("native", "vllm")
-_SCENARIO = "textcraft"
-_AGENT = AgentConfig(format="direct")
-"""The reply is the action, so that every round steps the environment."""
-_NEW_TOKENS = 64
-"""Most of a reply in an episode."""
 _COMPARED = 64
 """Episodes whose log-probabilities are computed by the learner as well."""
 _COMPARED_AT_ONCE = 8
@@ -200,83 +185,6 @@ def _baseline_model(name: str, dtype: torch.dtype, device: torch.device) -> PreT
     return model.to(device)
 
 
-class _InstantSession(EngineSession):
-    """Says one of the engine's replies at once, as much of it as it may."""
-
-    def __init__(self, key: int, replies: Sequence[tuple[int, ...]]) -> None:
-        self._rng, self._replies = random.Random(key), replies
-
-    async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
-        await asyncio.sleep(0)  # other episodes go on meanwhile, as with any engine
-        ids = self._rng.choice(self._replies)[: params.max_tokens]
-        return Completion(ids, (0.0,) * len(ids), is_stopped=False, version=0)
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class InstantEngine(Engine):
-    """Takes no time and computes nothing: its replies are random words, made before."""
-
-    def __init__(self, vocab_size: int) -> None:
-        rng, words = random.Random(0), range(vocab_size)
-        self._replies = [tuple(rng.choices(words, k=_NEW_TOKENS)) for _ in range(1024)]
-
-    def session(self, key: int) -> EngineSession:
-        return _InstantSession(key, self._replies)
-
-    def publish(self, version: int) -> None:
-        """All versions say the same."""
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
-class EpisodesAtOnce:
-    """TextCraft episodes of an engine, as often as they are asked for."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        policy: Policy,
-        concurrency: int,
-        *,
-        rounds: int,
-        elsewhere: PlayEpisode | None = None,
-    ) -> None:
-        """`elsewhere` plays them; None: this process."""
-        self._engine, self._policy, self._concurrency = engine, policy, concurrency
-        self._elsewhere = elsewhere
-        self._limits = Limits(rounds, _NEW_TOKENS, policy.max_context, max_seconds=600.0)
-        self._num_played = 0
-
-    async def play(self) -> tuple[list[Episode], float]:
-        """Return the episodes that were whole, and the seconds it took."""
-        num = self._concurrency
-        async with LocalEnvSource(_SCENARIO) as source:
-            spec = await source.spec()
-            tasks = (await source.tasks(spec.splits[0]))[:num]
-            tasks = (tasks * -(-num // len(tasks)))[:num]
-            agent = Agent(_AGENT, spec)
-            participants = Participants(
-                source,
-                agent,
-                TokenPolicy(self._engine, self._policy.renderer),
-                play_elsewhere=self._elsewhere,
-            )
-            started = time.perf_counter()
-            groups = await collect(
-                tasks, participants, self._limits, group_size=1, noise=("bench", self._num_played),
-                temperature=1.0, max_concurrency=num,
-            )  # fmt: skip
-            seconds = time.perf_counter() - started
-        self._num_played += 1
-        episodes = [episode for group in groups for episode in group.completed]
-        if not episodes:
-            raise RunError(f"every episode failed, the first with: {groups[0].episodes[0].error}")
-        return episodes, seconds
-
-
 async def measure_episodes(
     name: str,
     engine: Engine,
@@ -309,7 +217,7 @@ async def measure_episodes(
         beside = f"engine alone {alone:,.0f} tokens/s ({1 - speed / alone:.0%} lost); "
     return Row(
         f"episodes ({name})",
-        f"{concurrency} at once, {len(samples)} whole, {rounds} rounds of {_NEW_TOKENS}",
+        f"{concurrency} at once, {len(samples)} whole, {rounds} rounds of {NEW_TOKENS}",
         f"{speed:,.0f} tokens/s",
         f"{beside}log-probs {difference(policy, samples[:_COMPARED]):.4f} off",
     )
@@ -322,7 +230,7 @@ async def measure_between(
     engine = InstantEngine(len(policy.tokenizer))
     each, of_thread = list[float](), list[float]()
     async with contextlib.AsyncExitStack() as stack:
-        elsewhere = await stack.enter_async_context(_workers(policy, num_workers))
+        elsewhere = await stack.enter_async_context(rollout_workers(policy, num_workers))
         playing = EpisodesAtOnce(engine, policy, concurrency, rounds=rounds, elsewhere=elsewhere)
         stack.enter_context(rare_collections())  # as in a run
         for _ in range(1 + repeats):  # the first warms up
@@ -336,29 +244,10 @@ async def measure_between(
     each_ms = statistics.median(each[1:])
     return Row(
         "between replies" + (f", {num_workers} workers" if num_workers else ""),
-        f"{concurrency} at once, {rounds} rounds of {_NEW_TOKENS}",
+        f"{concurrency} at once, {rounds} rounds of {NEW_TOKENS}",
         f"{each_ms:.2f} ms a round, {1000 / each_ms:,.0f} rounds/s",
         f"{statistics.median(of_thread[1:]):.2f} ms of the event loop's thread",
     )
-
-
-@contextlib.asynccontextmanager
-async def _workers(policy: Policy, num: int) -> AsyncIterator[PlayEpisode | None]:
-    """Give what plays episodes on that many rollout workers; None where there is none."""
-    if not num:
-        yield None
-        return
-
-    async def find_address(env: int, place: int) -> tuple[str, str]:
-        raise AssertionError("the environments are in the workers")
-
-    env = WorkerEnv(EnvConfig(name=_SCENARIO), _AGENT, policy.renderer, "")
-    with tempfile.TemporaryDirectory(prefix="rollout-bench-") as folder:
-        order = WorkersOrder(
-            num, (env,), RewardConfig(), 30.0, Path(folder), start_worker_here, find_address
-        )
-        with contextlib.closing(await open_workers(order)) as pool:
-            yield pool.player(0)
 
 
 def difference(policy: Policy, samples: Sequence[Sample]) -> float:
@@ -415,7 +304,7 @@ def check_context(policy: Policy, chosen: argparse.Namespace) -> None:
 
 async def measure(chosen: argparse.Namespace) -> AsyncIterator[Row]:
     """Give each row when it has been measured."""
-    spec = await LocalEnvSource(_SCENARIO).spec()
+    spec = await LocalEnvSource(SCENARIO).spec()
     policy = bench_policy(
         chosen.model, dtype=chosen.dtype, device=chosen.device, texts=[spec.instructions]
     )

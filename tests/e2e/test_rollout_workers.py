@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections import Counter
 from multiprocessing import forkserver
 from pathlib import Path
 
@@ -88,6 +89,33 @@ def test_a_run_with_two_workers_is_that_of_one_process_also_if_one_is_killed(
     assert ours == theirs, "tasks, tokens, log-probabilities, rewards"
     models = [one.folder / "model" / "model.safetensors" for one in (run, plain)]
     assert models[0].read_bytes() == models[1].read_bytes()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("overlap", [False, True])
+def test_groups_that_carry_over_are_played_by_workers_too(
+    recipe: Path, tmp_path: Path, overlap: bool
+):
+    marker = Marker(tmp_path / "mark")
+    carrying = {
+        "training.steps": 3,
+        "env.name": "training_runs:MarkedBabyAI",
+        "env.options": {"mark": str(marker.mark)},
+        "rollout.max_staleness": 1,
+        "rollout.overlap": overlap,
+        "policy_loss.importance_cap": 2,
+    }
+    settings = SETTINGS | WORKERS | carrying
+    run = ag.train(recipe, settings, run_dir=tmp_path / "run", callbacks=[marker])
+    assert processes_left() == [] and not marker.mark.exists()
+    lines = list(read_json_lines(run.folder / "metrics.jsonl"))
+    assert [line["rollout/episodes"] for line in lines] == [8, 8, 8]
+    assert all(line["rollout/episodes_failed"] == 0 for line in lines)
+    assert all(0 <= line["rollout/staleness_max"] <= 1 for line in lines)
+    assert sum(line["cluster/episodes_lost"] for line in lines) >= 1
+    learned = [row for row in episodes_of(run.folder) if row["phase"] == "train"]
+    names = Counter((row["task_index"], row["sample_index"]) for row in learned)
+    assert len(learned) == 24 and max(names.values()) == 1, "no episode twice"
 
 
 def test_what_workers_cannot_play_is_refused(recipe: Path, tmp_path: Path):

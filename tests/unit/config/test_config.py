@@ -467,6 +467,11 @@ def test_evaluation_takes_the_longest_horizon_unless_told():
         (['env.url=["http://a:1", "http://a:1/"]'], "'http://a:1/' is there twice"),
         (['env.url=["http://a:1", "a:2"]'], "'a:2' is not an address"),
         (["cluster.env_servers=2"], "set cluster.type=local"),
+        (["cluster.rollout_workers=2"], "set cluster.type=local"),
+        (
+            ["cluster.type=local", "cluster.rollout_workers=2", "env.workers=3"],
+            "set cluster.env_servers=3",
+        ),
         (
             ["cluster.type=local", "cluster.env_servers=2", "env.url=http://a:1"],
             "has one already, env.url=http://a:1: leave one of the two out",

@@ -99,12 +99,13 @@ class EnvPool(EnvSource):
 
     async def address_of(self, number: int) -> tuple[str, str]:
         """Return address and token of the server in a place, once one that the run has started
-        serves there."""
-        while True:
+        serves there. Raises EnvError when the source is closed meanwhile."""
+        while self._is_open:
             server = self._places[number].server
             if server is not None and server.is_serving and server.address is not None:
                 return server.address
             await asyncio.sleep(_FIRST_PAUSE_S)
+        raise EnvError("the environment servers are no longer in use")
 
     async def open_on_one(self) -> tuple[PooledServer, EnvClient]:
         """Return a client that has its place on the least loaded server, and that server."""

@@ -27,7 +27,7 @@ from agentgym_rl.envs.access.pool import EnvPool
 from agentgym_rl.envs.access.sources import make_source
 from agentgym_rl.envs.client import EnvSource
 from agentgym_rl.errors import AgentGymError, RunError
-from agentgym_rl.garbage import collect_rarely
+from agentgym_rl.garbage import collect_garbage, collect_rarely
 from agentgym_rl.rollout.episode import Participants, TokenPolicy, play_episode
 from agentgym_rl.rollout.rewards import EpisodeRewards
 from agentgym_rl.rollout.workers.engine import FarEngine, Replies
@@ -52,6 +52,8 @@ logger = logging.getLogger(__name__)
 
 _LEAVE_S = 3.0
 """For environments to end when the controller has."""
+_COLLECT_EVERY = 256
+"""Episodes after which the garbage is collected that simulators leave."""
 _EPISODES_LOST = "cluster/episodes_lost"
 
 
@@ -79,6 +81,7 @@ class WorkerHost:
         self._replies = Replies(self._send)
         self._participants: list[Participants] = []
         self._plays: dict[int, asyncio.Task[None]] = {}
+        self._num_played = 0
         self._numbers = itertools.count(1)
         self._servers: dict[int, asyncio.Future[Server]] = {}
         self._opening = asyncio.create_task(self._open())
@@ -173,6 +176,9 @@ class WorkerHost:
         finally:
             del self._plays[order.number]
         self._answer(order.number, value)
+        self._num_played += 1
+        if self._num_played % _COLLECT_EVERY == 0:
+            collect_garbage()
 
     def _take_lost(self, source: EnvSource) -> int:
         return int(source.take_metrics().get(_EPISODES_LOST, 0))

@@ -12,6 +12,7 @@ from agentgym_rl.engines.pool.line import OnEnd, OnMessages, StartedProcess
 from agentgym_rl.engines.pool.messages import Answer
 from agentgym_rl.engines.pool.process import ProcessLine, start_process
 from agentgym_rl.engines.pool.remote import START_TIMEOUT_S, RemoteProcess
+from agentgym_rl.errors import EnvError
 from agentgym_rl.rollout.episode import EpisodeSpec, Participants
 from agentgym_rl.rollout.workers.host import run_worker
 from agentgym_rl.rollout.workers.messages import (
@@ -115,8 +116,9 @@ class RemoteWorker(RemoteProcess[WorkerValue]):
                     task.add_done_callback(self._finding.discard)
 
     async def _find(self, asked: FindServer) -> None:
-        url, token = await self._find_address(asked.env, asked.place)
-        self.line.send(Server(asked.number, url, token))
+        with contextlib.suppress(EnvError):  # the run is over
+            url, token = await self._find_address(asked.env, asked.place)
+            self.line.send(Server(asked.number, url, token))
 
 
 def _line(
