@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import multiprocessing
 import random
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+
+import psutil
 
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.agents.limits import Limits
@@ -107,6 +110,13 @@ class EpisodesAtOnce:
         if not episodes:
             raise RunError(f"every episode failed, the first with: {groups[0].episodes[0].error}")
         return episodes, seconds
+
+
+def workers_s() -> float:
+    """Return the processor seconds of all rollout workers up to now."""
+    children = (child.pid for child in multiprocessing.active_children())
+    times = (psutil.Process(pid).cpu_times() for pid in children if pid)
+    return sum(time.user + time.system for time in times)
 
 
 @contextlib.asynccontextmanager

@@ -32,7 +32,14 @@ from pathlib import Path
 
 import torch
 from bench_arguments import DEVICES, device, part, whole_from
-from bench_episodes import NEW_TOKENS, SCENARIO, EpisodesAtOnce, InstantEngine, rollout_workers
+from bench_episodes import (
+    NEW_TOKENS,
+    SCENARIO,
+    EpisodesAtOnce,
+    InstantEngine,
+    rollout_workers,
+    workers_s,
+)
 from decoding_speed import measure_decoding, tokens_of_a_row, wait_for_device
 from model_sizes import SIZES, random_model
 from rich.console import Console
@@ -228,16 +235,17 @@ async def measure_between(
 ) -> Row:
     """Time episodes whose replies take no time."""
     engine = InstantEngine(len(policy.tokenizer))
-    each, of_thread = list[float](), list[float]()
+    each, of_thread, of_workers = list[float](), list[float](), list[float]()
     async with contextlib.AsyncExitStack() as stack:
         elsewhere = await stack.enter_async_context(rollout_workers(policy, num_workers))
         playing = EpisodesAtOnce(engine, policy, concurrency, rounds=rounds, elsewhere=elsewhere)
         stack.enter_context(rare_collections())  # as in a run
         for _ in range(1 + repeats):  # the first warms up
-            busy = time.thread_time()
+            busy, there = time.thread_time(), workers_s()
             episodes, seconds = await playing.play()
             num_rounds = sum(len(episode.rounds) for episode in episodes)
             of_thread.append(1000 * (time.thread_time() - busy) / num_rounds)
+            of_workers.append(1000 * (workers_s() - there) / num_rounds)
             each.append(1000 * seconds / num_rounds)
             del episodes
             collect_garbage()
@@ -246,7 +254,8 @@ async def measure_between(
         "between replies" + (f", {num_workers} workers" if num_workers else ""),
         f"{concurrency} at once, {rounds} rounds of {NEW_TOKENS}",
         f"{each_ms:.2f} ms a round, {1000 / each_ms:,.0f} rounds/s",
-        f"{statistics.median(of_thread[1:]):.2f} ms of the event loop's thread",
+        f"{statistics.median(of_thread[1:]):.2f} ms of the event loop's thread"
+        + (f", {statistics.median(of_workers[1:]):.2f} ms of workers" if num_workers else ""),
     )
 
 

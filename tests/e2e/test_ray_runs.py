@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import random
 from collections import Counter
@@ -18,7 +19,7 @@ from safetensors.torch import load_file
 
 import agentgym_rl as ag
 from agentgym_rl.cli.cluster import diagnose_cluster
-from agentgym_rl.engines.pool.pool import EnginePool
+from agentgym_rl.engines.pool.places import Places
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.runs.folder import Metrics, read_json_lines
 from agentgym_rl.training.collect.collection import Collected, Horizons, StepCollector
@@ -103,9 +104,12 @@ class Recorder:
         collect = StepCollector.collect
 
         async def recorded(collector: StepCollector, step: int, max_rounds: Horizons) -> Collected:
-            engine = next(iter(collector._envs.values())).participants.engine
-            if isinstance(engine, EnginePool):  # what was killed in one step serves in the next
-                while not all(place.is_serving for place in engine._places):
+            participants = next(iter(collector._envs.values())).participants
+            player = participants.play_elsewhere
+            workers = player.func.__self__ if isinstance(player, functools.partial) else None
+            for pool in (participants.engine, workers):
+                # What was killed in one step serves in the next.
+                while isinstance(pool, Places) and not all(p.is_serving for p in pool._places):
                     await asyncio.sleep(0.05)
             collected = await collect(collector, step, max_rounds)
             self.groups.append(collected)

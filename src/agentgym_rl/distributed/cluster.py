@@ -52,8 +52,8 @@ class _Room:
     """The bundle of the first engine."""
     share: float
     """Of a GPU, for each rank and engine."""
-    num_others: int
-    """Environment servers and rollout workers, one bundle for each."""
+    num_servers: int
+    num_workers: int
 
 
 class RayCluster:
@@ -68,19 +68,23 @@ class RayCluster:
         self._policies: dict[Path, ray.ObjectRef[Any]] = {}
         """Of engines, which may be started again; any: of Ray."""
         self._alive = _living_nodes()
-        self._groups: list[PlacementGroup] = []
+        self._groups: dict[str, PlacementGroup] = {}
+        """The room of engines and ranks, of environment servers and of rollout workers."""
 
     def reserve(self) -> None:
         """Take the room on the nodes. Raises ConfigError where there is none."""
         room = self._room
         # GPUs of one node are the nearest to each other; on a CPU all cores are to be used.
         strategy = "PACK" if room.device == "cuda" else "SPREAD"
-        groups = [(strategy, room.bundles), ("SPREAD", [{"CPU": 1.0}] * room.num_others)]
-        for strategy, bundles in groups:
+        groups = [
+            ("engines", strategy, room.bundles),
+            ("servers", "SPREAD", [{"CPU": 1.0}] * room.num_servers),
+            ("workers", "SPREAD", [{"CPU": 1.0}] * room.num_workers),
+        ]
+        for name, strategy, bundles in groups:
             if not bundles:
                 continue
-            group = placement_group(bundles, strategy=strategy)
-            self._groups.append(group)
+            group = self._groups[name] = placement_group(bundles, strategy=strategy)
             try:
                 ray.get(group.ready(), timeout=_ROOM_TIMEOUT_S)
             except GetTimeoutError:
@@ -131,13 +135,13 @@ class RayCluster:
 
     def start_worker(self, plan: WorkerPlan) -> StartedProcess:
         """Start a rollout worker; a `StartWorker`."""
-        options = _options(self._groups[-1], -1, gpus=0.0)
+        options = _options(self._groups["workers"], plan.number, gpus=0.0)
         process = self._actors.start(WorkerHost, options, 1, worker_main, plan, self._shares_files)
         return StartedProcess(process, process.link)
 
     async def start_server(self, order: ServerOrder) -> ActorServer:
         """Start an environment server; a `StartServer`."""
-        return await start_server(order, _options(self._groups[-1], -1, gpus=0.0))
+        return await start_server(order, _options(self._groups["servers"], -1, gpus=0.0))
 
     def take_metrics(self) -> dict[str, float]:
         """Return how many nodes have died since the last call."""
@@ -146,7 +150,7 @@ class RayCluster:
 
     def close(self) -> None:
         self._actors.close()
-        for group in self._groups:
+        for group in self._groups.values():
             remove_placement_group(group)
 
     def _start_engine(self, plan: EnginePlan) -> StartedProcess:
@@ -163,7 +167,7 @@ class RayCluster:
 
     def _on(self, bundle: int) -> dict[str, Any]:
         gpus = self._room.share if self._room.device == "cuda" else 0.0
-        return _options(self._groups[0], bundle, gpus=gpus)
+        return _options(self._groups["engines"], bundle, gpus=gpus)
 
     def _meeting_url(self, name: str) -> str:
         with self._lock:
@@ -237,8 +241,8 @@ def _room(config: RunConfig) -> _Room:
     """Return what the run asks for. Raises ConfigError where the cluster can never give it."""
     num_ranks, num_engines = config.training.shards, config.cluster.engines
     envs = [of_env.env for of_env in config.environments.values()]
-    num_others = config.cluster.env_servers * sum(not env.urls for env in envs)
-    num_others += config.cluster.rollout_workers
+    num_servers = config.cluster.env_servers * sum(not env.urls for env in envs)
+    num_workers = config.cluster.rollout_workers
     whole, device = _whole(), config.model.device
     if device == "auto":
         device = "cuda" if whole.get("GPU") else "cpu"
@@ -248,12 +252,14 @@ def _room(config: RunConfig) -> _Room:
                 f"cluster.engines={num_engines} share {num_ranks} GPUs with the learner "
                 "(training.shards): lower cluster.engines, or set cluster.shared=false"
             )
-        room = _Room(device, [{"CPU": 2.0, "GPU": 1.0}] * num_ranks, 0, 0.5, num_others)
+        room = _Room(
+            device, [{"CPU": 2.0, "GPU": 1.0}] * num_ranks, 0, 0.5, num_servers, num_workers
+        )
     else:
         bundle = {"CPU": 1.0, "GPU": 1.0} if device == "cuda" else {"CPU": 1.0}
         bundles = [bundle] * (num_ranks + num_engines)
-        room = _Room(device, bundles, num_ranks, 1.0, num_others)
-    wanted = {"CPU": float(num_others), "GPU": 0.0}
+        room = _Room(device, bundles, num_ranks, 1.0, num_servers, num_workers)
+    wanted = {"CPU": float(num_servers + num_workers), "GPU": 0.0}
     for bundle in room.bundles:
         for name, number in bundle.items():
             wanted[name] += number

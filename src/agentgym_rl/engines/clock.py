@@ -61,18 +61,16 @@ async def running_clock(max_seconds: float) -> AsyncIterator[EpisodeClock]:
     """Give the running task a clock; raises TimeoutError when it shows `max_seconds`."""
     async with asyncio.timeout(max_seconds) as deadline:
         clock = EpisodeClock(deadline)
-        with using_clock(clock):
+        before = _PRESENT.set(clock)
+        try:
             yield clock
+        finally:
+            _PRESENT.reset(before)
 
 
-@contextmanager
-def using_clock(clock: Clock) -> Iterator[None]:
-    """Make it the clock of the running task inside."""
-    before = _PRESENT.set(clock)
-    try:
-        yield
-    finally:
-        _PRESENT.reset(before)
+def use_clock(clock: Clock) -> None:
+    """Make it the clock of the running task, to its end."""
+    _PRESENT.set(clock)
 
 
 def present_clock() -> Clock | None:

@@ -469,10 +469,6 @@ def test_evaluation_takes_the_longest_horizon_unless_told():
         (["cluster.env_servers=2"], "set cluster.type=local"),
         (["cluster.rollout_workers=2"], "set cluster.type=local"),
         (
-            ["cluster.type=local", "cluster.rollout_workers=2", "env.workers=3"],
-            "set cluster.env_servers=3",
-        ),
-        (
             ["cluster.type=local", "cluster.env_servers=2", "env.url=http://a:1"],
             "has one already, env.url=http://a:1: leave one of the two out",
         ),

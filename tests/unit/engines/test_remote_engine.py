@@ -41,7 +41,8 @@ class LineHere:
         self.is_held = self.is_killed = False
         self.asked: list[Ask] = []
 
-    def send(self, message: object) -> None:
+    def send(self, *messages: object) -> None:
+        (message,) = messages
         if isinstance(message, Ask):
             self.asked.append(message)
             if not self.is_held:

@@ -61,7 +61,7 @@ class StartedProcess:
 class Line(Protocol):
     """What a controller has of a process elsewhere."""
 
-    def send(self, message: object) -> None:
+    def send(self, *messages: object) -> None:
         """Send soon, in order; never blocks. Messages to a process that is gone are lost."""
 
     def kill(self) -> None:

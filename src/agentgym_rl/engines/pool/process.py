@@ -86,14 +86,14 @@ class ProcessLine:
         self.process = self._started.process
         self._connection: Connection | None = None
         self._is_closing = False
-        self._outbox = queue.SimpleQueue[object]()
+        self._outbox = queue.SimpleQueue[Sequence[object] | None]()
         name = plan.folder.name
         self._reader = threading.Thread(target=self._read, name=f"{name}-reader", daemon=True)
         self._writer = threading.Thread(target=self._write, name=f"{name}-writer", daemon=True)
         self._reader.start()
 
-    def send(self, message: object) -> None:
-        self._outbox.put(message)
+    def send(self, *messages: object) -> None:
+        self._outbox.put(messages)
 
     def kill(self) -> None:
         self.process.kill()
@@ -126,11 +126,11 @@ class ProcessLine:
 
     def _write(self) -> None:
         assert self._connection is not None, "it is there before this thread"
-        while (message := self._outbox.get()) is not None:
-            messages = [message]
+        while (first := self._outbox.get()) is not None:
+            messages = [*first]
             with contextlib.suppress(queue.Empty):
                 while (more := self._outbox.get_nowait()) is not None:
-                    messages.append(more)
+                    messages += more
                 self._outbox.put(None)
             try:
                 self._connection.send(messages)

@@ -54,6 +54,8 @@ _LEAVE_S = 3.0
 """For environments to end when the controller has."""
 _COLLECT_EVERY = 256
 """Episodes after which the garbage is collected that simulators leave."""
+_MAX_TOGETHER = 16
+"""Messages in one piece."""
 _EPISODES_LOST = "cluster/episodes_lost"
 
 
@@ -187,11 +189,17 @@ class WorkerHost:
         self._send(Answer(number, value))
 
     def _send(self, message: object) -> None:
-        """Send what has become ready in this pass of the event loop in one piece."""
+        """Send what becomes ready in this pass of the event loop in a few pieces.
+
+        In one piece, engines would wait until all episodes have had their turn.
+        """
         self._outbox.append(message)
         if len(self._outbox) == 1:
             asyncio.get_running_loop().call_soon(self._flush)
+        elif len(self._outbox) == _MAX_TOGETHER:
+            self._flush()
 
     def _flush(self) -> None:
-        ready, self._outbox = self._outbox, list[object]()
-        self._send_all(ready)
+        if self._outbox:
+            ready, self._outbox = self._outbox, list[object]()
+            self._send_all(ready)

@@ -56,6 +56,7 @@ class RemoteWorker(RemoteProcess[WorkerValue]):
         self._loop, self._find_address = loop, find_address
         self._episodes: dict[int, EpisodeReplies] = {}
         self._finding = set[asyncio.Task[None]]()
+        self._outbox: list[object] = []
         super().__init__(
             plan.folder.name, partial(_line, plan, start), on_end=lambda _process: on_end(self)
         )
@@ -80,12 +81,12 @@ class RemoteWorker(RemoteProcess[WorkerValue]):
             if not future.done():
                 future.set_exception(error)
 
-        replies = self._episodes[number] = EpisodeReplies(engine, self.line.send, on_failure=fail)
-        self.line.send(Play(number, env, spec, limits, engine.max_context))
+        replies = self._episodes[number] = EpisodeReplies(engine, self._send, on_failure=fail)
+        self._send(Play(number, env, spec, limits, engine.max_context))
         try:
             value = await future
         except BaseException:
-            self.line.send(GiveUp(number))
+            self._send(GiveUp(number))
             raise
         finally:
             self._forget(number)
@@ -93,6 +94,16 @@ class RemoteWorker(RemoteProcess[WorkerValue]):
             replies.close()
         assert value is not None, "an answer to `Play`"
         return value
+
+    def _send(self, message: object) -> None:
+        """Send what becomes ready in this pass of the event loop in one piece."""
+        self._outbox.append(message)
+        if len(self._outbox) == 1:
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        ready, self._outbox = self._outbox, list[object]()
+        self.line.send(*ready)
 
     def _on_messages(self, messages: Sequence[object]) -> None:
         super()._on_messages(messages)
@@ -118,7 +129,7 @@ class RemoteWorker(RemoteProcess[WorkerValue]):
     async def _find(self, asked: FindServer) -> None:
         with contextlib.suppress(EnvError):  # the run is over
             url, token = await self._find_address(asked.env, asked.place)
-            self.line.send(Server(asked.number, url, token))
+            self._send(Server(asked.number, url, token))
 
 
 def _line(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from agentgym_rl.engines.base import Engine, EngineSession
-from agentgym_rl.engines.clock import using_clock
+from agentgym_rl.engines.clock import use_clock
 from agentgym_rl.errors import EngineError
 from agentgym_rl.rollout.workers.messages import (
     AskReply,
@@ -55,11 +55,11 @@ class EpisodeReplies:
 
     async def _reply(self, asked: AskReply) -> None:
         session = self._sessions[asked.session]
+        use_clock(_ClockThere(asked.number, self._send))
         try:
-            with using_clock(_ClockThere(asked.number, self._send)):
-                completion = await session.generate(
-                    ids_from_bytes(asked.new_ids), params_of(asked.params)
-                )
+            completion = await session.generate(
+                ids_from_bytes(asked.new_ids), params_of(asked.params)
+            )
             answer = reply_of(asked.number, completion)
         except EngineError as error:
             answer = Reply(asked.number, b"", b"", False, 0, plain_engine_error(error))
