@@ -203,7 +203,6 @@ def test_rollout_workers_on_two_nodes_play_the_episodes_of_one_process(
     assert killer.killed == [WORKER] and len(killer.nodes[WORKER]) == 2
     lines = list(read_json_lines(run.folder / "metrics.jsonl"))
     check_lost(lines, rollout=1, engine=0, env=0)
-    assert sum(line["cluster/episodes_lost"] for line in lines) >= 1
     _, alive = psutil.wait_procs(list(killer.seen.values()), 30)
     assert alive == []
 

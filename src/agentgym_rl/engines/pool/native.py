@@ -19,7 +19,7 @@ from agentgym_rl.engines.pool.native_channels import BroadcastChannel, FolderCha
 from agentgym_rl.engines.pool.pool import EnginePool
 from agentgym_rl.engines.pool.process import ProcessLine, start_here
 from agentgym_rl.engines.pool.remote import START_TIMEOUT_S, RemoteEngine
-from agentgym_rl.errors import EngineError
+from agentgym_rl.engines.pool.starter import Starter
 from agentgym_rl.models.loading import DTYPES, Policy
 from agentgym_rl.models.lora import has_lora
 from agentgym_rl.runs.scratch import Scratch
@@ -50,18 +50,19 @@ def native_pool(
     policy: Policy, config: NativeEngineConfig, sites: EngineSites, *, folder: Path
 ) -> EnginePool[RemoteEngine]:
     """Return the engines as one, all of them ready; the caller closes it."""
-    starter = _NativeEngines(policy, config, sites, folder)
+    native = _NativeEngines(policy, config, sites, folder)
+    starter = Starter(native.begin)
     try:
-        engines = starter.all()
+        engines = starter.all(len(sites.gpus))
     except BaseException:
-        starter.clear()
+        native.clear()
         raise
     pool = EnginePool(
         engines,
-        _channel(policy, config, sites, starter.scratch),
+        _channel(policy, config, sites, native.scratch),
         replace=starter.one,
         wait_s=START_TIMEOUT_S,
-        on_close=starter.clear,
+        on_close=native.clear,
         count=sites.take_metrics,
     )
     starter.report_to(pool, engines)
@@ -69,7 +70,7 @@ def native_pool(
 
 
 class _NativeEngines:
-    """Starts native engines of one policy, also again."""
+    """Begins native engines of one policy, also again."""
 
     def __init__(
         self, policy: Policy, config: NativeEngineConfig, sites: EngineSites, folder: Path
@@ -81,42 +82,12 @@ class _NativeEngines:
         self.scratch = self._scratch.path
         """What engines and learner exchange through files."""
         policy.save_apart(self.scratch / "policy")
-        self._pool: EnginePool[RemoteEngine] | None = None
-
-    def all(self) -> list[RemoteEngine]:
-        """Return all engines, which start at the same time."""
-        engines: list[RemoteEngine] = []
-        try:
-            engines += [self._begin(number) for number in range(len(self._sites.gpus))]
-            for engine in engines:
-                engine.ready()
-        except BaseException:
-            for engine in engines:
-                engine.close()
-            raise
-        return engines
-
-    def one(self, number: int) -> RemoteEngine:
-        """Return the engine of a place, started anew."""
-        engine = self._begin(number)
-        try:
-            engine.ready()
-        except EngineError:
-            engine.close()
-            raise
-        return engine
-
-    def report_to(self, pool: EnginePool[RemoteEngine], engines: Sequence[RemoteEngine]) -> None:
-        """Let the pool hear of every engine that ends, also of one that has by now."""
-        self._pool = pool
-        for engine in engines:
-            if not engine.is_alive:
-                pool.ended(engine)
 
     def clear(self) -> None:
         self._scratch.remove()
 
-    def _begin(self, number: int) -> RemoteEngine:
+    def begin(self, number: int, on_end: Callable[[RemoteEngine], None]) -> RemoteEngine:
+        """Return the engine of a place, which is not ready yet."""
         plan = EnginePlan(
             number=number,
             policy=self.scratch / "policy",
@@ -128,14 +99,10 @@ class _NativeEngines:
             engine=self._config,
             folder=self._folder / f"engine-{number}",
         )
-        return RemoteEngine(plan, self._line, on_end=self._ended)
+        return RemoteEngine(plan, self._line, on_end=on_end)
 
     def _line(self, plan: EnginePlan, on_messages: OnMessages, on_end: OnEnd) -> ProcessLine:
         return ProcessLine(plan, self._sites.start(plan), on_messages, on_end)
-
-    def _ended(self, engine: RemoteEngine) -> None:
-        if self._pool is not None:
-            self._pool.ended(engine)
 
 
 def _channel(

@@ -9,9 +9,10 @@ and metrics: it waits for an episode of a worker as for one of its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from agentgym_rl.config import RewardConfig
 from agentgym_rl.engines.base import EngineDiedError
 from agentgym_rl.engines.pool.places import Places
 from agentgym_rl.engines.pool.remote import START_TIMEOUT_S
+from agentgym_rl.engines.pool.starter import Starter
 from agentgym_rl.errors import EngineError
 from agentgym_rl.rollout.episode import EpisodeSpec, Participants, PlayEpisode
 from agentgym_rl.rollout.workers.messages import Failed, WorkerEnv, WorkerPlan, unpacked
@@ -51,78 +53,30 @@ class WorkersOrder:
 
 async def open_workers(order: WorkersOrder) -> WorkerPool:
     """Return the workers, all of them ready; the caller closes them."""
-    starter = _Starter(order, asyncio.get_running_loop())
-    workers = await asyncio.to_thread(starter.all)
-    pool = WorkerPool(workers, starter)
+    loop, folder = asyncio.get_running_loop(), order.folder.absolute()
+
+    def begin(number: int, on_end: Callable[[RemoteWorker], None]) -> RemoteWorker:
+        own = folder / f"rollout-{number}"
+        plan = WorkerPlan(number, order.envs, order.reward, order.reward_timeout_s, own)
+        return RemoteWorker(
+            plan, order.start, find_address=order.find_address, loop=loop, on_end=on_end
+        )
+
+    starter = Starter(begin)
+    workers = await asyncio.to_thread(starter.all, order.num_workers)
+    pool = WorkerPool(workers, starter.one)
     starter.report_to(pool, workers)
     return pool
-
-
-class _Starter:
-    """Starts workers, also again."""
-
-    def __init__(self, order: WorkersOrder, loop: asyncio.AbstractEventLoop) -> None:
-        self._order, self._loop = order, loop
-        self._pool: WorkerPool | None = None
-
-    def all(self) -> list[RemoteWorker]:
-        """Return all workers, which start at the same time."""
-        workers = list[RemoteWorker]()
-        try:
-            workers += [self._begin(number) for number in range(self._order.num_workers)]
-            for worker in workers:
-                worker.ready()
-        except BaseException:
-            for worker in workers:
-                worker.close()
-            raise
-        return workers
-
-    def one(self, number: int) -> RemoteWorker:
-        """Return the worker of a place, started anew."""
-        worker = self._begin(number)
-        try:
-            worker.ready()
-        except EngineError:
-            worker.close()
-            raise
-        return worker
-
-    def report_to(self, pool: WorkerPool, workers: Sequence[RemoteWorker]) -> None:
-        """Let the pool hear of every worker that ends, also of one that has by now."""
-        self._pool = pool
-        for worker in workers:
-            if not worker.is_alive:
-                pool.ended(worker)
-
-    def _begin(self, number: int) -> RemoteWorker:
-        order = self._order
-        plan = WorkerPlan(
-            number,
-            order.envs,
-            order.reward,
-            order.reward_timeout_s,
-            order.folder.absolute() / f"rollout-{number}",
-        )
-        return RemoteWorker(
-            plan,
-            order.start,
-            find_address=order.find_address,
-            loop=self._loop,
-            on_end=self._ended,
-        )
-
-    def _ended(self, worker: RemoteWorker) -> None:
-        if self._pool is not None:
-            self._pool.ended(worker)
 
 
 class WorkerPool(Places[RemoteWorker]):
     """Owns the workers; `open_workers` makes it."""
 
-    def __init__(self, workers: Sequence[RemoteWorker], starter: _Starter) -> None:
+    def __init__(
+        self, workers: Sequence[RemoteWorker], replace_one: Callable[[int], RemoteWorker]
+    ) -> None:
         super().__init__(
-            workers, replace=starter.one, wait_s=START_TIMEOUT_S, noun="rollout worker"
+            workers, replace=replace_one, wait_s=START_TIMEOUT_S, noun="rollout worker"
         )
         self._num_episodes_lost = 0
         """Since the metrics were taken."""
@@ -184,10 +138,9 @@ class WorkerPool(Places[RemoteWorker]):
     def _watch(self) -> None:
         """End workers that hang, until the pool is closed."""
         while not self._over.wait(_CHECK_EVERY_S):
-            try:
-                self._of_all(lambda worker: worker.check(_HANGS_S))
-            except RuntimeError:
-                return  # it was closed meanwhile
+            for worker in self._living():
+                with contextlib.suppress(EngineError):  # its end is reported
+                    worker.check(_HANGS_S)
 
 
 def _failed(spec: EpisodeSpec, error: str, *, num_restarts: int) -> Episode:
