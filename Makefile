@@ -30,10 +30,10 @@ train: $(FOR_TRAINING)
 ui: $(FOR_UI)
 	$(BIN)/agentgym ui
 
-# Processes of one thread each; four where tests wait for servers and runs as often as they compute.
+# Processes of one thread each; three where tests wait for servers and runs as often as they compute.
 # Bytecode is kept even where the environment says otherwise, as in many containers: tests start
 # many interpreters.
-PROCESSES := 4
+PROCESSES := 3
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # For daily work: unit tests that cost at most 0.1 seconds each.

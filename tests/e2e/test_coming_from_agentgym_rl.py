@@ -53,6 +53,7 @@ def test_a_script_with_its_task_files_is_trained_and_evaluated(tmp_path: Path):
     assert report["overall"]["episodes"] == len(tested)
 
 
+@pytest.mark.long
 def test_its_rollout_logs_are_a_run_with_a_page(tmp_path: Path):
     said = [
         {"role": "user", "content": "Find the key."},

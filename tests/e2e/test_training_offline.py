@@ -56,6 +56,7 @@ def test_a_killed_preference_run_is_the_run_that_never_stopped(
     assert all("eval/babyai/success_rate" in line for line in (lines[3], lines[7]))
 
 
+@pytest.mark.long
 def test_bad_data_stops_a_run_with_one_line(recipe: Path, tmp_path: Path):
     data = tmp_path / "demos.jsonl"
     data.write_text('{"messages": []}\n')

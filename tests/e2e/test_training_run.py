@@ -214,6 +214,7 @@ def test_a_fresh_interpreter_that_is_killed_and_resumed_gives_the_same_run(
     assert is_the_same_run(path, whole_run)
 
 
+@pytest.mark.long
 def test_a_run_that_is_interrupted_says_how_to_go_on(recipe: Path, whole_run: Path, tmp_path: Path):
     path = tmp_path / "interrupted"
     third_line = Kill(r"open .*interrupted/metrics\.jsonl", 3, signal.SIGINT)
@@ -329,6 +330,7 @@ def test_a_run_in_which_every_episode_fails_stops_and_says_why(
     )
 
 
+@pytest.mark.long
 def test_a_run_whose_engine_died_ends_at_once_with_the_cause(
     recipe: Path,
     from_model: list[str],
@@ -369,6 +371,7 @@ def test_a_resumed_run_keeps_its_settings(recipe: Path, whole_run: Path):
     assert (whole_run / "config.toml").read_bytes() == before
 
 
+@pytest.mark.long
 def test_a_resumed_run_may_be_computed_in_another_way(whole_run: Path, tmp_path: Path):
     path = tmp_path / "moved"
     shutil.copytree(whole_run, path, symlinks=True)
@@ -391,6 +394,7 @@ def test_a_finished_run_goes_on_when_its_steps_are_raised(
     assert is_the_same_run(path, longer)
 
 
+@pytest.mark.long
 def test_a_finished_run_that_is_resumed_stays_as_it_is(whole_run: Path, tmp_path: Path):
     path = tmp_path / "again"
     shutil.copytree(whole_run, path, symlinks=True)

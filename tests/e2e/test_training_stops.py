@@ -86,6 +86,7 @@ def test_a_second_signal_ends_it_at_once(recipe: Path, tmp_path: Path):
     assert RunFolder(path).latest_checkpoint() is None
 
 
+@pytest.mark.long
 def test_supervised_learning_saves_its_last_step(recipe: Path, tmp_path: Path):
     whole, path = tmp_path / "whole", tmp_path / "stopped"
     words = (recipe, "algorithm.type=sft", "algorithm.num_demos=24", "warm_start.steps=0")

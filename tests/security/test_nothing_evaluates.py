@@ -25,6 +25,8 @@ ALLOWED = {
     "sandbox/program.py": {"eval", "exec"},
     # Behind the locks, and before them on texts of our own.
     "envs/adapters/reasoning_gym_scorer.py": {"eval", "pickle.loads", "sympy.parse_expr"},
+    # What a process of the run sends, as a multiprocessing connection reads it, too.
+    "rollout/workers/messages.py": {"pickle.loads"},
 }
 
 

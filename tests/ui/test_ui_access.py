@@ -100,7 +100,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield client.url
 
 
-@pytest.mark.parametrize("link", spread_over(LINKS, 2))
+@pytest.mark.parametrize("link", spread_over(LINKS, 1))
 def test_every_view_can_be_read_and_used_by_everybody(page: Page, url: str, link: str):
     show(page, url, link)
     page.wait_for_load_state("networkidle")
@@ -114,7 +114,7 @@ def test_every_view_can_be_read_and_used_by_everybody(page: Page, url: str, link
     assert grave_faults(page) == []
 
 
-@pytest.mark.parametrize("link", spread_over(LINKS, 2))
+@pytest.mark.parametrize("link", spread_over(LINKS, 1))
 def test_every_view_fits_a_phone(page: Page, url: str, link: str):
     page.set_viewport_size(PHONE)
     show(page, url, link)
@@ -137,6 +137,7 @@ def test_on_a_phone_filters_open_and_rows_tell_goal_and_action(page: Page, url: 
     expect(page.get_by_role("combobox", name="Outcome")).to_be_visible()
 
 
+@pytest.mark.long
 def test_the_focus_is_seen_and_stays_in_dialogs(page: Page, url: str):
     show(page, url, "#/runs?sel=grid")
     page.get_by_role("checkbox").first.wait_for()

@@ -82,6 +82,7 @@ def test_curves_of_evaluations_begin_at_step_0_and_are_saved(
     assert file.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 def test_runs_lie_under_their_study_and_differences_are_told(page: Page, ui: UiClient):
     show(page, ui.url, "#/runs")
     head = page.get_by_role("button", name="study")

@@ -52,7 +52,7 @@ def ui(runs: Path) -> Iterator[UiClient]:
         yield client
 
 
-@pytest.mark.parametrize("link", spread_over(LINKS, 2))
+@pytest.mark.parametrize("link", spread_over(LINKS, 1))
 def test_hostile_text_stays_text(page: Page, ui: UiClient, link: str):
     # Dialogs, errors and requests to other places fail in `watched_page`.
     show(page, ui.url, link)

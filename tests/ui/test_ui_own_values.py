@@ -39,6 +39,7 @@ def ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiClient]:
         yield client
 
 
+@pytest.mark.long
 def test_rounds_show_metrics_and_parts_of_the_reward(page: Page, ui: UiClient):
     show(page, ui.url, "#/replay?run=own&episode=train-000001:0")
     card = page.get_by_role("article", name="Round 2")

@@ -46,6 +46,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiClient]:
         yield client
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "link", spread_over(["#/runs?sel=grid", "#/run?run=grid", "#/evaluations"], 1)
 )
@@ -72,6 +73,7 @@ def test_the_round_of_a_link_is_in_view_under_the_state(page: Page, client: UiCl
     assert box["y"] >= talk["y"]
 
 
+@pytest.mark.long
 def test_a_page_that_is_left_gives_its_episode_back(page: Page, client: UiClient):
     show(page, client.url, "#/play?env=babyai&split=test&task=29")
     with page.expect_response("**/api/play") as answer:

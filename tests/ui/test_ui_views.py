@@ -30,6 +30,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield client.url
 
 
+@pytest.mark.long
 def test_the_overview_lays_runs_over_each_other(page: Page, url: str):
     show(page, url, "#/runs?sel=long")
     for run in ("grid", "long", "crafting"):
@@ -45,6 +46,7 @@ def test_the_overview_lays_runs_over_each_other(page: Page, url: str):
     assert chart.evaluate(texts) == ["≤3", "≤5", "≤8"]
 
 
+@pytest.mark.long
 def test_a_warm_start_does_not_press_the_curves_of_its_run(page: Page, tmp_path: Path):
     write_run(tmp_path / "mine", [], env="babyai", horizons=(5, 5))
     write_run(tmp_path / "mine" / "warm_start", [], env="babyai", horizons=(5,) * 9)

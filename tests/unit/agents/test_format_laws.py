@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentgym_rl.agents.formats import make_format
+from case_shares import spread_over
 from fakes import fake_spec
 from odd_actions import moves
 
@@ -43,7 +44,7 @@ elements = st.tuples(st.sampled_from(("search", "answer")), texts.filter(str.str
 )
 
 
-@pytest.mark.parametrize("action_format", FORMATS, ids=IDS)
+@pytest.mark.parametrize("action_format", spread_over(FORMATS, 5), ids=IDS)
 @settings(max_examples=60)
 @given(reply=replies)
 def test_any_reply_parses_and_its_action_can_be_said_again(action_format, reply: str):
@@ -54,7 +55,7 @@ def test_any_reply_parses_and_its_action_can_be_said_again(action_format, reply:
         assert action_format.can_carry(parsed.action)
 
 
-@pytest.mark.parametrize("action_format", FORMATS, ids=IDS)
+@pytest.mark.parametrize("action_format", spread_over(FORMATS, 5), ids=IDS)
 @settings(max_examples=60)
 @given(action=st.one_of(actions, elements))
 def test_what_is_written_comes_back(action_format, action: str):

@@ -48,6 +48,7 @@ def runs_of(times: Times, folder: Path, ways: Sequence[str]) -> dict[str, Run]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("times", "gains"),
     [

@@ -142,6 +142,7 @@ def plans_of(times: Times, sync_run: Path) -> list[list[EpisodePlan]]:
     return plans
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_the_model_takes_as_long_as_the_trainer_in_virtual_time(tmp_path: Path):
     speeds = replace(

@@ -34,6 +34,7 @@ def test_searches_of_a_corpus_are_all_different(corpus: Path):
     assert queries == search_bench.corpus_searches(open_corpus(corpus), 100)
 
 
+@pytest.mark.long
 def test_it_prints_every_number(corpus: Path, capsys: pytest.CaptureFixture[str]):
     search_bench.main(["--corpus", str(corpus), "--queries", "256"])
     printed = " ".join(capsys.readouterr().out.split())

@@ -202,6 +202,7 @@ async def test_an_engine_that_hangs_runs_into_a_deadline(pool: Pool):
     await asyncio.to_thread(wait_until_replaced, pool, old)
 
 
+@pytest.mark.long
 def test_an_engine_that_hangs_does_not_hold_up_a_publication(
     policy: Policy, pool: Pool, monkeypatch: pytest.MonkeyPatch
 ):
@@ -219,6 +220,7 @@ def test_an_engine_that_hangs_does_not_hold_up_a_publication(
     assert played(pool) == played_here(copy_of(policy), 4)
 
 
+@pytest.mark.long
 async def test_a_reply_under_way_is_of_the_weights_that_it_began_with(policy: Policy, pool: Pool):
     before = await pool.session(9).generate(PROMPT, LONG)
     reply = await start(pool.session(9), LONG)

@@ -46,6 +46,7 @@ def test_expert_uses_one_action_where_one_is_enough():
     assert env.expert_action() in ("open red door 1", "toggle and go through red door 1")
 
 
+@pytest.mark.long
 def test_expert_finds_its_way_after_others_have_acted():
     env, rng, num_solved, num_tried = BabyAI(), random.Random(0), 0, 0
     for task in tasks_of("test")[40:80]:

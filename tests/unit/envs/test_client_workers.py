@@ -65,6 +65,7 @@ async def test_what_cannot_be_started_says_why():
                 raise AssertionError("it started")
 
 
+@pytest.mark.long
 def test_the_workers_end_with_a_killed_parent():
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", _PARENT]

@@ -256,6 +256,7 @@ async def test_a_hung_server_of_the_run_is_replaced(monkeypatch: pytest.MonkeyPa
     assert len(pids) >= 2 and not any(map(psutil.pid_exists, pids))
 
 
+@pytest.mark.long
 async def test_what_cannot_be_started_says_why():
     for env, options, told in (
         ("no_such_env", {}, "unknown environment 'no_such_env'"),

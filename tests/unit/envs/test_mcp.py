@@ -88,6 +88,7 @@ def test_episodes_do_not_share_a_process_and_none_is_left_behind(tmp_path: Path)
     wait_for(lambda: not any(map(is_alive, pids)), timeout_s=10.0)
 
 
+@pytest.mark.long
 def test_the_contract_holds(tmp_path: Path):
     report = check(quick_counting(tmp_path), tasks_per_split=1, num_processes=0)
     assert report.problems == () and report.expert_success_rate == 1.0

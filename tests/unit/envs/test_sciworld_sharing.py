@@ -95,6 +95,7 @@ def play_together(scripts: list[Script], seed: int) -> list[Transcript]:
     return transcripts
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("num_scripts", "num_actions"), [(4, 6), pytest.param(12, 12, marks=pytest.mark.long)]
 )

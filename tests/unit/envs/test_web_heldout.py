@@ -175,7 +175,7 @@ def test_episodes_that_write_on_the_tracker_at_once_see_only_their_own_pages():
             process.delete(episode)
 
 
-@pytest.mark.parametrize("name", spread_over(ONE_PER_LEVEL, 6))
+@pytest.mark.parametrize("name", spread_over(ONE_PER_LEVEL, 3))
 def test_the_expert_solves_a_task_of_each_level(env: WebEnvironment, name: str):
     play(env, entries_of(name)[:1], has_wrong=False)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import sqlite3
 import sys
@@ -22,6 +23,8 @@ from agentgym_rl.errors import EnvError
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from web_bench import TemplateReport, play_expert, sweep
+
+from case_shares import spread_over
 
 pytestmark = pytest.mark.slow
 needs_browser = pytest.mark.skipif(find_browser() is None, reason="no Chromium here")
@@ -89,6 +92,7 @@ def test_seeded_data_agree(seeded: sqlite3.Connection, contradiction: str):
     assert seeded.execute(contradiction).fetchall() == []
 
 
+@pytest.mark.long
 def test_splits_share_no_template_from_level_3_on():
     for level in "345":
         names = {
@@ -136,8 +140,10 @@ def test_an_answer_is_compared_by_what_it_says(answer: str, expected: str, is_ri
 
 
 @needs_browser
-@pytest.mark.parametrize("category", ["shop", "backoffice"])
-@pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(
+    ("level", "category"),
+    spread_over(itertools.product([1, 2, 3, 4, 5], ["shop", "backoffice"]), 6),
+)
 def test_an_expert_solves_a_task_of_each_level(env: WebEnvironment, category: str, level: int):
     named = [t for t in SHOP if (t.category or "shop") == category and t.level == level]
     template = random.Random(level).choice(named)

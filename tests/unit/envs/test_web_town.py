@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -23,6 +24,8 @@ from agentgym_rl.envs.scenarios.web.templates import all_templates, cases_of
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from web_bench import TemplateReport, play_expert, sweep
+
+from case_shares import spread_over
 
 pytestmark = pytest.mark.slow
 needs_browser = pytest.mark.skipif(find_browser() is None, reason="no Chromium here")
@@ -158,8 +161,10 @@ def test_the_digits_of_a_name_are_no_answer_that_is_a_number():
 
 
 @needs_browser
-@pytest.mark.parametrize("site", ["forum", "code", "map", "wiki"])
-@pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize(
+    ("level", "site"),
+    spread_over(itertools.product([1, 2, 3, 4, 5], ["forum", "code", "map", "wiki"]), 8),
+)
 def test_an_expert_solves_a_task_of_each_level(env: WebEnvironment, site: str, level: int):
     template = next(one for one in TOWN if one.sites[0] == site and one.level == level)
     report = TemplateReport(template.name, level, template.split)

@@ -114,6 +114,7 @@ def pages() -> Iterator[tuple[Pages, StandIn]]:
     site.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", [40, pytest.param(1, marks=pytest.mark.long)])
 def test_pages_are_scored_as_by_the_original(pages: tuple[Pages, StandIn], share: int):
     shown, site = pages

@@ -163,6 +163,7 @@ async def test_a_straggler_holds_up_no_step_and_is_learned_from_in_the_next(
     await collector.aclose()
 
 
+@pytest.mark.long
 async def test_a_step_waits_for_what_may_not_get_any_older(policy: Policy, hanging: None):
     engine = ScriptedEngine(["hang", "bad"], ["bad"])
     collector = await make_collector(policy, engine, max_staleness=2)
@@ -279,6 +280,7 @@ async def test_refills_leave_tasks_that_rest_alone(policy: Policy):
     assert taken == expected[: len(taken)]
 
 
+@pytest.mark.long
 async def test_without_delays_episodes_are_those_of_a_run_that_waits(policy: Policy):
     words = ["add 1", "add 2", "bad"]
     collector = await make_collector(policy, KeyedEngine(words), steps=1, tasks_per_step=4)

@@ -80,6 +80,7 @@ def state(ui: UiClient, row: int, number: int) -> dict[str, object]:
     return response.json()
 
 
+@pytest.mark.long
 def test_the_state_after_each_round_is_what_the_agent_saw(ui: UiClient):
     rounds = ui.get("episode", run="run", episode="train-000001:0")["rounds"]
     assert "goal" in state(ui, 0, 0)["observation"]

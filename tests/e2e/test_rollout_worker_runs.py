@@ -51,6 +51,7 @@ def processes_left() -> list[str]:
     return [name for name in names if name.startswith(("engine-", "rollout-"))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "more",
     [
