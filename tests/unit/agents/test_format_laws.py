@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentgym_rl.agents.formats import make_format
+from agentgym_rl.config.agent import FORMATS as BUILT_IN
 from case_shares import spread_over
 from fakes import fake_spec
 from odd_actions import moves
@@ -19,12 +20,8 @@ SPECS = (
     fake_spec("search", action_tags=("search", "answer"), example_action="<search>a</search>"),
     fake_spec("fenced", example_action="```click [12]```"),
 )
-FORMATS = [
-    make_format(name, spec)
-    for name in ("react", "direct", "tags", "function_call", "code")
-    for spec in SPECS
-]
-IDS = [f"{item.name}-{spec.name}" for item, spec in zip(FORMATS, 5 * SPECS, strict=True)]
+FORMATS = [make_format(name, spec) for name in BUILT_IN for spec in SPECS]
+IDS = [f"{name}-{spec.name}" for name in BUILT_IN for spec in SPECS]
 
 PIECES = (
     "<think>", "</think>", "<action>", "</action>", "</ACTION >", "<search>", "</search>",

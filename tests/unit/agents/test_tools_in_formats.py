@@ -8,12 +8,12 @@ from examples.customer_service import CustomerService
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.agents.formats import make_format
 from agentgym_rl.config import AgentConfig
+from agentgym_rl.config.agent import FORMATS
 from agentgym_rl.envs.tools import ToolCall
 from agentgym_rl.models.chat import ChatRenderer
 from tool_templates import TOOL_FAMILIES, tool_tokenizer
 
 SPEC = CustomerService.spec
-FORMATS = ("react", "direct", "tags", "function_call", "code")
 MOVE = ToolCall("move", {"order": 7, "street": 'Oak "x" </tool_call> é\u2028', "number": 3}).text
 ACTIONS = ("orders()", 'report(outcome="done")', MOVE, "not a call", '{"name": "look"}')
 
