@@ -121,8 +121,10 @@ def check_whole(folder: Path, killed: Counter[str], *, num_steps: int) -> float:
     assert [line["step"] for line in lines] == list(range(1, num_steps + 1))
     for kind, num in killed.items():
         restarts = sum(line[f"cluster/restarts_{kind}"] for line in lines)
-        # An engine that waits for the weights of a learner that died is ended, too.
-        assert restarts == num or (kind == "engine" and restarts > num), kind
+        # An engine that waits for the weights of a learner that died is ended, too. A worker that
+        # dies near the end is not replaced before it: the other one plays what is left.
+        is_fine = {"engine": restarts >= num, "rollout": restarts <= num}
+        assert is_fine.get(kind, restarts == num), kind
     assert all(line["rollout/episodes_failed"] == 0 for line in lines)
     assert all(line["rollout/episodes"] == 8 for line in lines)
     learned = [row for row in episodes_of(folder) if row["phase"] == "train"]

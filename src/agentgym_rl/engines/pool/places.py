@@ -116,15 +116,17 @@ class Places(Generic[MemberT]):
         self._lost_s = 0.0
         """All since `_take_losses`."""
         self._is_closed = False
+        self._end_starts: Callable[[], None] = lambda: None
         self._threads = ThreadPoolExecutor(max(1, len(members)), thread_name_prefix="pool")
 
     def close(self) -> None:
-        """End all members. Safe to repeat."""
+        """End all members, also those that are being started. Safe to repeat."""
         with self._changed:
             if self._is_closed:
                 return
             self._is_closed = True
             self._wake()
+        self._end_starts()
         self._of_all(lambda member: member.close())
         self._threads.shutdown(wait=False)
         self._closed()
@@ -159,6 +161,10 @@ class Places(Generic[MemberT]):
         threading.Thread(
             target=self._restore, args=(place,), name="pool-restore", daemon=True
         ).start()
+
+    def end_starts_by(self, end: Callable[[], None]) -> None:
+        """Have `close` call this, which ends what `replace` is starting."""
+        self._end_starts = end
 
     def _closed(self) -> None:
         """Give back what else a pool has; all members have ended."""

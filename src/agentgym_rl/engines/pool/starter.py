@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
@@ -27,6 +28,10 @@ class Starter(Generic[StartableT]):
     def __init__(self, begin: Begin[StartableT]) -> None:
         self._begin = begin
         self._pool: Places[StartableT] | None = None
+        self._lock = threading.Lock()
+        """Guards the next two."""
+        self._starting = list[StartableT]()
+        self._is_over = False
 
     def all(self, number: int) -> list[StartableT]:
         """Return this many members, which start at the same time."""
@@ -42,18 +47,39 @@ class Starter(Generic[StartableT]):
         return members
 
     def one(self, place: int) -> StartableT:
-        """Return the member of a place, started anew."""
+        """Return the member of a place, started anew; EngineError also if the pool is closed."""
         member = self._begin(place, self._ended)
+        with self._lock:
+            self._starting.append(member)
+            is_over = self._is_over
         try:
+            if is_over:
+                raise EngineError("the pool is closed")
             member.ready()
         except EngineError:
             member.close()
             raise
+        finally:
+            with self._lock:
+                self._starting.remove(member)
         return member
 
+    def end(self) -> None:
+        """End what is being started; nothing more is.
+
+        A rollout worker would wait for the addresses of servers that are gone.
+        """
+        with self._lock:
+            self._is_over = True
+            starting = [*self._starting]
+        for member in starting:
+            member.close()
+
     def report_to(self, pool: Places[StartableT], members: Sequence[StartableT]) -> None:
-        """Let the pool hear of every member that ends, also of one that has by now."""
+        """Let the pool hear of every member that ends, also of one that has by now, and the
+        starter of the pool's end."""
         self._pool = pool
+        pool.end_starts_by(self.end)
         for member in members:
             if not member.is_alive:
                 pool.ended(member)
