@@ -20,6 +20,7 @@ from agentgym_rl.browser.page_tree import Node
 Script = Iterator[str]
 """Actions, one after another."""
 _MAX_SCROLLS = 40
+_MAX_PAGES = 8
 _ROLES = {"searchbox": "textbox", "Date": "date", "DateTime": "date", "InputTime": "time"}
 """As the compact layout calls them."""
 _NUMBER = re.compile(r"\[(\d+)\]")
@@ -52,7 +53,8 @@ class Page:
 
         Args:
             role: "link", "button", "textbox", "combobox", "checkbox", ..., as the compact layout
-                has it; "box" is a thing without role and name, and "any" is any role.
+                has it; "box" is a thing without role and name, "focused" is the field with the
+                cursor, and "any" is any role.
             name: Its whole name, in any case; None is any name.
             near: What its line must say too, such as the number of an order in a table.
             nth: Which of several, from 0.
@@ -82,6 +84,17 @@ class Page:
                 self.thought = f"The {_called(role, name)} is not on the screen, so I scroll."
                 yield f"scroll [{direction}]"
         raise LostError(f"no {role} {name!r} near {near!r} on {self.url}")
+
+    def turn_to(self, role: str, name: str, near: str = "") -> Script:
+        """Turn the pages of a list until an element is on the screen."""
+        for _ in range(_MAX_PAGES):
+            try:
+                yield from self.reach(role, name, near)
+            except LostError:
+                yield from self.click("link", "Next")
+            else:
+                return
+        raise LostError(f"no {role} {name!r} near {near!r} on {_MAX_PAGES} pages up to {self.url}")
 
     def click(self, role: str, name: str | None, near: str = "", nth: int = 0) -> Script:
         yield from self.reach(role, name, near, nth)
@@ -207,6 +220,8 @@ class Page:
     def _has_role(self, number: int, node: Node, role: str) -> bool:
         if role == "box":
             return re.search(rf"\[{number}\] box\b", self.text) is not None
+        if role == "focused":
+            return bool(node.properties.get("focused"))
         return role in ("any", _ROLES.get(node.role, node.role))
 
     def _is_near(self, number: int, near: str) -> bool:
@@ -217,6 +232,7 @@ class Page:
 
 
 def _called(role: str, name: str | None) -> str:
+    role = "field with the cursor" if role == "focused" else role
     return f"{role} {name.strip(' *:')}" if name else role
 
 

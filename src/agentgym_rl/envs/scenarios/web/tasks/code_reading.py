@@ -13,7 +13,6 @@ from agentgym_rl.envs.scenarios.web.tasks.town_common import (
     PROJECTS,
     Counting,
     open_project,
-    turn_to,
     users,
 )
 from agentgym_rl.envs.scenarios.web.templates import Case, Reading, Seeded, Template
@@ -245,7 +244,7 @@ class WhoCommitted(Reading):
     def expert(self, case: Case, page: Page) -> Script:
         yield from open_project(page, str(case.values["path"]))
         yield from page.click("link", "Commits")
-        yield from turn_to(page, "link", str(case.values["message"]))
+        yield from page.turn_to("link", str(case.values["message"]))
         yield from page.answer(case.answer)
 
 

@@ -8,9 +8,8 @@ from agentgym_rl.envs.scenarios.web.page import Page, Script
 from agentgym_rl.envs.scenarios.web.tasks.town_common import (
     AGENT_ID,
     SUBMISSIONS,
-    last_before,
+    click_vote,
     open_submission,
-    turn_to,
     users,
 )
 from agentgym_rl.envs.scenarios.web.templates import Case, Changing, Outcome, Seeded, Template
@@ -106,11 +105,7 @@ class DownvoteComment(Changing):
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from open_submission(page, str(case.values["title"]))
-        author = str(case.values["author"])
-        yield from page.reach("link", author)
-        number = page.find("link", author)
-        assert number is not None
-        yield f"click [{last_before(page, 'button', 'Downvote', number)}]"
+        yield from click_vote(page, "Downvote", str(case.values["author"]))
         yield from page.done()
 
 
@@ -146,7 +141,7 @@ class Subscribe(Changing):
     def expert(self, case: Case, page: Page) -> Script:
         yield from page.click("link", "Forums")
         name = str(case.values["name"])
-        yield from turn_to(page, "link", name)
+        yield from page.turn_to("link", name)
         yield from page.click("button", "Subscribe", near=f"link {name} |")
         yield from page.done()
 
@@ -438,10 +433,7 @@ class ReplyAndVote(Changing):
     def expert(self, case: Case, page: Page) -> Script:
         yield from open_submission(page, str(case.values["title"]))
         author = str(case.values["author"])
-        yield from page.reach("link", author)
-        number = page.find("link", author)
-        assert number is not None
-        yield f"click [{last_before(page, 'button', 'Upvote', number)}]"
+        yield from click_vote(page, "Upvote", author)
         yield from page.click_after(f"link {author}", "link", "Reply")
         yield from page.type("textbox", "Comment", str(case.values["text"]), enter=False)
         yield from page.click("button", "Post")

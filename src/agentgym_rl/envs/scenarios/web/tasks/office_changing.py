@@ -12,10 +12,10 @@ from agentgym_rl.envs.scenarios.web.tasks.shop_steps import (
     as_staff,
     choose,
     customers,
+    find_pending_review,
     open_office_order,
     open_section,
     orders,
-    search_reviews,
     text,
 )
 from agentgym_rl.envs.scenarios.web.templates import (
@@ -167,8 +167,9 @@ class Moderate(OfficeChange):
         return rows == [(case.values["status"], case.values["title"])]
 
     def expert(self, case: Case, page: Page) -> Script:
-        yield from search_reviews(page, title=text(case, "title"), status="Requires moderation")
-        yield from page.click("link", text(case, "title"), near=text(case, "product"))
+        product = text(case, "product")
+        yield from find_pending_review(page, title=text(case, "title"), product=product)
+        yield from page.click("link", text(case, "title"), near=product)
         if case.values["status"] == 2:
             yield from choose(page, "Approved", "Rejected")
         yield from page.click("button", "Save")

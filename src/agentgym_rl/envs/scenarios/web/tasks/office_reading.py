@@ -9,13 +9,13 @@ from agentgym_rl.envs.scenarios.web.page import Page, Script
 from agentgym_rl.envs.scenarios.web.tasks.shop_steps import (
     as_staff,
     customers,
+    find_pending_review,
     money,
     open_office_customer,
     open_office_product,
     open_section,
     orders,
     products,
-    search_reviews,
     text,
 )
 from agentgym_rl.envs.scenarios.web.templates import Case, Reading, Seeded, Template
@@ -258,8 +258,9 @@ class PendingReview(Reading):
             )
 
     def expert(self, case: Case, page: Page) -> Script:
-        yield from search_reviews(page, title=text(case, "title"), status="Requires moderation")
-        yield from page.answer(case.answer, shown=text(case, "product"))
+        product = text(case, "product")
+        yield from find_pending_review(page, title=text(case, "title"), product=product)
+        yield from page.answer(case.answer, shown=product)
 
 
 TEMPLATES: list[Template] = [

@@ -112,12 +112,13 @@ def open_office_customer(page: Page, email: str) -> Script:
 def choose(page: Page, shown: str, option: str) -> Script:
     """Choose in a list of the back office, which opens on a click and has a field for searching."""
     yield from page.click("combobox", shown)
-    yield from page.type("textbox", "", option)
+    yield from page.type("focused", None, option)
 
 
-def search_reviews(page: Page, *, title: str, status: str) -> Script:
-    """List reviews with a title and a status in the back office."""
+def find_pending_review(page: Page, *, title: str, product: str) -> Script:
+    """Bring a review that waits for moderation on the screen of the back office."""
     yield from open_section(page, "Content", "Reviews")
     yield from page.type("textbox", "Keyword:", title, enter=False)
-    yield from page.select("Status:", status)
+    yield from page.select("Status:", "Requires moderation")
     yield from page.click("button", "Search")
+    yield from page.turn_to("link", title, near=product)

@@ -10,7 +10,6 @@ from agentgym_rl.envs.scenarios.web.templates import Case, Reading, Wrong
 AGENT = "samcarter"
 """Whom the agent is logged in as."""
 AGENT_ID = 1
-_MAX_PAGES = 8
 SUBMISSIONS = """
 SELECT s.id, s.title, f.name, u.username FROM forum_submission s
 JOIN forum_forum f ON f.id = s.forum_id JOIN auth_user u ON u.id = s.author_id
@@ -26,32 +25,36 @@ def users(*sites: str) -> dict[str, str]:
     return dict.fromkeys(sites, AGENT)
 
 
-def turn_to(page: Page, role: str, name: str) -> Script:
-    """Turn the pages of a list until an element is on the screen."""
-    for _ in range(_MAX_PAGES):
-        try:
-            yield from page.reach(role, name)
-        except LostError:
-            yield from page.click("link", "Next")
-        else:
-            return
-    raise LostError(f"no {role} {name!r} on {_MAX_PAGES} pages up to {page.url}")
+def click_vote(page: Page, name: str, author: str) -> Script:
+    """Click Upvote or Downvote of an author's comment.
+
+    They stand above each other beside the author, where an edge of the screen may cut off one.
+    """
+    yield from page.reach("link", author)
+    if _vote(page, name, author) is None:
+        page.thought = f"The button {name} of {author} is not on the screen, so I scroll."
+        yield "scroll [up]" if name == "Upvote" else "scroll [down]"
+    vote = _vote(page, name, author)
+    if vote is None:
+        raise LostError(f"no button {name!r} beside {author!r} on {page.url}")
+    page.thought = f"The task is about the comment of {author}, so I take the {name} beside it."
+    yield f"click [{vote}]"
 
 
-def last_before(page: Page, role: str, name: str, number: int) -> int:
-    """Return the last element of a role and name before another one on the screen."""
-    last, nth = None, 0
-    while (found := page.find(role, name, nth=nth)) is not None and found < number:
-        last, nth = found, nth + 1
-    if last is None:
-        raise LostError(f"no {role} {name!r} before [{number}] on {page.url}")
-    return last
+def _vote(page: Page, name: str, author: str) -> int | None:
+    """Return a vote on the screen that is one of the two elements before an author."""
+    link, nth = page.find("link", author), 0
+    while link is not None and (vote := page.find("button", name, nth=nth)) is not None:
+        if 0 < link - vote <= 2:
+            return vote
+        nth += 1
+    return None
 
 
 def open_forum(page: Page, name: str) -> Script:
     """Find a forum in the list of all and open it."""
     yield from page.click("link", "Forums")
-    yield from turn_to(page, "link", name)
+    yield from page.turn_to("link", name)
     yield from page.click("link", name)
 
 
