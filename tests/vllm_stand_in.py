@@ -67,8 +67,9 @@ class StandIn:
 
     def behave(self, **behaviour: object) -> None:
         """`status` {path: [code, body]}, `hang` [path], `die_at` path, `start` "exit" or "slow",
-        `logprob` for every token, `max_model_len` of contexts; at the start, `keep_alive` seconds
-        of an idle connection and `version`, of vLLM; `reports` for another one at /version."""
+        `disturbed` number of starts, `logprob` for every token, `max_model_len` of contexts; at the
+        start, `keep_alive` seconds of an idle connection and `version`, of vLLM; `reports` for
+        another one at /version."""
         writing = self.folder / "writing"
         writing.write_text(json.dumps(behaviour), "utf-8")
         writing.rename(self.folder / "behaviour.json")
@@ -97,6 +98,14 @@ WITHOUT_RAY = (
     + 40 * "(APIServer pid=1)   File vllm/entrypoints/openai/api_server.py, line 175\n"
 )
 """What vLLM 0.26.0 prints where ray is not installed, shortened."""
+
+
+DISTURBED = """\
+(EngineCore pid=2) ERROR [core.py:1330] AssertionError: Error in memory profiling. Initial free \
+memory 65.79 GiB, current free memory 79.11 GiB. This happens when other processes sharing the \
+same container release GPU memory while vLLM is profiling during initialization.
+"""
+"""What vLLM 0.26.0 prints where another program frees memory of the GPU, shortened."""
 
 
 class _RefusedError(Exception):
@@ -335,6 +344,11 @@ def main() -> None:
     if start == "without ray" and "--weight-transfer-config" in sys.argv:
         child.kill()
         sys.exit(WITHOUT_RAY)
+    if (chosen.folder / "calls.jsonl").read_text("utf-8").count('"start"') <= behaviour.get(
+        "disturbed", 0
+    ):
+        child.kill()
+        sys.exit(DISTURBED)
     if start == "slow":
         time.sleep(60)
     app = _application(served)

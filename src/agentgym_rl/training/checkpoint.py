@@ -88,10 +88,8 @@ class CheckpointWriter:
             self._thread.join()
             self._thread = None
         error, self._error = self._error, None
-        if isinstance(error, LearnerDiedError):
-            raise error  # the disk is not at fault
         if error is not None:
-            raise RunError(f"a checkpoint could not be written: {error}") from error
+            raise error
 
     def take_complete(self) -> Iterator[tuple[Path, int]]:
         """Yield folder and step of the checkpoints that were completed since the last call."""
@@ -104,8 +102,17 @@ class CheckpointWriter:
                 write()
             path = self._run.complete_checkpoint(written, step, keep=self._keep)
             self._complete.put((path, step))
-        except Exception as error:  # noqa: BLE001 - raised by the next `wait`
+        except LearnerDiedError as error:  # raised, as the other, by the next `wait`
             self._error = error
+        except Exception as error:  # noqa: BLE001
+            # On a full disk torch names two positions in a file, and nothing else.
+            free = shutil.disk_usage(written.parent).free / 2**30
+            shutil.rmtree(written, ignore_errors=True)
+            self._error = RunError(
+                f"a checkpoint could not be written to {self._run.checkpoints}, where {free:.1f} "
+                f"GiB are free: {error}"
+            )
+            self._error.__cause__ = error
 
 
 def restore_checkpoint(

@@ -167,6 +167,18 @@ def test_a_server_that_does_not_start_says_why(stand_in: StandIn):
         running(stand_in).__enter__()
 
 
+@pytest.mark.parametrize("num_disturbed", [3, 4])
+def test_a_start_that_another_program_disturbs_is_repeated(stand_in: StandIn, num_disturbed: int):
+    stand_in.behave(disturbed=num_disturbed)
+    if num_disturbed == 3:
+        with running(stand_in):
+            assert len(stand_in.starts()) == 4
+    else:
+        with pytest.raises(EngineError, match="Error in memory profiling"):
+            running(stand_in).__enter__()
+        assert len(stand_in.starts()) == 4
+
+
 def test_a_warning_is_not_taken_for_the_cause(stand_in: StandIn):
     stand_in.behave(start="without ray")
     with pytest.raises(EngineError, match=r"ends:\n.*No module named 'ray'"):

@@ -76,6 +76,10 @@ class ServerProcess:
         found = _NOT_INSTALLED.search(first[0]) if first and of in text else None
         return found[1] if found else ""
 
+    def has_said(self, words: str) -> bool:
+        """Say whether this run's output has these words."""
+        return words in self._output()
+
     def _output(self) -> str:
         return self._log.read_bytes()[self._log_start :].decode(errors="replace")
 

@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 _TRANSFER = "weight_transfer"
 """vLLM's package, as it stands in tracebacks."""
+_DISTURBED = "Error in memory profiling"
+"""vLLM gives up with it when another program frees memory of the GPU while it starts."""
+_MAX_DISTURBED = 3
 _MODULE = "vllm.entrypoints.openai.api_server"
 START_TIMEOUT_S = 1800.0
 """Deadline of a start, and of an update of weights: enough for any model. A process that ends is
@@ -102,6 +105,7 @@ class OwnServer(Server):
         self._log = folder / "server.log"
         self._private = Path(tempfile.mkdtemp(prefix="agentgym-vllm-"))
         self._process: ServerProcess | None = None
+        self._num_disturbed = 0
         self.client = VllmClient(socket=self._socket)
 
     @property
@@ -129,12 +133,26 @@ class OwnServer(Server):
                 await asyncio.sleep(_POLL_S)
                 continue
             self._process.stop()
-            if self._may_start_without_transfer(self._process):
+            if self._may_start_again(self._process):
                 return await self.open()
             words = self._process.last_words()
             raise EngineError(f"the vLLM server {reason}; its log {self._log} ends:\n{words}")
         await self._introduce()
+        self._num_disturbed = 0
         logger.info("vLLM is ready after %.0f s", time.monotonic() - started)
+
+    def _may_start_again(self, ended: ServerProcess) -> bool:
+        """Say whether the next start may succeed where this one failed."""
+        if ended.has_said(_DISTURBED) and self._num_disturbed < _MAX_DISTURBED:
+            self._num_disturbed += 1
+            logger.warning(
+                "another program freed memory of the GPU while vLLM measured it, which ends vLLM's "
+                "start: starting again (%d of %d)",
+                self._num_disturbed,
+                _MAX_DISTURBED,
+            )
+            return True
+        return self._may_start_without_transfer(ended)
 
     def _may_start_without_transfer(self, ended: ServerProcess) -> bool:
         """Say whether only the transfer of weights failed, and leave it out from now on.
