@@ -26,6 +26,7 @@ from agentgym_rl.api.model_names import model_directory
 from agentgym_rl.api.task_choice import check_task_file
 from agentgym_rl.cli.progress import duration, quiet_transformers
 from agentgym_rl.cli.terminal import ToldInterrupt, print_markdown, suggest
+from agentgym_rl.config import RunConfig
 from agentgym_rl.envs import registry
 from agentgym_rl.errors import AgentGymError, ConfigError, RunError, RunFailedError
 from agentgym_rl.evaluation.horizons import horizons_markdown
@@ -102,6 +103,8 @@ def run_evaluation(model: str, options: EvalOptions, overrides: Sequence[str]) -
     refuse_a_run(out)
     quiet_transformers()
     console = Console()
+    for config in configs.values():
+        _say_what_is_chosen(console, config)
     with RunFolder(out).locked(), _Display(console) as display:
         if is_suite:
             work = evaluate_suite(wanted, configs, out=out, missing=missing, progress=display)
@@ -215,6 +218,17 @@ def _run(work: Coroutine[None, None, _ResultT]) -> _ResultT:
     except KeyboardInterrupt:
         print("error: stopped; repeat the command to resume", file=sys.stderr)
         raise ToldInterrupt(_INTERRUPTED) from None
+
+
+def _say_what_is_chosen(console: Console, config: RunConfig) -> None:
+    """Say which tasks alone are evaluated: a run that learned from some is asked about these."""
+    for key, names in (("levels", config.env.levels), ("categories", config.env.categories)):
+        if names:
+            console.print(
+                f"only {config.env.name} tasks of {key} {', '.join(names)}; env.{key}=[] for all",
+                highlight=False,
+                markup=False,
+            )
 
 
 def _close(console: Console, out: Path, reports: Sequence[EvalReport], error: str) -> None:

@@ -14,6 +14,7 @@ from agentgym_rl.envs.execution.guarded import (
     CallTimeoutError,
     GuardedEnvironment,
 )
+from agentgym_rl.errors import EnvError
 from agentgym_rl.types import Task
 
 logger = logging.getLogger(__name__)
@@ -67,8 +68,9 @@ def collect_demonstrations(
 
     `source` is the environment's name or its class. Tasks that the expert does not solve, or on
     which a call takes longer than `call_timeout_s`, are left out and counted in the log. Raises
-    CallTimeoutError when the environment hangs repeatedly. A caller that may stop before the end
-    closes the generator: the environment does not outlive the interpreter.
+    CallTimeoutError when the environment hangs repeatedly, and EnvError when it fails on every
+    task. A caller that may stop before the end closes the generator: the environment does not
+    outlive the interpreter.
     """
     cls = registry.env_class(source) if isinstance(source, str) else source
     name, caller = cls.spec.name, BlockingCaller(call_timeout_s)
@@ -78,33 +80,60 @@ def collect_demonstrations(
         return registry.construct(registry.configured(cls, chosen), chosen)
 
     env = GuardedEnvironment(make, caller)
-    num_found = num_failed = num_hangs = 0
+    tally = _Tally(name)
     try:
         for task in tasks:
-            if num_found == num_demos:
+            if tally.num_found == num_demos:
                 break
             demo = None
             try:
                 demo = demonstrate(env, task, max_rounds=max_rounds)
             except CallTimeoutError as error:
-                num_hangs += 1
+                tally.num_hangs += 1
                 logger.warning("%s: the demonstration failed: %s", task.id, error)
-                if num_hangs == _MAX_HANGS:
+                if tally.num_hangs == _MAX_HANGS:
                     raise
                 env = GuardedEnvironment(make, caller)
             except Exception as error:  # noqa: BLE001 - one broken task must not end a run
                 logger.warning("%s: the demonstration failed: %r", task.id, error)
+                tally.num_broken, tally.broken = tally.num_broken + 1, error
             if demo is None:
-                num_failed += 1
+                tally.num_failed += 1
             else:
-                num_found += 1
+                tally.num_found += 1
                 yield demo
     finally:
         env.close()
         caller.close()
-    if num_failed:
-        logger.info(
-            "%s: the expert did not solve %d of %d tasks", name, num_failed, num_found + num_failed
-        )
-    if num_found < num_demos:
-        logger.warning("%s: found only %d of %d demonstrations", name, num_found, num_demos)
+    tally.report(num_demos)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What became of the tasks of an environment."""
+
+    env: str
+    num_found: int = 0
+    num_failed: int = 0
+    """Tasks without a demonstration, whatever the reason."""
+    num_hangs: int = 0
+    num_broken: int = 0
+    broken: Exception | None = None
+    """The last error that the environment raised."""
+
+    def report(self, num_wanted: int) -> None:
+        """Log what is missing. Raises EnvError when the environment failed on every task."""
+        num_tasks = self.num_found + self.num_failed
+        if self.broken is not None and self.num_broken == num_tasks:
+            raise EnvError(
+                f"{self.env} failed in each of {num_tasks} demonstrations, "
+                f"the last with {self.broken!r}"
+            ) from self.broken
+        if self.num_failed:
+            logger.info(
+                "%s: the expert did not solve %d of %d tasks", self.env, self.num_failed, num_tasks
+            )
+        if self.num_found < num_wanted:
+            logger.warning(
+                "%s: found only %d of %d demonstrations", self.env, self.num_found, num_wanted
+            )

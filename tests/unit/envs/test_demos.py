@@ -8,6 +8,7 @@ import pytest
 
 from agentgym_rl.envs.demos import collect_demonstrations
 from agentgym_rl.envs.execution.guarded import CallTimeoutError
+from agentgym_rl.errors import EnvError
 from agentgym_rl.types import StepResult, Task
 from fakes import CountingEnv, hang
 
@@ -40,6 +41,11 @@ def test_an_environment_that_hangs_again_and_again_is_given_up(patient_calls: No
     assert [next(found), next(found), next(found)] == [0, 6, 8]
     with pytest.raises(CallTimeoutError, match=r"step did not return within 0.2 s"):
         next(found)
+
+
+def test_an_environment_that_always_fails_is_not_one_without_an_expert():
+    with pytest.raises(EnvError, match=r"failed in each of \d+ demonstrations, the last with .*"):
+        list(indices("fakes:BrokenResetEnv", 3))
 
 
 def test_an_expert_that_needs_too_long_is_left_out():

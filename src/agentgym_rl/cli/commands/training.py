@@ -192,6 +192,8 @@ def eval_(  # noqa: PLR0913 - an option is an argument
         return
     if not model:
         raise typer.BadParameter("MODEL is needed, or --compare with two folders")
+    if "=" in model and not Path(model).exists():
+        raise typer.BadParameter(f"MODEL comes first, and {model!r} is a setting")
     settings = overrides or []
     if env and "openai" not in (engine, _setting(settings, "engine.type")):
         _refuse_unknown_model(model)
