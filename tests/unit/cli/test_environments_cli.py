@@ -35,10 +35,12 @@ def test_an_environment_without_a_split_for_testing_is_played_and_checked():
     assert "eval.tasks=0" in run("check", "fakes:UntestedEnv", "--tasks", 2)
 
 
+@pytest.mark.slow
 def test_play_shows_the_instructions_that_options_make():
     assert "python: code" in run("play", "searchqa", "python=true")
 
 
+@pytest.mark.slow
 def test_demos_take_options_of_the_environment(tmp_path: Path):
     run("demos", COUNTING, "largest=1", "-n", 10, "-o", tmp_path / "slow.jsonl")
     run("demos", COUNTING, "-n", 10, "-o", tmp_path / "fast.jsonl")

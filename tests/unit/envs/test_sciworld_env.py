@@ -14,6 +14,8 @@ from agentgym_rl.envs.scenarios.sciworld.texts import clean_action
 from agentgym_rl.types import StepResult, Task
 from worked_examples import assert_example_holds
 
+pytestmark = pytest.mark.slow
+
 
 def task_of(name: str, variation: int = 0) -> Task:
     topic = next(topic for topic in TOPICS if topic.name == name)

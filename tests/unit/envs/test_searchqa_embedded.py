@@ -35,6 +35,8 @@ from agentgym_rl.retrieval.open import RetrieverOptions, open_retriever
 from agentgym_rl.retrieval.passages import Passage
 from worked_examples import assert_example_holds
 
+pytestmark = pytest.mark.slow
+
 SAMPLE = 150
 
 

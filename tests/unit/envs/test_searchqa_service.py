@@ -31,6 +31,8 @@ from agentgym_rl.retrieval.service import RetrieverApp
 from agentgym_rl.serving.bound import Address, BoundServer
 from waiting import wait_for
 
+pytestmark = pytest.mark.slow
+
 PASSAGES = [
     Passage(f"p/{n}", f"Film {n}", f"The film number{n} was shot in 19{n:02}.") for n in range(150)
 ]

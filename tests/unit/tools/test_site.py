@@ -25,6 +25,8 @@ from agentgym_rl.browser.executable import find_browser
 from agentgym_rl.config import RunConfig
 from axe import grave_faults
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parents[3]
 SOURCE = REPOSITORY / "src" / "agentgym_rl"
 # Of a link that the browser follows by itself: scripts, styles, pictures, fonts.

@@ -16,6 +16,8 @@ from agentgym_rl.runs.episodes import write_episodes
 from ui_servers import UiClient, episode, make_run, read_whole, ui_process
 from waiting import ask_until
 
+pytestmark = pytest.mark.slow
+
 HOSTILE = "<script>alert(1)</script>\x1b[31m'\"; DROP TABLE episodes; \u202e\u0000 </textarea>"
 
 

@@ -30,6 +30,8 @@ from ui_servers import (
 )
 from waiting import ask_until
 
+pytestmark = pytest.mark.slow
+
 ROUTES = (
     "config", "metric_names", "metrics", "reports", "eval_curves", "facets",
     "episodes", "diagnosis", "time",

@@ -11,6 +11,8 @@ import pytest
 
 from ui_servers import make_run
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = "from agentgym_rl.cli.main import main; main()"
 
 

@@ -15,6 +15,8 @@ from agentgym_rl.runs.folder import RunFolder
 from agentgym_rl.types import Episode
 from ui_servers import CONFIG, UiClient, episode, ui_process
 
+pytestmark = pytest.mark.slow
+
 AFTER = {"env": "textcraft", "run": "run", "step": 4}
 
 

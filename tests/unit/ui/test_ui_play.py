@@ -15,6 +15,8 @@ from agentgym_rl.runs.episodes import write_episodes
 from agentgym_rl.types import Episode, Round, Task
 from ui_servers import UiClient, episode, make_run, ui_process
 
+pytestmark = pytest.mark.slow
+
 ENV = "babyai"
 CONFIG = """
 [env]

@@ -21,6 +21,8 @@ from ui_servers import (
 )
 from waiting import ask_until
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[UiClient]:
