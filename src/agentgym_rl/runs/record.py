@@ -93,6 +93,12 @@ def recorded(run: RunFolder, *, recipe: str, version: str) -> Iterator[None]:
             _write(run, replace(record, state=state, error=shown, ended_at=_now()))
 
 
+def record_stored(run: RunFolder) -> None:
+    """Write that a run holds episodes that were recorded before, whatever its recipe asks for."""
+    now = _now()
+    _write(run, RunRecord(state=RunState.STORED, started_at=now, ended_at=now))
+
+
 def read_record(folder: Path) -> RunRecord | None:
     """Return what the run in a folder says of itself; None where that makes no sense."""
     try:

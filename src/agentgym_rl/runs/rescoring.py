@@ -12,6 +12,7 @@ import inspect
 import math
 import shutil
 from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -20,6 +21,7 @@ from agentgym_rl.errors import RunError
 from agentgym_rl.rewards import RewardFunction, Rewarding, with_rewards
 from agentgym_rl.runs.episodes import read_groups, write_episodes
 from agentgym_rl.runs.folder import RunFolder, step_of
+from agentgym_rl.runs.record import record_stored
 from agentgym_rl.types import Episode
 
 
@@ -40,12 +42,16 @@ def rescore_run(run: RunFolder, reward: RewardFunction, out: RunFolder) -> Resco
         raise RunError(f"{run.path} has no stored episodes")
     out.create_for_stored(run.config_file.read_text(encoding="utf-8") if run.exists else "")
     try:
-        return _rescore_parts(run, parts, reward, out)
+        summary = _rescore_parts(run, parts, reward, out)
     except BaseException:  # a part of a run would pass for the whole of it
         shutil.rmtree(out.episodes, ignore_errors=True)
         out.metrics_file.unlink(missing_ok=True)
         out.config_file.unlink()
+        with suppress(OSError):  # not empty: it was there before
+            out.path.rmdir()
         raise
+    record_stored(out)
+    return summary
 
 
 def _rescore_parts(

@@ -12,6 +12,7 @@ from test_episode_store import FAILED, SAMPLE, SOLVED
 from agentgym_rl.errors import RunError
 from agentgym_rl.runs.episodes import read_groups, write_episodes
 from agentgym_rl.runs.folder import RunFolder
+from agentgym_rl.runs.record import RunState, run_state
 from agentgym_rl.runs.rescoring import rescore_run, rescored
 from agentgym_rl.types import Episode
 
@@ -63,6 +64,7 @@ def test_a_run_is_written_anew_with_its_groups_and_metrics(tmp_path: Path):
     assert [len(group) for group in read_groups(out.episodes / "train-000001.parquet")] == [1, 2]
     assert out.read_metrics() == [{"step": 1, "rollout/reward_mean": 0.5, "train/loss": 2.0}]
     assert out.config_file.read_text() == "seed = 1\n"
+    assert run_state(out, num_steps=1, target=9) is RunState.STORED
     assert read_groups(run.episodes / "train-000001.parquet")[0] == [SOLVED]
     with pytest.raises(RunError, match="holds a run already; name another folder"):
         rescore_run(run, by_length, out)
@@ -75,4 +77,4 @@ def test_a_reward_that_raises_leaves_nothing_behind(tmp_path: Path):
     calls = iter([0.5])
     with pytest.raises(RunError, match="failed for babyai/44/7: StopIteration"):
         rescore_run(run, lambda episode: next(calls), out)
-    assert not any(out.path.iterdir())
+    assert not out.path.exists()
