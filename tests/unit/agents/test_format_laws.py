@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 import time
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentgym_rl.agents.formats import make_format
+from agentgym_rl.agents.formats.base import ActionFormat, ParsedReply
 from agentgym_rl.config.agent import FORMATS as BUILT_IN
 from case_shares import spread_over
 from fakes import fake_spec
@@ -71,6 +73,15 @@ def test_what_is_written_comes_back(action_format, action: str):
 def test_react_carries_one_line_only():
     react = FORMATS[0]
     assert not react.can_carry("a\nb") and not react.can_carry("a\nAction: b")
+
+
+def test_the_example_of_the_contract_is_a_whole_format():
+    code = textwrap.dedent((ActionFormat.__doc__ or "").partition('"> ":\n')[2])
+    names: dict[str, type[ActionFormat]] = {}
+    exec(code, {"ActionFormat": ActionFormat, "ParsedReply": ParsedReply}, names)
+    arrow = names["ArrowFormat"](fake_spec("plain"))
+    assert arrow.parse(arrow.write("go left", "A wall.")) == ParsedReply("go left", action_start=8)
+    assert arrow.parse("go left").complaint and "> " in arrow.instructions()
 
 
 GARBAGE = (

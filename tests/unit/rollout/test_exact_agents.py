@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig
+from agentgym_rl.config.agent import FORMATS
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.rollout.episode import EpisodeSpec, Participants, TokenPolicy, run_episode
 from agentgym_rl.training.algorithms.base import ScoredEpisode, ScoredSample
@@ -33,7 +34,6 @@ from agentgym_rl.types import (
 from fake_engines import LOGPROB, FakeEngine, FakeSession, KeyedEngine, fake_renderer, make_limits
 from fakes import CountingEnv
 
-FORMATS = ("direct", "react", "tags", "function_call", "code")
 PLANNING = ({"enabled": False}, {"enabled": True}, {"enabled": True, "every": 2, "on_stall": 2})
 TRIES = (1, 3)
 MEMORY = (

@@ -54,7 +54,26 @@ class ToolTemplate(Protocol):
 
 
 class ActionFormat(ABC):
-    """One way of writing an environment's actions in replies."""
+    """One way of writing an environment's actions in replies.
+
+    A whole one, in which the action follows the last "> ":
+
+        class ArrowFormat(ActionFormat):
+            name = "arrow"
+
+            def instructions(self) -> str:
+                example = self._spec.example_action
+                return f"Think, then end your reply with `> ` and one action:\\n> {example}"
+
+            def read(self, reply: str) -> ParsedReply:
+                thought, mark, action = reply.rpartition("> ")
+                if not mark:
+                    return ParsedReply(None, "No action found. End your reply with `> <action>`.")
+                return ParsedReply(self._plain(action), action_start=len(thought), is_open=True)
+
+            def write(self, action: str, thought: str = "") -> str:
+                return f"{thought}\\n> {action}"
+    """
 
     name: ClassVar[str]
 
