@@ -20,7 +20,7 @@ from agentgym_rl.envs.client import EnvSource
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.lookup import OBJECT_MARKER, importable_name
-from agentgym_rl.rewards import RewardFunction
+from agentgym_rl.rewards import RewardFunction, check_arguments
 from agentgym_rl.rollout.rewards import EpisodeRewards
 
 if TYPE_CHECKING:
@@ -65,6 +65,8 @@ class Objects:
                 f"reward={self.reward!r} is not a function; give one that takes an Episode and "
                 'returns a number, or its name, "module:function"'
             )
+        if self.reward is not None:
+            check_arguments(self.reward, given=f"reward={self.reward!r}")
 
     def settings(self) -> dict[str, object]:
         """Return the settings that stand for these objects, by dotted key."""

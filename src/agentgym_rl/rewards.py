@@ -17,6 +17,7 @@ failure becomes is in rollout/rewards.py (runs) and runs/rescoring.py (stored ep
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -43,7 +44,22 @@ def load_function(name: str, *, setting: str) -> RewardFunction:
         raise ConfigError(str(error)) from error
     if not callable(found):
         raise ConfigError(f"{given} is not a function: it is {found!r}")
+    check_arguments(found, given=given)
     return found
+
+
+def check_arguments(function: RewardFunction, *, given: str) -> None:
+    """Refuse a function that cannot be called with an episode alone. Raises ConfigError."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # one written in C may tell nothing
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise ConfigError(
+            f"{given} takes {signature}, and is called with the episode alone: {error}"
+        ) from error
 
 
 def weighted(parts: Mapping[str, float], weights: Mapping[str, float]) -> float:

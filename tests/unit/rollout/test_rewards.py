@@ -203,6 +203,7 @@ def test_rewards_are_on_action_tokens_of_the_last_try():
         ("reward_function:by_length", r"there is no module 'reward_function'; check the spelling"),
         ("reward_functions:by_lenght", r"has no 'by_lenght' \(did you mean 'by_length'\?\)"),
         ("reward_functions:NOT_A_FUNCTION", r"is not a function: it is 3"),
+        ("math:pow", r"takes \(x, y, /\), and is called with the episode alone: missing .*'y'"),
     ],
 )
 def test_a_function_that_there_is_not_is_refused_with_the_remedy(name: str, message: str):
