@@ -52,8 +52,7 @@ def refuse_missing(model: str) -> None:
     where = "" if beside == RUNS else f" {beside}"
     remedy = "" if is_part else f"; `agentgym runs{where}` lists the runs there"
     raise ConfigError(
-        f"there is no {path.name!r} in {beside}{hint}; it has {some_of(names) or 'no folders'}"
-        f"{remedy}"
+        f"there is no model {model!r}{hint}; {beside} has {some_of(names) or 'no folders'}{remedy}"
     )
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from agentgym_rl.engines.base import Engine, EngineSession
-from agentgym_rl.engines.channels.delivery import WeightSource
 from agentgym_rl.engines.clock import stopped_clock
 from agentgym_rl.types import Completion, SamplingParams
+
+if TYPE_CHECKING:  # a run in one process has no channels
+    from agentgym_rl.engines.channels.delivery import WeightSource
 
 
 class ReplyGate:
