@@ -19,8 +19,12 @@ OTHER = ("turn left", "turn right", "move forward", "turn left")
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    runs: Path = tmp_path_factory.mktemp("runs")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def url(runs: Path) -> Iterator[str]:
     task = BabyAI.tasks("test")[0]
     group = [played(task, ACTIONS), played(task, OTHER, sample_index=1)]
     write_run(runs / "grid", [[group]], env="babyai", horizons=(3, 3, 3, 5, 5, 8))
@@ -95,6 +99,33 @@ def test_a_run_has_its_facts_and_its_configuration(page: Page, url: str):
     expect(page.get_by_text("No evaluation yet")).to_be_visible()
     page.get_by_role("link", name="Curves").click()
     expect(page.get_by_role("checkbox", name="Show the curves of grid")).to_be_checked()
+
+
+def test_the_processes_of_a_run_are_shown_with_what_was_lost(page: Page, url: str, runs: Path):
+    run = make_run(runs / "cluster")
+    lost = {
+        "cluster/restarts_engine": 1.0,
+        "cluster/episodes_lost": 3.0,
+        "cluster/time_lost_s": 4.5,
+    }
+    for step in (4, 5):
+        work = {"cluster/engines": 2.0, "cluster/tokens_engine_0": 600.0}
+        work |= {"cluster/tokens_engine_1": 400.0, "cluster/tokens_rank_0": 1.0}
+        run.append_metrics({"step": step, **work, **(lost if step == 4 else {})})
+    show(page, url, "#/run?run=cluster")
+    panel = page.get_by_role("region", name="Processes", exact=True)
+    expect(panel).to_contain_text("in step 5")
+    expect(
+        panel.get_by_role("img", name="Engines: engine 0 600 tokens, engine 1 400")
+    ).to_be_visible()
+    expect(panel.get_by_role("row", name="Engines")).to_contain_text("2 of 2")
+    expect(panel.get_by_role("row", name="Learner ranks")).to_contain_text("rank 0 1 token")
+    expect(panel.get_by_role("listitem").last).to_have_text(
+        "Step 4: 1 engine lost; 3 episodes started again; 4.50 s until all was made good"
+    )
+    show(page, url, "#/run?run=grid")
+    expect(page.get_by_label("config.toml")).to_be_visible()
+    expect(panel).to_be_hidden()
 
 
 def test_episodes_are_filtered_sorted_and_opened(page: Page, url: str):

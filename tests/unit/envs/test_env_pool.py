@@ -94,6 +94,8 @@ async def test_a_dead_server_loses_only_its_own_episodes_and_is_used_again(
             "cluster/episodes_lost": 0,
             "cluster/restarts_env": 0,
             "cluster/time_lost_s": 0,
+            "cluster/episodes_server_0": 4,
+            "cluster/episodes_server_1": 4,
         }
         servers[1].kill()
         started = asyncio.get_running_loop().time()
@@ -104,6 +106,7 @@ async def test_a_dead_server_loses_only_its_own_episodes_and_is_used_again(
         assert asyncio.get_running_loop().time() - started < 20
         metrics = source.take_metrics()
         assert (metrics["cluster/env_servers"], metrics["cluster/episodes_lost"]) == (1, 4)
+        assert metrics["cluster/episodes_server_0"] == 4
         await asyncio.to_thread(servers[1].start)
         await until(lambda: source.take_metrics()["cluster/env_servers"] == 2)
         clients += again
@@ -227,6 +230,8 @@ async def test_a_run_starts_replaces_and_stops_its_servers():
             "cluster/env_servers": 2,
             "cluster/episodes_lost": 2,
             "cluster/restarts_env": 1,
+            "cluster/episodes_server_0": 2,
+            "cluster/episodes_server_1": 2,
         }
         await asyncio.gather(*(client.close() for client in clients))
         assert len(started) == 3

@@ -155,6 +155,7 @@ async def test_a_killed_worker_loses_only_its_episodes(tmp_path: Path):
         await until(lambda: pool._places[0].is_serving)
         metrics = pool.take_metrics()
         assert metrics.pop("cluster/time_lost_s") > 0
+        assert sum(metrics.pop(f"cluster/episodes_worker_{number}") for number in range(2)) == 6
         assert metrics == {
             "cluster/rollout_workers": 2.0,
             "cluster/restarts_rollout": 1.0,

@@ -118,7 +118,9 @@ def test_bfloat16_has_nearly_the_gradient_norm_of_one_process(has_lora: bool):
     expected = make_steps(in_process(policy, case, **settings), case.overrides, [1])
     learner = on_ranks(other, case, **settings)
     found = make_steps(learner, case.overrides, [1])
+    rates = learner.take_rates()
     learner.close()
+    assert all(rates[f"cluster/tokens_rank_{rank}"] > 0 for rank in range(case.num_ranks))
     norms = [report[0]["train/grad_norm"] for report in (found, expected)]
     assert norms[0] == pytest.approx(norms[1], rel=0.01)
     assert {weight.dtype for weight in weights_of(other)} == {torch.bfloat16}

@@ -55,6 +55,8 @@ class EnvPool(EnvSource):
         """Set when an episode that found no place should look again."""
         self._num_lost = self._num_replaced = 0
         self._lost_s = 0.0
+        self._num_begun = [0] * len(places)
+        """Episodes of each place."""
         """All since the metrics were taken."""
         self._is_open = False
 
@@ -79,7 +81,10 @@ class EnvPool(EnvSource):
             "cluster/restarts_env": float(self._num_replaced),
             "cluster/time_lost_s": self._lost_s,
         }
+        for number, begun in enumerate(self._num_begun):
+            metrics[f"cluster/episodes_server_{number}"] = float(begun)
         self._num_lost, self._num_replaced, self._lost_s = 0, 0, 0.0
+        self._num_begun = [0] * len(self._places)
         return metrics
 
     async def aclose(self) -> None:
@@ -117,8 +122,11 @@ class EnvPool(EnvSource):
                 continue
             server.num_open += 1
             server.try_again()
+            number = next(n for n, place in enumerate(self._places) if place.server is server)
             try:
-                return server, await server.source.open()
+                client = await server.source.open()
+                self._num_begun[number] += 1
+                return server, client
             except BaseException as error:
                 self.leave(server)
                 if isinstance(error, EnvBusyError):

@@ -79,7 +79,8 @@ class WorkerPool(Places[RemoteWorker]):
             workers, replace=replace_one, wait_s=START_TIMEOUT_S, noun="rollout worker"
         )
         self._num_episodes_lost = 0
-        """Since the metrics were taken."""
+        self._num_played = [0] * len(workers)
+        """Both since the metrics were taken; of each place, episodes."""
         self._over = threading.Event()
         threading.Thread(target=self._watch, name="rollout-watch", daemon=True).start()
 
@@ -91,6 +92,7 @@ class WorkerPool(Places[RemoteWorker]):
         """Return what happened since the last call, by the names of metrics."""
         with self._changed:
             losses, num_lost = self._take_losses(), self._num_episodes_lost
+            played, self._num_played = self._num_played, [0] * len(self._places)
             self._num_episodes_lost = 0
             num_serving = 0
             for place in self._places:
@@ -101,6 +103,7 @@ class WorkerPool(Places[RemoteWorker]):
             "cluster/restarts_rollout": float(losses.num_replaced),
             "cluster/episodes_lost": float(num_lost),
             "cluster/time_lost_s": losses.seconds,
+            **{f"cluster/episodes_worker_{n}": float(num) for n, num in enumerate(played)},
         }
 
     def close(self) -> None:
@@ -131,6 +134,7 @@ class WorkerPool(Places[RemoteWorker]):
             if isinstance(value, Failed):
                 raise value.error
             self._num_episodes_lost += value.num_lost
+            self._num_played[place.number] += 1
             episode = unpacked(value.episode)
             num_restarts = num_lost + episode.num_restarts
             return replace(episode, task=spec.task, num_restarts=num_restarts)

@@ -96,6 +96,8 @@ class ShardedLearner:
         self._speed = Speed(
             policy.model, shares_prefix=config.share_prefix, num_devices=config.shards
         )
+        self._num_tokens = [0] * config.shards
+        """Of each rank, since the rates were taken."""
         self._is_behind = False
         """Whether the ranks have learned something that the policy has not got yet."""
         self._ranks: Ranks | None = None
@@ -177,6 +179,8 @@ class ShardedLearner:
         answers = cast("list[Updated]", self._call_shares("update", orders))
         passes = [[items[place] for place in own] for share in shares for own in share.passes]
         self._speed.add(passes, started=started)
+        for rank, share in enumerate(shares):
+            self._num_tokens[rank] += sum(items[place].length for place in share.places)
         if observe is not None:
             _report_passes(observe, items, shares, answers)
         totals: dict[str, float] = {}
@@ -208,8 +212,14 @@ class ShardedLearner:
         self._call_all("schedule_after", num_updates)
 
     def take_rates(self) -> dict[str, float]:
-        """Return how fast the updates since the last call were (training/learner/speed.py)."""
-        return self._speed.take()
+        """Return how fast the updates since the last call were (training/learner/speed.py), and
+        how many tokens each rank has computed."""
+        rates = self._speed.take()
+        if rates:
+            tokens = enumerate(self._num_tokens)
+            rates |= {f"cluster/tokens_rank_{rank}": float(num) for rank, num in tokens}
+        self._num_tokens = [0] * self._config.shards
+        return rates
 
     def restart(self) -> None:
         """Begin anew with the policy's present weights: no momentum, no updates counted."""

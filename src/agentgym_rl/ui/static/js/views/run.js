@@ -1,6 +1,7 @@
 // One run: its facts, its evaluations, its resolved configuration.
 
 import { get } from "../api.js";
+import { showCluster } from "../cluster_panel.js";
 import { badge, copyable, empty, field, figure, present, select } from "../components.js";
 import { fill, h, setText } from "../dom.js";
 import { ago, number, percent } from "../format.js";
@@ -73,6 +74,7 @@ export default {
   mount(root, { params: first, signal, set }) {
     let params = first;
     const head = h("div", {});
+    const cluster = h("section", { class: "panel", hidden: true, "aria-label": "Processes" });
     const evaluation = h("section", { class: "panel" }, h("div", { class: "panel-head" }, h("h2", {}, "Evaluations")));
     const table = h("div", { class: "scroll-x", tabIndex: 0, role: "region", "aria-label": "Evaluations of the run" });
     evaluation.append(table);
@@ -87,7 +89,7 @@ export default {
     const choice = h("div", { class: "grow" });
     const table2 = h("div", {});
     difference.append(h("div", { class: "panel-head" }, h("h2", {}, "Difference"), choice), table2);
-    fill(root, h("div", { class: "pad stack" }, head, evaluation, again, difference, config));
+    fill(root, h("div", { class: "pad stack" }, head, cluster, evaluation, again, difference, config));
     let others = null;
     const drawChoice = () => {
       const names = (runList.runs ?? []).map((run) => run.run).filter((name) => name !== params.run);
@@ -115,6 +117,8 @@ export default {
       if (!run || next === key) return;
       key = next;
       fill(head, facts(run));
+      // What the panel cannot read, the table of evaluations says.
+      showCluster(cluster, params.run, { signal }).catch((error) => { if (!error.type && error.name !== "AbortError") throw error; });
       present(table, () => get("reports", { run: params.run }, { signal }), (answer) => reports(answer, params.run), { signal });
     });
     present(toml, () => get("config", { run: params.run }, { signal }), (answer) => {
