@@ -64,6 +64,8 @@ class Callbacks:
     """The callbacks of one run, called in order."""
 
     def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
+        if not isinstance(callbacks, Iterable):
+            raise ValueError(f"callbacks: pass a list of callbacks, not {callbacks!r}")
         self._callbacks = tuple(callbacks)
         for callback in self._callbacks:
             if isinstance(callback, type):

@@ -111,6 +111,8 @@ def test_mistakes_in_the_call_are_named():
         ag.train(3)  # pyrefly: ignore[bad-argument-type] - a mistake
     with pytest.raises(ValueError, match="not the class"):
         Callbacks([ag.Callback])  # pyrefly: ignore[bad-argument-type] - a mistake
+    with pytest.raises(ValueError, match="pass a list of callbacks, not <built"):
+        Callbacks(print)  # pyrefly: ignore[bad-argument-type] - a mistake
     with pytest.raises(ValueError, match="is not a Callback"):
         Callbacks([print])  # pyrefly: ignore[bad-argument-type] - a mistake
     with pytest.raises(ValueError, match="goes with a loaded model"):
