@@ -72,7 +72,7 @@ def with_rewards(
 ) -> Episode:
     """Return a completed episode under what a reward function gave it.
 
-    Rewards count only in the last try, each on the last action token of its round. Raises
+    Rewards count only in the last try, each on the last token of its round's action. Raises
     TypeError or ValueError for what is no reward.
     """
     parts = named_numbers(given, "the reward") if isinstance(given, Mapping) else NOTHING
@@ -116,7 +116,7 @@ def _rewards(episode: Episode, given: float | Sequence[float]) -> list[float]:
 
 
 def _with_token_rewards(sample: Sample, rewards: Sequence[float]) -> Sample:
-    """Return the sample with each round's reward on the last action token sampled in it."""
+    """Return the sample with each round's reward on the last token of the action sampled in it."""
     tokens = [0.0] * len(sample.token_ids)
     for segment in sample.segments:
         is_learned = segment.kind is SegmentKind.ACTION and sample.loss_mask[segment.end - 1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits on one episode; `agents/interaction.py` enforces rounds and tokens."""
+    """Limits on one episode: an interaction enforces those on rounds, a transcript on tokens."""
 
     max_rounds: int
     """The horizon: rounds of one try."""

@@ -147,7 +147,7 @@ class RolloutHandler:
         self._add_reward(len(self._sequences) - 1, reward)
 
     def take_reward_back(self, reward: float) -> None:
-        """Take a reward back on the latest reply of all sequences."""
+        """Take a reward back on the latest reply, whichever sequence has it."""
         replied = [n for n in range(len(self._sequences)) if any(self.loss_mask[self._span(n)])]
         if replied and reward:
             self._add_reward(replied[-1], -reward)

@@ -54,25 +54,29 @@ class ToolTemplate(Protocol):
 
 
 class ActionFormat(ABC):
-    """One way of writing an environment's actions in replies.
+    r"""One way of writing an environment's actions in replies.
 
-    A whole one, in which the action follows the last "> ":
+    An action is never empty: a reply without one gets a complaint that says what was expected. What
+    `write` writes, `parse` reads back unchanged, except for actions that the form cannot say.
+
+    A whole format, in which the action follows the first "=> ":
 
         class ArrowFormat(ActionFormat):
             name = "arrow"
 
             def instructions(self) -> str:
                 example = self._spec.example_action
-                return f"Think, then end your reply with `> ` and one action:\\n> {example}"
+                return f"Think, then write `=> ` and one action:\n=> {example}"
 
             def read(self, reply: str) -> ParsedReply:
-                thought, mark, action = reply.rpartition("> ")
-                if not mark:
-                    return ParsedReply(None, "No action found. End your reply with `> <action>`.")
-                return ParsedReply(self._plain(action), action_start=len(thought), is_open=True)
+                thought, _, rest = reply.partition("=> ")
+                if action := self._plain(rest):
+                    return ParsedReply(action, action_start=len(thought), is_open=True)
+                return ParsedReply(None, "No action found. End your reply with `=> <action>`.")
 
             def write(self, action: str, thought: str = "") -> str:
-                return f"{thought}\\n> {action}"
+                is_plain = self._plain(action) == action
+                return f"{thought}\n=> {action if is_plain else quoted_literal(action)}"
     """
 
     name: ClassVar[str]
