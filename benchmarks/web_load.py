@@ -128,9 +128,11 @@ def measure_rounds(entry: Entry, num_rounds: int, console: Console) -> None:
     console.print(f"CPU ms per round on a list of 20 products: {parts} ({num_rounds} rounds)")
 
 
-def play_for(env: WebEnvironment, entries: Iterator[Entry], until: float, log: list[float]) -> None:
-    """Play experts' episodes one after another until it is time."""
+def play_for(env: WebEnvironment, entries: Iterator[Entry], until: float, log: list[float]) -> int:
+    """Play experts' episodes one after another until it is time; return how many."""
+    num_episodes = 0
     while time.monotonic() < until:
+        num_episodes += 1
         env.start(next(entries))
         while (action := env.expert_action()) is not None and time.monotonic() < until:
             started = time.monotonic()
@@ -138,6 +140,13 @@ def play_for(env: WebEnvironment, entries: Iterator[Entry], until: float, log: l
             log.append(time.monotonic() - started)
             if result.terminated:
                 break
+    return num_episodes
+
+
+def by_quarter(sizes: Sequence[float]) -> str:
+    """Return the mean of each quarter: memory that grows shows."""
+    quarters = [sizes[n * len(sizes) // 4 : (n + 1) * len(sizes) // 4] for n in range(4)]
+    return ", ".join(f"{statistics.mean(part):.0f}" for part in quarters if part)
 
 
 def measure_many(
@@ -158,20 +167,22 @@ def measure_many(
     until = time.monotonic() + seconds
     before, began = cpu_s(), time.monotonic()
 
-    def play(_: int) -> None:
+    def play(_: int) -> int:
         with closing(WebEnvironment()) as env:
             try:
-                play_for(env, draw(), until, rounds)
+                return play_for(env, draw(), until, rounds)
             except EnvError as error:
                 failures.append(str(error))
+                return 0
 
-    sizes = list[float]()
+    sizes: dict[str, list[float]] = {"browser": [], "site": []}
     with ThreadPoolExecutor(num_episodes) as pool:
         running = pool.map(play, range(num_episodes))
         while time.monotonic() < until - 5:
             time.sleep(5)
-            sizes.append(memory_mb("browser"))
-        list(running)
+            for part, log in sizes.items():
+                log.append(memory_mb(part))
+        num_played = sum(running)
     lasted, after = time.monotonic() - began, cpu_s()
     parts = ", ".join(
         f"{p} {1000 * (after[p] - before[p]) / max(1, len(rounds)):.0f}" for p in _PARTS
@@ -183,9 +194,11 @@ def measure_many(
         f"{len(failures)} failures {failures[:3]}"
     )
     console.print(f"CPU ms per round: {parts}")
+    most = max(sizes["browser"], default=0)
     console.print(
-        f"memory: browser {max(sizes, default=0):.0f} MB at most "
-        f"({max(sizes, default=0) / num_episodes:.0f} per context), site {memory_mb('site'):.0f} MB"
+        f"memory: browser {most:.0f} MB at most ({most / num_episodes:.0f} per context); means of "
+        f"the four quarters of {num_played} episodes: browser {by_quarter(sizes['browser'])} MB, "
+        f"site {by_quarter(sizes['site'])} MB"
     )
 
 
