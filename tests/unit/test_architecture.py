@@ -245,6 +245,7 @@ def test_the_light_parts_start_without_torch():
         "envs.compat.agentgym.source",
         "envs.compat.openenv.source",
         "envs.access.serve",
+        "engines.vllm.hosted",
         "ui.server",
         "cli.ui",
         "cli.main",

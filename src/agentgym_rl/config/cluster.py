@@ -29,7 +29,7 @@ class ClusterConfig(BaseConfig):
 
     engines: int = Field(default=1, ge=1, le=1024)
     """Engines that share the episodes. With vLLM each is a server on
-    `engine.tensor_parallel_size` GPUs."""
+    `engine.tensor_parallel_size` GPUs, of one node on a Ray cluster."""
 
     shared: bool = True
     """Engines use the learner's GPUs (`training.shards` of them); false gives them the

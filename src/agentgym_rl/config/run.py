@@ -120,11 +120,6 @@ class RunConfig(BaseConfig):
         engine = self.engine
         if self.cluster.type == "none" or isinstance(engine, NativeEngineConfig):
             return
-        if self.cluster.type == "ray":
-            raise ValueError(
-                f"cluster.type=ray starts only native engines, not engine.type={engine.type}: set "
-                "engine.type=native, or cluster.type=local on one machine"
-            )
         if not isinstance(engine, VllmEngineConfig):
             raise ValueError(
                 f"cluster.type={self.cluster.type} starts only native and vllm engines, "
@@ -134,6 +129,12 @@ class RunConfig(BaseConfig):
             raise ValueError(
                 f"cluster.type={self.cluster.type} starts the servers itself, but engine.url="
                 f"{engine.url} is a server that already runs: leave one of them out"
+            )
+        if self.cluster.type == "ray" and self.cluster.shared and engine.tensor_parallel_size > 1:
+            raise ValueError(
+                f"engine.tensor_parallel_size={engine.tensor_parallel_size} cannot share GPUs with "
+                "the learner on a Ray cluster, which gives a process whole GPUs or a part of one: "
+                "set cluster.shared=false, or engine.tensor_parallel_size=1"
             )
 
     def _check_envs(self) -> None:

@@ -172,7 +172,8 @@ class VllmEngineConfig(EngineBaseConfig):
     """Address of a server that already runs, such as "http://10.0.0.7:8000"; empty starts one."""
 
     python: str = ""
-    """Python of an environment that has vLLM installed; empty for this one."""
+    """Python of an environment that has vLLM installed; empty for this one. It is at this path on
+    every node of a Ray cluster."""
 
     tensor_parallel_size: int = Field(default=1, ge=1)
     """GPUs that share the model."""

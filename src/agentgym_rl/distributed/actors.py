@@ -66,6 +66,10 @@ class EngineHost(Host):
     """Hosts an engine; its name is what Ray shows."""
 
 
+class VllmHost(Host):
+    """Hosts a vLLM server."""
+
+
 class RankHost(Host):
     """Hosts a learner rank."""
 

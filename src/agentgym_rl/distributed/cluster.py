@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +16,33 @@ from ray.exceptions import GetTimeoutError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from agentgym_rl.config import NativeEngineConfig, RunConfig
-from agentgym_rl.distributed.actors import Actors, EngineHost, RankHost, WorkerHost
+from agentgym_rl.config import NativeEngineConfig, RunConfig, VllmEngineConfig
+from agentgym_rl.distributed.actors import (
+    Actors,
+    EngineHost,
+    Host,
+    Main,
+    RankHost,
+    VllmHost,
+    WorkerHost,
+)
 from agentgym_rl.distributed.credentials import cluster_address
 from agentgym_rl.distributed.engines import engine_main
 from agentgym_rl.distributed.env_servers import ActorServer, start_server
 from agentgym_rl.distributed.files import read_files
 from agentgym_rl.distributed.own_cluster import own_cluster
 from agentgym_rl.distributed.ranks import FarRanks, rank_main
+from agentgym_rl.distributed.room import Room, room_of
+from agentgym_rl.distributed.vllm_servers import server_main
 from agentgym_rl.distributed.workers import worker_main
+from agentgym_rl.engines.base import Engine
 from agentgym_rl.engines.channels.meeting import MeetingPlace
 from agentgym_rl.engines.pool.line import StartedProcess
 from agentgym_rl.engines.pool.messages import EnginePlan
 from agentgym_rl.engines.pool.native import EngineSites, native_pool
-from agentgym_rl.engines.pool.pool import EnginePool
-from agentgym_rl.engines.pool.remote import RemoteEngine
+from agentgym_rl.engines.pool.vllm import ServerSites, vllm_pool
+from agentgym_rl.engines.vllm.hosted import ServerPlan
+from agentgym_rl.engines.vllm.server import Placement
 from agentgym_rl.envs.access.server_process import ServerOrder
 from agentgym_rl.errors import ConfigError, LearnerDiedError
 from agentgym_rl.models.loading import Policy
@@ -42,24 +54,10 @@ _ROOM_TIMEOUT_S = 120.0
 """For others to leave the room that a run asks for."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Room:
-    """What a run reserves: a bundle for each rank and engine, or for a pair of both on one GPU."""
-
-    device: str
-    bundles: list[dict[str, float]]
-    first_engine: int
-    """The bundle of the first engine."""
-    share: float
-    """Of a GPU, for each rank and engine."""
-    num_servers: int
-    num_workers: int
-
-
 class RayCluster:
     """Starts the processes of a run on nodes of a cluster; `joined` makes one."""
 
-    def __init__(self, config: RunConfig, room: _Room, *, is_own: bool) -> None:
+    def __init__(self, config: RunConfig, room: Room, *, is_own: bool) -> None:
         self._config, self._room = config.cluster, room
         self._shares_files = is_own or bool(config.cluster.shared_folder)
         address = ray.util.get_node_ip_address()
@@ -67,7 +65,7 @@ class RayCluster:
         self._lock, self._num_groups = threading.Lock(), 0
         self._policies: dict[Path, ray.ObjectRef[Any]] = {}
         """Of engines, which may be started again; any: of Ray."""
-        self._alive = _living_nodes()
+        self._alive = _names_of_nodes()
         self._groups: dict[str, PlacementGroup] = {}
         """The room of engines and ranks, of environment servers and of rollout workers."""
 
@@ -90,7 +88,8 @@ class RayCluster:
             except GetTimeoutError:
                 raise ConfigError(
                     f"the Ray cluster had no room for this run within {_ROOM_TIMEOUT_S:g} s: it "
-                    f"asks for {bundles}, and {_free()} are free of {_whole()}"
+                    f"asks for {bundles}, and {_of(ray.available_resources())} are free "
+                    f"of {_of(ray.cluster_resources())}"
                 ) from None
 
     @property
@@ -98,18 +97,34 @@ class RayCluster:
         """The type of device that engines and ranks use."""
         return self._room.device
 
-    def engines(self, policy: Policy, config: RunConfig, folder: Path) -> EnginePool[RemoteEngine]:
-        """Return the engines as one, all of them ready."""
-        assert isinstance(config.engine, NativeEngineConfig), "the settings allow only these"
+    @property
+    def scratch_in(self) -> Path | None:
+        """Where folders are made for what travels through files; None: in the system's."""
         shared = self._config.shared_folder
+        return Path(shared) if shared else None
+
+    def engines(self, policy: Policy, config: RunConfig, folder: Path) -> Engine:
+        """Return the engines as one, all of them ready."""
+        room = self._room
+        if isinstance(config.engine, VllmEngineConfig):
+            servers = ServerSites(
+                config.cluster.engines,
+                Placement(room.device == "cuda", room.is_shared),
+                self._start_vllm,
+                scratch_in=self.scratch_in,
+                shares_files=self._shares_files,
+                take_metrics=self.take_metrics,
+            )
+            return vllm_pool(policy, config.engine, servers, folder=folder)
+        assert isinstance(config.engine, NativeEngineConfig), "the settings allow only these"
         sites = EngineSites(
-            device=self._room.device,
+            device=room.device,
             gpus=[""] * config.cluster.engines,
-            is_shared=self._room.share < 1,
+            is_shared=room.is_shared,
             start=self._start_engine,
             meeting_url=self._meeting_url,
             take_metrics=self.take_metrics,
-            scratch_in=Path(shared) if shared else None,
+            scratch_in=self.scratch_in,
             shares_files=self._shares_files,
         )
         return native_pool(policy, config.engine, sites, folder=folder)
@@ -118,9 +133,10 @@ class RayCluster:
         """Start ranks; a `StartRanks`."""
         plan = replace(plan, meeting=self._meeting_url("ranks"))
         policy = None if self._shares_files else ray.put(read_files(plan.policy))
+        gpus = self._room.rank_gpus
         processes = [
             self._actors.start(
-                RankHost, self._on(rank), 2, rank_main, rank, num_ranks, plan, policy
+                RankHost, self._on(rank, gpus), 2, rank_main, rank, num_ranks, plan, policy
             )
             for rank in range(num_ranks)
         ]
@@ -145,7 +161,7 @@ class RayCluster:
 
     def take_metrics(self) -> dict[str, float]:
         """Return how many nodes have died since the last call."""
-        before, self._alive = self._alive, _living_nodes()
+        before, self._alive = self._alive, _names_of_nodes()
         return {"cluster/restarts_node": float(len(before - self._alive))}
 
     def close(self) -> None:
@@ -154,9 +170,18 @@ class RayCluster:
             remove_placement_group(group)
 
     def _start_engine(self, plan: EnginePlan) -> StartedProcess:
-        policy = None if self._shares_files else self._files_of(plan.policy)
-        options = self._on(self._room.first_engine + plan.number)
-        process = self._actors.start(EngineHost, options, 1, engine_main, plan, policy)
+        return self._start_one(EngineHost, plan, engine_main, plan.policy)
+
+    def _start_vllm(self, plan: ServerPlan) -> StartedProcess:
+        return self._start_one(VllmHost, plan, server_main, plan.model)
+
+    def _start_one(
+        self, kind: type[Host], plan: EnginePlan | ServerPlan, main: Main, model: Path
+    ) -> StartedProcess:
+        """Start an engine in its room; `model` is the folder with its first weights."""
+        files = None if self._shares_files else self._files_of(model)
+        options = self._on(self._room.first_engine + plan.number, self._room.engine_gpus)
+        process = self._actors.start(kind, options, 1, main, plan, files)
         return StartedProcess(process, process.link)
 
     def _files_of(self, folder: Path) -> ray.ObjectRef[Any]:
@@ -165,8 +190,7 @@ class RayCluster:
                 self._policies = {folder: ray.put(read_files(folder))}
             return self._policies[folder]
 
-    def _on(self, bundle: int) -> dict[str, Any]:
-        gpus = self._room.share if self._room.device == "cuda" else 0.0
+    def _on(self, bundle: int, gpus: float) -> dict[str, Any]:
         return _options(self._groups["engines"], bundle, gpus=gpus)
 
     def _meeting_url(self, name: str) -> str:
@@ -195,7 +219,11 @@ def joined(config: RunConfig, run: Path) -> Iterator[RayCluster]:
             stack.enter_context(own_cluster(num_cpus=_num_processes(config) + 1))
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, on_sigterm)  # Ray has put its own there
-        cluster = RayCluster(config, _room(config), is_own=not address)
+        cluster = RayCluster(
+            config,
+            room_of(config, [node["Resources"] for node in _living_nodes()]),
+            is_own=not address,
+        )
         stack.callback(cluster.close)
         cluster.reserve()
         yield cluster
@@ -237,59 +265,23 @@ def _num_processes(config: RunConfig) -> int:
     return config.training.shards + config.cluster.engines + num_others
 
 
-def _room(config: RunConfig) -> _Room:
-    """Return what the run asks for. Raises ConfigError where the cluster can never give it."""
-    num_ranks, num_engines = config.training.shards, config.cluster.engines
-    envs = [of_env.env for of_env in config.environments.values()]
-    num_servers = config.cluster.env_servers * sum(not env.urls for env in envs)
-    num_workers = config.cluster.rollout_workers
-    whole, device = _whole(), config.model.device
-    if device == "auto":
-        device = "cuda" if whole.get("GPU") else "cpu"
-    if device == "cuda" and config.cluster.shared:
-        if num_engines > num_ranks:
-            raise ConfigError(
-                f"cluster.engines={num_engines} share {num_ranks} GPUs with the learner "
-                "(training.shards): lower cluster.engines, or set cluster.shared=false"
-            )
-        room = _Room(
-            device, [{"CPU": 2.0, "GPU": 1.0}] * num_ranks, 0, 0.5, num_servers, num_workers
-        )
-    else:
-        bundle = {"CPU": 1.0, "GPU": 1.0} if device == "cuda" else {"CPU": 1.0}
-        bundles = [bundle] * (num_ranks + num_engines)
-        room = _Room(device, bundles, num_ranks, 1.0, num_servers, num_workers)
-    wanted = {"CPU": float(num_servers + num_workers), "GPU": 0.0}
-    for bundle in room.bundles:
-        for name, number in bundle.items():
-            wanted[name] += number
-    for name, number in wanted.items():
-        if whole.get(name, 0.0) < number:
-            raise ConfigError(
-                f"the run asks for {number:g} {name}s (training.shards={num_ranks}, cluster.engines"
-                f"={num_engines}, cluster.env_servers={config.cluster.env_servers}, cluster."
-                f"rollout_workers={config.cluster.rollout_workers}), and the Ray cluster has "
-                f"{whole.get(name, 0.0):g}: lower these, or start more nodes"
-            )
-    return room
-
-
 def _options(group: PlacementGroup, bundle: int, *, gpus: float) -> dict[str, Any]:
     """Return options of an actor; any: those of Ray."""
     strategy = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
     return {"num_cpus": 1, "num_gpus": gpus, "scheduling_strategy": strategy}
 
 
-def _whole() -> dict[str, float]:
-    return {name: ray.cluster_resources().get(name, 0.0) for name in ("CPU", "GPU")}
+def _of(resources: Mapping[str, float]) -> dict[str, float]:
+    return {name: resources.get(name, 0.0) for name in ("CPU", "GPU")}
 
 
-def _free() -> dict[str, float]:
-    return {name: ray.available_resources().get(name, 0.0) for name in ("CPU", "GPU")}
+def _names_of_nodes() -> set[str]:
+    return {node["NodeID"] for node in _living_nodes()}
 
 
-def _living_nodes() -> set[str]:
-    return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+def _living_nodes() -> list[dict[str, Any]]:
+    """Return what Ray says of them; any: of Ray."""
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 def _hide(*_: object, **__: object) -> None:

@@ -10,8 +10,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from agentgym_rl.distributed.files import Files, write_files
+from agentgym_rl.engines.pool.engine_process import host_engine
 from agentgym_rl.engines.pool.messages import EnginePlan
-from agentgym_rl.engines.pool.process import host_engine
 
 
 def engine_main(links: Sequence[Connection], plan: EnginePlan, policy: Files | None) -> int:

@@ -49,7 +49,12 @@ def places_of(config: RunConfig, run: Path) -> Iterator[Places]:
         yield Places(
             cluster.engines,
             cluster.start_server,
-            partial(ShardedLearner, device=cluster.device, start=cluster.ranks),
+            partial(
+                ShardedLearner,
+                device=cluster.device,
+                start=cluster.ranks,
+                scratch_in=cluster.scratch_in,
+            ),
             cluster.start_worker,
         )
 

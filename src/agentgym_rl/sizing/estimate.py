@@ -131,7 +131,7 @@ def _gpu(
         rows.append(Row("policy to sample with", copies * policy, copies * policy))
     if plays and plan.engine == "vllm":
         served = int(plan.memory_fraction * capacity)
-        rows.append(Row("vLLM's server", served * plan.is_overlapped, served))
+        rows.append(Row("vLLM's server", served * (not plan.has_sleeping_servers), served))
     if plays and plan.engine == "native":
         buffers = pass_bytes(shape, plan)
         cache = _cache(shape, plan, capacity, index=index)
@@ -177,7 +177,7 @@ def _host(shape: ModelShape, plan: MemoryPlan, machine: Machine, learner: Learne
     rows = [Row("processes", processes, processes)]
     if plan.has_reference:
         rows.append(Row("reference", weights, weights))
-    if plan.engine == "vllm" and not plan.is_overlapped:
+    if plan.has_sleeping_servers:
         rows.append(Row("vLLM's weights, asleep", plan.engines * weights, 0))
     if plan.ranks > 1 and plan.has_cluster:
         rows.append(Row("policy to save", weights, weights))

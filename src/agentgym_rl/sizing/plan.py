@@ -71,6 +71,11 @@ class MemoryPlan:
         return self.tensor_parallel if self.engine == "vllm" else 1
 
     @property
+    def has_sleeping_servers(self) -> bool:
+        """Whether vLLM's servers give their GPUs to the learner while it works."""
+        return self.engine == "vllm" and not (self.is_overlapped or self.is_apart)
+
+    @property
     def first_engine_gpu(self) -> int:
         return self.ranks if self.is_apart else 0
 

@@ -132,7 +132,15 @@ def test_the_token_of_a_cluster_of_the_run_is_not_written_anywhere(monkeypatch: 
     [
         (["cluster.address=auto"], "set cluster.type=ray"),
         (["cluster.type=local", "cluster.shared_folder=/data"], "set cluster.type=ray"),
-        (["cluster.type=ray", "engine.type=vllm"], "set engine.type=native"),
+        (["cluster.type=ray", "engine.type=openai"], "starts only native and vllm engines"),
+        (
+            ["cluster.type=ray", "engine.type=vllm", "engine.url=http://x"],
+            r"cluster\.type=ray starts the servers itself",
+        ),
+        (
+            ["cluster.type=ray", "engine.type=vllm", "engine.tensor_parallel_size=2"],
+            r"cannot share GPUs.*set cluster\.shared=false",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_a_cluster_are_refused(overrides: list[str], told: str):

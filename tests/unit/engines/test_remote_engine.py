@@ -11,6 +11,7 @@ import pytest
 from agentgym_rl.config import NativeEngineConfig
 from agentgym_rl.engines.base import ContextFullError
 from agentgym_rl.engines.pool import process
+from agentgym_rl.engines.pool.engine_process import start_here
 from agentgym_rl.engines.pool.line import OnEnd, OnMessages
 from agentgym_rl.engines.pool.messages import Answer, Ask, EnginePlan, Value
 from agentgym_rl.engines.pool.remote import RemoteEngine
@@ -109,4 +110,4 @@ def test_a_process_that_cannot_be_made_is_an_engine_that_cannot(monkeypatch: pyt
 
     monkeypatch.setattr(process._FORKS.Process, "start", fail)
     with pytest.raises(EngineError, match=r"no process for engine-7: .*temporarily unavailable"):
-        process.start_here(PLAN)
+        start_here(PLAN)

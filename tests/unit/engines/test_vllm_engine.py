@@ -28,6 +28,7 @@ from agentgym_rl.models.lora import add_lora
 from agentgym_rl.types import Completion, SamplingParams
 from engine_plays import endless_policy
 from vllm_stand_in import StandIn
+from waiting import wait_for
 
 pytestmark = pytest.mark.slow  # every test starts a process or two
 
@@ -414,24 +415,35 @@ def test_vllm_must_be_there():
         create_engine(endless_policy(), VllmEngineConfig(python="/nowhere/python"))
 
 
-def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path):
-    # In a process of its own that ends without a word: nothing is closed.
-    program = (
-        "import os, pathlib, sys\n"
-        "from agentgym_rl.engines.vllm.process import ServerProcess\n"
-        "log = pathlib.Path(sys.argv[1])\n"
-        "print(ServerProcess(['sleep', '600'], env={}, log=log).pid, flush=True)\n"
-        "os._exit(9)\n"
-    )
+ENDS_WITHOUT_A_WORD = """
+import os, pathlib, sys
+from agentgym_rl.engines.vllm.process import ServerProcess
+log, kills_children = pathlib.Path(sys.argv[1]), len(sys.argv) > 2
+child = 'sleep 600 & echo $!; wait'
+process = ServerProcess(["sh", "-c", child], env={}, log=log)
+while not log.read_text():
+    pass
+print(process.pid, log.read_text(), flush=True)
+if kills_children:
+    import psutil
+    for child in psutil.Process().children():
+        child.kill()
+os._exit(9)
+"""
 
+
+@pytest.mark.parametrize("words", [(), ("children first",)])
+def test_a_server_ends_with_the_process_that_started_it(tmp_path: Path, words: tuple[str, ...]):
+    # In a process of its own, which closes nothing; Ray kills the children of an actor first.
     done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "log")], capture_output=True, text=True
+        [sys.executable, "-c", ENDS_WITHOUT_A_WORD, str(tmp_path / "log"), *words],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 9, done.stderr
-    deadline = time.monotonic() + 10
-    while is_alive(int(done.stdout)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not is_alive(int(done.stdout))
+    pids = [int(word) for word in done.stdout.split()]
+    assert len(pids) == 2
+    wait_for(lambda: not any(map(is_alive, pids)), timeout_s=10)
 
 
 def test_the_last_words_of_a_server_have_the_cause_of_its_end(tmp_path: Path):

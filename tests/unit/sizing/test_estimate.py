@@ -155,6 +155,10 @@ def test_engines_of_their_own_are_where_they_are_put():
     first, second, host = estimate(shape, vllm, machine).places
     assert second.playing == 20 * GIB + CUDA_BYTES and first.least
     assert any(row.what == "vLLM's weights, asleep" for row in host.rows)
+    own = replace(vllm, has_cluster=True, is_apart=True)
+    _, serves, host = estimate(shape, own, machine).places
+    assert serves.learning == serves.playing, "with a GPU of its own it does not sleep"
+    assert not any("asleep" in row.what for row in host.rows)
 
 
 def test_a_bound_decides_nothing():

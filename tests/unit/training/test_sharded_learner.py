@@ -30,6 +30,8 @@ from agentgym_rl.training.algorithms.base import (
 from agentgym_rl.training.data.preferences import Pair, PairSet
 from agentgym_rl.training.dpo import DPOTrainer
 from agentgym_rl.training.learner.packing import Packing
+from agentgym_rl.training.learner.sharded.rank import RankPlan
+from agentgym_rl.training.learner.sharded.ranks import Ranks
 from agentgym_rl.training.learner.sharded.sharded_learner import ShardedLearner
 from agentgym_rl.training.learner.sharded.shares import Share, make_shares
 from agentgym_rl.training.learner.sharded.wire import pack, unpack
@@ -291,3 +293,20 @@ def test_samples_of_one_update_have_the_same_scores():
 def test_a_learner_has_at_least_one_shard():
     with pytest.raises(ConfigError, match=r"training\.shards"):
         parse_config({}, ["training.shards=0"], source="test")
+
+
+def test_files_for_ranks_are_where_the_nodes_look(tmp_path: Path):
+    asked: list[Path] = []
+
+    def start(plan: RankPlan, num_ranks: int) -> Ranks:
+        asked.append(plan.policy)
+        assert (plan.policy / "config.json").exists()
+        raise LearnerDiedError("there is no node")
+
+    config = parse_config({}, (), source="test").training
+    with pytest.raises(LearnerDiedError, match="there is no node"):
+        ShardedLearner(
+            make_policy(Case()), config, temperature=1.0, start=start, scratch_in=tmp_path
+        )
+    assert asked[0].is_relative_to(tmp_path)
+    assert list(tmp_path.iterdir()) == []

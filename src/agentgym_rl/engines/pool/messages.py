@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from agentgym_rl.config import NativeEngineConfig
-from agentgym_rl.engines.channels.delivery import Delivery
 from agentgym_rl.errors import EngineError
 from agentgym_rl.types import Completion, SamplingParams
+
+if TYPE_CHECKING:  # start-up time: processes that only hold a server need no torch
+    from agentgym_rl.engines.channels.delivery import Delivery
 
 ValueT = TypeVar("ValueT")
 """What the answers of a process say."""

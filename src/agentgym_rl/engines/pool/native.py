@@ -13,13 +13,14 @@ from agentgym_rl.config import NativeEngineConfig
 from agentgym_rl.engines.channels.channel import WeightChannel
 from agentgym_rl.engines.channels.delivery import PolicySource
 from agentgym_rl.engines.channels.group import Backend
+from agentgym_rl.engines.pool.engine_process import start_here
 from agentgym_rl.engines.pool.line import OnEnd, OnMessages, StartedProcess
 from agentgym_rl.engines.pool.messages import EnginePlan
 from agentgym_rl.engines.pool.native_channels import BroadcastChannel, FolderChannel, PairChannel
 from agentgym_rl.engines.pool.pool import EnginePool
-from agentgym_rl.engines.pool.process import ProcessLine, start_here
-from agentgym_rl.engines.pool.remote import START_TIMEOUT_S, RemoteEngine
-from agentgym_rl.engines.pool.starter import Starter
+from agentgym_rl.engines.pool.process import ProcessLine
+from agentgym_rl.engines.pool.remote import RemoteEngine
+from agentgym_rl.engines.pool.started import started_pool
 from agentgym_rl.models.loading import DTYPES, Policy
 from agentgym_rl.models.lora import has_lora
 from agentgym_rl.runs.scratch import Scratch
@@ -51,22 +52,13 @@ def native_pool(
 ) -> EnginePool[RemoteEngine]:
     """Return the engines as one, all of them ready; the caller closes it."""
     native = _NativeEngines(policy, config, sites, folder)
-    starter = Starter(native.begin)
-    try:
-        engines = starter.all(len(sites.gpus))
-    except BaseException:
-        native.clear()
-        raise
-    pool = EnginePool(
-        engines,
+    return started_pool(
+        native.begin,
+        len(sites.gpus),
         _channel(policy, config, sites, native.scratch),
-        replace=starter.one,
-        wait_s=START_TIMEOUT_S,
-        on_close=native.clear,
+        clear=native.clear,
         count=sites.take_metrics,
     )
-    starter.report_to(pool, engines)
-    return pool
 
 
 class _NativeEngines:

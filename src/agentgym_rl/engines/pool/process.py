@@ -1,8 +1,9 @@
 """A process that hosts an engine or plays episodes, by default of this machine, and the line to it.
 
-The controller's end has a thread that reads and one that writes, so that no engine can hold it up;
-what has gathered meanwhile travels together. The process ends when the line does, also when the
-controller was killed: its own reading thread notices, whatever the engine is computing.
+What it hosts is not known here, so nothing heavy is imported. The controller's end has a thread
+that reads and one that writes, so that no engine can hold it up; what has gathered meanwhile
+travels together. The process ends when the line does, also when the controller was killed: its own
+reading thread notices, whatever the engine is computing.
 """
 
 from __future__ import annotations
@@ -24,9 +25,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Protocol
 
-from agentgym_rl.engines.pool.host import EngineHost
 from agentgym_rl.engines.pool.line import HostPlan, OnEnd, OnMessages, StartedProcess
-from agentgym_rl.engines.pool.messages import EnginePlan
 from agentgym_rl.errors import EngineError, how_it_ended
 
 logger = logging.getLogger(__name__)
@@ -52,15 +51,10 @@ MakeHost = Callable[[Callable[[Sequence[object]], None]], Host]
 """Makes it on the event loop; the argument sends messages to the controller, and may block."""
 
 
-def start_here(plan: EnginePlan) -> StartedProcess:
-    """Start an engine as a process of this machine."""
-    return start_process(plan, run_engine, plan)
-
-
 def start_process(plan: HostPlan, main: Callable[..., None], *arguments: object) -> StartedProcess:
     """Start a process of this machine: `main` gets its end of the line, and the arguments."""
     connection, theirs = _FORKS.Pipe()
-    _FORKS.set_forkserver_preload([__name__])  # has no effect on a server that runs
+    _FORKS.set_forkserver_preload([main.__module__])  # has no effect on a server that runs
     process = _FORKS.Process(
         target=main, args=(theirs, *arguments), name=plan.folder.name, daemon=True
     )
@@ -142,27 +136,6 @@ class ProcessLine:
         if code is not None and code < 0:
             return f"it {how_it_ended(code)}"
         return f"it {how_it_ended(code)}; its log {self._log} ends:\n{_last_words(self._log)}"
-
-
-def run_engine(connection: Connection, plan: EnginePlan) -> None:
-    """Host an engine until the line ends, and end the process."""
-    os._exit(host_engine(connection, plan))
-
-
-def host_engine(
-    connection: Connection, plan: EnginePlan, *, on_ready: Callable[[], None] = lambda: None
-) -> int:
-    """Host an engine; return the process's status after a failure. The end of the line ends it.
-
-    `on_ready` is called when it is built.
-    """
-
-    def make(send: Callable[[Sequence[object]], None]) -> Host:
-        host = EngineHost(plan, send)
-        on_ready()
-        return host
-
-    return be_host(connection, plan, make, what="the engine")
 
 
 def be_host(

@@ -60,9 +60,13 @@ class RemoteProcess(Generic[ValueT]):
         self._start: Future[ValueT] = Future()
         self._waiting: dict[int, _Waiting[ValueT]] = {0: self._start}
         self._death = ""
-        """How it ended; empty while it lives."""
         self._is_closed = self._is_killed = False
         self.line: Line = start(self._on_messages, self._ended)
+
+    @property
+    def death(self) -> str:
+        """How it ended; empty while it lives."""
+        return self._death
 
     @property
     def is_alive(self) -> bool:

@@ -6,6 +6,7 @@ refuses it, the servers load a folder, which is written once for all of them (we
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,13 +14,16 @@ from agentgym_rl.engines.channels.channel import Turn
 from agentgym_rl.engines.channels.delivery import WeightSource
 from agentgym_rl.engines.vllm.engine import VllmEngine
 from agentgym_rl.engines.vllm.weights import SharedStore
+from agentgym_rl.errors import EngineError
+
+logger = logging.getLogger(__name__)
 
 
 class VllmChannel:
     """A `WeightChannel` to vLLM servers that share a store of weights.
 
-    vLLM reports no checksum of its weights. Each engine replaces a server that fails, and counts
-    the bytes that it transfers.
+    vLLM reports no checksum of its weights. An engine that fails replaces its server, or ends, if
+    that is elsewhere (far.py). It counts the bytes that it transfers.
     """
 
     def __init__(self, store: SharedStore) -> None:
@@ -41,7 +45,7 @@ class VllmChannel:
                 engine.end_update(version)  # what waits for a lost server must end before its turn
             for engine in engines:
                 with turn([engine]):
-                    engine.publish(version)
+                    _publish_to(engine, version)
         return self._store.num_bytes_written - before
 
     def close(self) -> None:
@@ -49,6 +53,15 @@ class VllmChannel:
 
     def _publish_to_all(self, version: int, engines: Sequence[VllmEngine]) -> None:
         with ThreadPoolExecutor(max(1, len(engines)), thread_name_prefix="publish") as threads:
-            published = [threads.submit(engine.publish, version) for engine in engines]
+            published = [threads.submit(_publish_to, engine, version) for engine in engines]
             for each in published:
                 each.result()
+
+
+def _publish_to(engine: VllmEngine, version: int) -> None:
+    try:
+        engine.publish(version)
+    except EngineError as error:
+        if engine.is_alive:
+            raise
+        logger.warning("%s got no weights and is replaced: %s", engine.name, error)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import aiohttp
 
@@ -13,10 +15,15 @@ from agentgym_rl.engines.vllm.protocol import COMPLETIONS
 from agentgym_rl.errors import EngineError
 
 _HEALTH_S = 10.0
+_JSON = {"Content-Type": "application/json"}
 
 
 class ServerLostError(EngineError):
     """The server is not there, or not there any more."""
+
+
+class NoAnswerError(EngineError):
+    """The server did not answer before the deadline."""
 
 
 class AnswerError(EngineError):
@@ -35,10 +42,11 @@ class VllmClient:
     before the loop could notice.
     """
 
-    def __init__(self, url: str = "", *, socket: Path | None = None) -> None:
+    def __init__(self, url: str = "", *, socket: Path | None = None, token: str = "") -> None:
+        """`token` is that of a gate (gate.py); vLLM itself asks for none."""
         self._url = url.rstrip("/") or "http://vllm"
-        self._replies = _session(socket, keeps_connections=True)
-        self._others = _session(socket, keeps_connections=False)
+        self._replies = _session(socket, token, keeps_connections=True)
+        self._others = _session(socket, token, keeps_connections=False)
 
     async def is_healthy(self) -> bool:
         """Return whether the server answers and its engine lives."""
@@ -61,31 +69,48 @@ class VllmClient:
         *,
         timeout_s: float,
     ) -> bytes:
-        """Return the body of the answer."""
+        """Return the body of the answer; raises AnswerError for one that is an error."""
+        data = None if body is None else json.dumps(body).encode()
+        return await self._answered(method, path, data, timeout_s=timeout_s)
+
+    async def put(self, path: str, content: BinaryIO, *, timeout_s: float) -> bytes:
+        """Send a file to a gate; return the body of the answer."""
+        return await self._answered("PUT", path, content, timeout_s=timeout_s)
+
+    async def _answered(
+        self, method: str, path: str, data: bytes | BinaryIO | None, *, timeout_s: float
+    ) -> bytes:
+        status, text = await self.ask(method, path, data, timeout_s=timeout_s)
+        if status >= 400:
+            raise AnswerError(
+                f"vLLM: {method} {path}: {status}: {error_message(text)}", status=status
+            )
+        return text
+
+    async def ask(
+        self, method: str, path: str, data: bytes | BinaryIO | None, *, timeout_s: float | None
+    ) -> tuple[int, bytes]:
+        """Send JSON, or a file; return the status and the body of the answer."""
         session = self._replies if path == COMPLETIONS else self._others
         try:
             async with (
                 asyncio.timeout(timeout_s),
-                session.request(method, self._url + path, json=body) as answer,
+                session.request(
+                    method, self._url + path, data=data, headers={} if data is None else _JSON
+                ) as answer,
             ):
-                text = await answer.read()
+                return answer.status, await answer.read()
         except TimeoutError:
-            raise EngineError(
+            raise NoAnswerError(
                 f"vLLM: no answer to {method} {path} within {timeout_s:g} s"
             ) from None
         except (aiohttp.ClientError, OSError) as error:
             raise ServerLostError(
                 f"vLLM: {method} {path} failed: {type(error).__name__}: {error}"
             ) from error
-        if answer.status >= 400:
-            raise AnswerError(
-                f"vLLM: {method} {path}: {answer.status}: {error_message(text)}",
-                status=answer.status,
-            )
-        return text
 
 
-def _session(socket: Path | None, *, keeps_connections: bool) -> aiohttp.ClientSession:
+def _session(socket: Path | None, token: str, *, keeps_connections: bool) -> aiohttp.ClientSession:
     # No limit on connections: vLLM itself decides how many requests it computes at once.
     connector = (
         aiohttp.UnixConnector(str(socket), limit=0, force_close=not keeps_connections)
@@ -93,4 +118,5 @@ def _session(socket: Path | None, *, keeps_connections: bool) -> aiohttp.ClientS
         else aiohttp.TCPConnector(limit=0, force_close=not keeps_connections)
     )
     timeout = aiohttp.ClientTimeout(total=None)  # each call has its own
-    return aiohttp.ClientSession(connector=connector, timeout=timeout)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    return aiohttp.ClientSession(connector=connector, timeout=timeout, headers=headers)

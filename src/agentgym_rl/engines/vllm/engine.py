@@ -1,8 +1,8 @@
 """Generation by a vLLM server, for models and tensor-parallel sizes beyond one process.
 
-The context of an episode is kept here as token ids and sent completely in every round; the
-server's prefix cache makes that cheap. A separate thread has the event loop that talks to the
-server, so that sessions may belong to any loop, and `publish` to none.
+The whole context of an episode (session.py) is sent in every round; the server's prefix cache
+makes that cheap. A separate thread has the event loop that talks to the server, so that sessions
+may belong to any loop, and `publish` to none.
 
 A lost server is restarted only for a reply or a publication, when the policy has the weights that
 were published last. Between `begin_update` and `end_update` it has not: replies wait.
@@ -16,16 +16,15 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 
 from agentgym_rl.config import VllmEngineConfig
-from agentgym_rl.engines.base import ContextFullError, Engine, EngineSession, says_context_full
-from agentgym_rl.engines.clock import stopped_clock
+from agentgym_rl.engines.base import ContextFullError, Engine, says_context_full
 from agentgym_rl.engines.host import context_is_full
 from agentgym_rl.engines.sampling import session_key, signed
 from agentgym_rl.engines.vllm.client import AnswerError, ServerLostError
@@ -38,6 +37,7 @@ from agentgym_rl.engines.vllm.server import (
     ServerOptions,
     UserServer,
 )
+from agentgym_rl.engines.vllm.session import VllmSession
 from agentgym_rl.engines.vllm.transfer import TransferRefusedError, WeightTransfer
 from agentgym_rl.engines.vllm.weights import (
     WeightStore,
@@ -55,61 +55,11 @@ logger = logging.getLogger(__name__)
 ResultT = TypeVar("ResultT")
 
 
-class VllmSession(EngineSession):
-    """The context of one episode."""
-
-    def __init__(self, engine: VllmEngine, key: int) -> None:
-        self._engine, self.key = engine, key
-        self.context: list[int] = []
-        self.is_closed = False
-        self._give_up: Callable[[], bool] | None = None
-        """Ends what the engine does for it now."""
-
-    async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
-        assert new_ids or self.context, "a reply needs a context"
-        if self.is_closed:
-            raise EngineError("generate was called on a closed session")
-        self.context.extend(new_ids)
-        try:
-            completion = await self._sampled(params)
-        except ServerLostError:
-            # A request has a seed and changes nothing, so it can be repeated.
-            completion = await self._sampled(params)
-        self.context.extend(completion.token_ids)
-        return completion
-
-    async def _sampled(self, params: SamplingParams) -> Completion:
-        """Ask for a reply; waiting for a server is not the episode's time."""
-        if not self._engine.may_answer:
-            with stopped_clock():
-                await self._result(self._engine.until_ready(self))
-        return await self._result(self._engine.submit(self, params))
-
-    async def _result(self, work: Future[ResultT]) -> ResultT:
-        self._give_up = work.cancel
-        if self.is_closed:  # a moment ago
-            work.cancel()
-        try:
-            return await asyncio.wrap_future(work)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if self.is_closed and task is not None and not task.cancelling():
-                raise EngineError(
-                    "the session was closed while its reply was being sampled"
-                ) from None
-            raise
-
-    def close(self) -> None:
-        self.is_closed = True
-        if self._give_up is not None:
-            self._give_up()
-
-
 class VllmEngine(Engine):
     """Asks a vLLM server for replies, and gives it the weights of the policy.
 
     `folder` gets the server's log and the weights for the server; a user's server must be able to
-    read it. The constructor returns when the server is ready.
+    read it. The constructor returns when the server is ready, unless it is given one.
     """
 
     def __init__(
@@ -120,16 +70,18 @@ class VllmEngine(Engine):
         folder: Path | None = None,
         placement: Placement | None = None,
         store: WeightStore | None = None,
+        server: Server | None = None,
     ) -> None:
         """Without a `placement` the server takes the policy's GPU. A `store` that is given is
-        shared by several engines, and not cleared here."""
+        shared by several engines, and not cleared here. A `server` that is given is elsewhere:
+        `ready` waits for it."""
         self._policy, self._config = policy, config
         self._stop_ids = policy.stop_token_ids
         self._has_lora = has_lora(policy.model)
         self._placement = placement or Placement.of(policy.model.device)
         self._is_colocated = self._placement.is_cuda and self._placement.is_shared
         self._is_colocated = self._is_colocated and not config.url
-        is_near = self._placement.is_shared and can_transfer(policy, config)
+        is_near = server is None and self._placement.is_shared and can_transfer(policy, config)
         self._transfer = WeightTransfer(policy.model) if is_near else None
         """None where weights go through the disk."""
         self._has_died_in_transfer = False
@@ -138,7 +90,8 @@ class VllmEngine(Engine):
         self._reported: dict[str, float] = {}
         self._scratch = folder is None
         self._folder = folder or Path(tempfile.mkdtemp(prefix="agentgym-engine-"))
-        self._folder.mkdir(parents=True, exist_ok=True)
+        if server is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
         self.name = self._folder.name
         self._store = store or WeightStore(policy, self._folder)
         self._owns_store = store is None
@@ -151,15 +104,31 @@ class VllmEngine(Engine):
         """Whether the policy has the weights of a step, and of which; not during an update."""
         self._is_whole.set()
         self._recovery: asyncio.Task[None] | None = None
+        self._opener: asyncio.Task[None] | None = None
+        self._closing, self._why_closed = threading.Lock(), ""
+        """Held while something is begun on the loop, which `close` ends."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="vllm-engine", daemon=True
         )
         self._thread.start()
         try:
-            self._server = self._call(self._open())
+            self._server = server or self._call(self._make_server())
         except BaseException:
             self._stop_loop()
+            raise
+        self._opening = self._begin(self._open())
+        if server is None:
+            self.ready()
+
+    def ready(self) -> None:
+        """Wait until the server answers; if it does not, raise why, and be closed."""
+        try:
+            self._opening.result()
+        except CancelledError:
+            raise EngineError("the engine is closed") from None
+        except BaseException:
+            self.close()
             raise
         self.take_metrics()  # the weights that a server starts with are not published
 
@@ -173,7 +142,7 @@ class VllmEngine(Engine):
 
     def begin_update(self) -> None:
         """Until `end_update` the policy has the weights of no step; replies continue."""
-        self._loop.call_soon_threadsafe(self._is_whole.clear)
+        self._soon(self._is_whole.clear)
 
     def end_update(self, version: int) -> None:
         """The policy has the weights of step `version`; a server that was lost comes back now."""
@@ -182,17 +151,18 @@ class VllmEngine(Engine):
             self._whole_version = version
             self._is_whole.set()
 
-        self._loop.call_soon_threadsafe(note)
+        self._soon(note)
 
     def rest(self) -> None:
         if self._is_colocated:
             self._call(self._rest())
 
     def close(self) -> None:
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._call(self._close())
+        with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
         self._stop_loop()
 
     def take_metrics(self) -> dict[str, float]:
@@ -226,20 +196,30 @@ class VllmEngine(Engine):
 
     @property
     def may_answer(self) -> bool:
-        """Whether a server seems to be there and awake."""
         return not (self._is_lost or self._is_asleep or self._recovery is not None)
 
     def until_ready(self, session: VllmSession) -> Future[None]:
-        """Wait for a server that was lost or sleeps."""
-        return asyncio.run_coroutine_threadsafe(self._wait_until_ready(session), self._loop)
+        return self._begin(self._wait_until_ready(session))
 
     def submit(self, session: VllmSession, params: SamplingParams) -> Future[Completion]:
-        if self._is_closed:
-            raise EngineError("the engine is closed")
-        return asyncio.run_coroutine_threadsafe(self._reply(session, params), self._loop)
+        return self._begin(self._reply(session, params))
+
+    def _begin(self, work: Coroutine[None, None, ResultT]) -> Future[ResultT]:
+        """Begin work on the loop; raises EngineError if the engine is closed."""
+        with self._closing:
+            if not self._is_closed:
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        work.close()
+        raise EngineError(self._why_closed or "the engine is closed")
 
     def _call(self, work: Coroutine[None, None, ResultT]) -> ResultT:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return self._begin(work).result()
+
+    def _soon(self, note: Callable[[], None]) -> None:
+        """Have the loop note something, unless the engine is closed."""
+        with self._closing:
+            if not self._is_closed:
+                self._loop.call_soon_threadsafe(note)
 
     def _stop_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -248,8 +228,8 @@ class VllmEngine(Engine):
         if self._scratch:
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    async def _open(self) -> Server:
-        server = self._make_server()
+    async def _open(self) -> None:
+        self._opener, server = asyncio.current_task(), self._server
         try:
             await server.open()
             self._warn_of_short_context(server)
@@ -259,7 +239,6 @@ class VllmEngine(Engine):
             await server.close()
             self._clear_store()
             raise
-        return server
 
     def _warn_of_short_context(self, server: Server) -> None:
         if server.max_context < self._policy.max_context:
@@ -270,7 +249,8 @@ class VllmEngine(Engine):
                 self._policy.max_context,
             )
 
-    def _make_server(self) -> Server:
+    async def _make_server(self) -> Server:
+        """Make it on the loop, to which its connections belong."""
         if self._config.url:
             return UserServer(self._config)
         options = ServerOptions(
@@ -287,7 +267,10 @@ class VllmEngine(Engine):
         if self._recovery is not None:
             self._recovery.cancel()
         for session in list(self._under_way):
-            session.close()
+            session.end(self._why_closed)
+        if self._opener is not None and not self._opener.done():
+            self._opener.cancel()
+            await asyncio.wait({self._opener})
         await asyncio.sleep(0)  # lets their requests end before the connections do
         await self._server.close()
         self._clear_store()
@@ -437,8 +420,8 @@ class VllmEngine(Engine):
 
     async def _update_model(self) -> None:
         if self._transfer is None or not await self._transferred(self._transfer):
-            client, folder = self._server.client, self._store.save_model()
-            await reload_from_disk(client, folder, timeout_s=START_TIMEOUT_S)
+            folder = await self._server.lend(self._store.save_model())
+            await reload_from_disk(self._server.client, folder, timeout_s=START_TIMEOUT_S)
 
     async def _transferred(self, transfer: WeightTransfer) -> bool:
         """Return whether the server has the weights; one that refused them is as it was."""
@@ -462,7 +445,7 @@ class VllmEngine(Engine):
         return True
 
     async def _load_adapter(self, server: Server) -> str:
-        folder = self._store.save_adapter()
+        folder = await server.lend(self._store.save_adapter())
         return await load_adapter(server.client, folder, timeout_s=self._config.timeout_s)
 
     async def _rest(self) -> None:

@@ -2,11 +2,12 @@
 
 vLLM has children that hold the GPU and may outlive a killed parent. The whole group is therefore
 killed: when the server is stopped, before another takes its place, and by a small guard process if
-this process ends without stopping it.
+this process ends without stopping it, also if all its children are killed first.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -18,12 +19,16 @@ from pathlib import Path
 
 _GUARD = (
     "import os, signal, sys\n"
-    "sys.stdin.buffer.read()\n"  # ends when the process that holds the other end does
-    "try:\n"
-    "    os.killpg(int(sys.argv[1]), signal.SIGKILL)\n"
-    "except ProcessLookupError:\n"
-    "    pass\n"
+    "if os.fork():\n"
+    "    os._exit(0)\n"  # the guard is nobody's child: who kills children, as Ray does, misses it
+    "if not sys.stdin.buffer.read():\n"  # ends with whoever holds the other end of the pipe
+    "    try:\n"
+    "        os.killpg(int(sys.argv[1]), signal.SIGKILL)\n"
+    "    except ProcessLookupError:\n"
+    "        pass\n"
 )
+_FAREWELL = b"stopped"
+"""What the guard reads of a server that was stopped: its group's number may be another's."""
 _STOP_S = 15.0
 _LOG_CHARACTERS = 2000
 _ERROR = re.compile(r"^(?!.*\bWARNING\b).*\b[A-Z]\w*(?:Error|Exception): .+", re.MULTILINE)
@@ -46,14 +51,21 @@ class ServerProcess:
                 start_new_session=True,
             )
         self._guard = subprocess.Popen(
-            [sys.executable, "-c", _GUARD, str(self.pid)],
+            [sys.executable, "-I", "-S", "-c", _GUARD, str(self.pid)],
             stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        self._guard.wait()  # it has left the guard behind
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def wait(self) -> int:
+        """Wait until it has ended, for as long as that takes; return its exit code."""
+        return self._process.wait()
 
     @property
     def exit_code(self) -> int | None:
@@ -92,10 +104,10 @@ class ServerProcess:
                 time.sleep(0.05)
         self._signal(signal.SIGKILL)  # children that are left, even if it ended well
         self._process.wait()
-        self._guard.kill()  # before its pipe closes: the group's number may be another's by then
-        self._guard.wait()
-        if self._guard.stdin is not None:
-            self._guard.stdin.close()
+        if self._guard.stdin is not None and not self._guard.stdin.closed:
+            with contextlib.suppress(BrokenPipeError):  # somebody killed the guard
+                self._guard.stdin.write(_FAREWELL)
+                self._guard.stdin.close()
 
     def _signal(self, number: signal.Signals) -> None:
         try:

@@ -15,8 +15,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
 from pydantic import BaseModel, ValidationError
 
 from agentgym_rl.config import VllmEngineConfig
@@ -24,6 +24,9 @@ from agentgym_rl.engines.vllm.client import VllmClient
 from agentgym_rl.engines.vllm.process import ServerProcess
 from agentgym_rl.engines.vllm.protocol import COMPLETIONS
 from agentgym_rl.errors import ConfigError, EngineError, install_command
+
+if TYPE_CHECKING:  # start-up time: a process that only holds a server needs no torch
+    import torch
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +79,11 @@ class Server(ABC):
     async def close(self) -> None:
         """Disconnect, and stop the server if it is our own. Safe to repeat."""
 
+    async def lend(self, folder: Path) -> Path:
+        """Return where the server reads a folder of this machine, until it is lent another of its
+        kind, such as "model" of "model-3"."""
+        return folder
+
     async def _introduce(self) -> None:
         text = await self.client.call("GET", "/v1/models", timeout_s=_QUICK_S)
         try:
@@ -106,10 +114,10 @@ class OwnServer(Server):
         self._private = Path(tempfile.mkdtemp(prefix="agentgym-vllm-"))
         self._process: ServerProcess | None = None
         self._num_disturbed = 0
-        self.client = VllmClient(socket=self._socket)
+        self.client = VllmClient(socket=self.socket)
 
     @property
-    def _socket(self) -> Path:
+    def socket(self) -> Path:
         return self._private / "socket"
 
     @property
@@ -120,9 +128,9 @@ class OwnServer(Server):
     async def open(self) -> None:
         started, limit = time.monotonic(), START_TIMEOUT_S
         command = server_command(
-            self._config, self._options, model=self._save(), socket=self._socket
+            self._config, self._options, model=self._save(), socket=self.socket
         )
-        self._socket.unlink(missing_ok=True)
+        self.socket.unlink(missing_ok=True)
         self._process = ServerProcess(command, env=self._options.environment(), log=self._log)
         while not await self.client.is_healthy():
             if self._process.exit_code is not None:
@@ -135,11 +143,14 @@ class OwnServer(Server):
             self._process.stop()
             if self._may_start_again(self._process):
                 return await self.open()
-            words = self._process.last_words()
-            raise EngineError(f"the vLLM server {reason}; its log {self._log} ends:\n{words}")
+            raise EngineError(self._told(self._process, reason))
         await self._introduce()
         self._num_disturbed = 0
         logger.info("vLLM is ready after %.0f s", time.monotonic() - started)
+
+    def _told(self, process: ServerProcess, reason: str) -> str:
+        words = process.last_words()
+        return f"the vLLM server {reason}; its log {self._log} ends:\n{words}"
 
     def _may_start_again(self, ended: ServerProcess) -> bool:
         """Say whether the next start may succeed where this one failed."""
@@ -170,6 +181,12 @@ class OwnServer(Server):
             )
             self._options = self._options.model_copy(update={"can_transfer": False})
         return bool(package)
+
+    async def ended(self) -> str:
+        """Wait for the end of a server that is open; return how it ended."""
+        assert self._process is not None, "the server is open"
+        code = await asyncio.to_thread(self._process.wait)
+        return self._told(self._process, f"ended with code {code}")
 
     async def come_back(self) -> None:
         if self._process is not None:

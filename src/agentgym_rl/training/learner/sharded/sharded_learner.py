@@ -81,8 +81,10 @@ class ShardedLearner:
         num_updates: int = 0,
         device: str = "",
         start: StartRanks = start_ranks_here,
+        scratch_in: Path | None = None,
     ) -> None:
-        """`device` is the type of the ranks' devices; by default that of the policy's."""
+        """`device` is the type of the ranks' devices; by default that of the policy's. Files for
+        the ranks are in a folder in `scratch_in`; by default the system's."""
         if config.share_prefix:
             check_prefix_sharing(policy.model)
         if config.sequence_parallel > 1:
@@ -90,7 +92,7 @@ class ShardedLearner:
         self._policy, self._config = policy, config
         self._needs, self._aggregation = needs or Needs(), aggregation or Aggregation()
         self._num_sharing, device = config.sequence_parallel, device or policy.model.device.type
-        scratch = Scratch("agentgym-learner-")
+        scratch = Scratch("agentgym-learner-", scratch_in)
         self._folder = scratch.path
         self._remove_folder = weakref.finalize(self, scratch.remove)
         self._speed = Speed(
