@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
 
 ENGINE, RANK, ENV_SERVER = "ray::EngineHost", "ray::RankHost", "ray::ServerHost"
-WORKER = "ray::WorkerHost"
+WORKER, VLLM = "ray::WorkerHost", "ray::VllmHost"
 _FAST = {
     "RAY_health_check_period_ms": "300",
     "RAY_health_check_failure_threshold": "3",
@@ -37,14 +37,16 @@ def ray_cluster(*num_cpus: int) -> Iterator[Cluster]:
     cluster = Cluster()
     try:
         for number in num_cpus:
-            cluster.add_node(
-                num_cpus=number, object_store_memory=100 << 20, include_dashboard=False
-            )
+            add_node(cluster, number)
         yield cluster
     finally:
         cluster.shutdown()
         os.environ.clear()
         os.environ.update(before)
+
+
+def add_node(cluster: Cluster, num_cpus: int) -> None:
+    cluster.add_node(num_cpus=num_cpus, object_store_memory=100 << 20, include_dashboard=False)
 
 
 def actors_of(kind: str) -> list[psutil.Process]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import functools
 import itertools
-import random
-from collections import Counter
+import os
+import signal
 from collections.abc import Iterator
 from multiprocessing import forkserver
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -19,14 +17,24 @@ from safetensors.torch import load_file
 
 import agentgym_rl as ag
 from agentgym_rl.cli.cluster import diagnose_cluster
-from agentgym_rl.engines.pool.places import Places
 from agentgym_rl.errors import ConfigError
-from agentgym_rl.runs.folder import Metrics, read_json_lines
-from agentgym_rl.training.collect.collection import Collected, Horizons, StepCollector
+from agentgym_rl.runs.folder import read_json_lines
+from agentgym_rl.training.collect.collection import Collected
 from agentgym_rl.types import Episode
 from commands import Command
-from ray_clusters import ENGINE, ENV_SERVER, RANK, WORKER, actors_of, node_of, ray_cluster
+from ray_clusters import ENGINE, ENV_SERVER, RANK, VLLM, WORKER, actors_of, node_of, ray_cluster
+from ray_runs import (
+    RAY,
+    SETTINGS,
+    Killer,
+    Recorder,
+    check_all_ended,
+    check_learned_once,
+    check_lost,
+    first_token,
+)
 from training_runs import RECIPE, episodes_of, go_on, succeeded
+from vllm_stand_in import StandIn
 from waiting import wait_for
 
 if TYPE_CHECKING:
@@ -36,24 +44,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 
 CLOSE = 1e-5
-NUM_STEPS = 3
-SETTINGS: dict[str, Any] = {  # Any: what a setting may be
-    "warm_start.steps": 0,
-    "warm_start.num_demos": 8,
-    "training.steps": NUM_STEPS,
-    "training.lr": 1e-4,
-    "checkpoint.every": 2,
-    "eval.tasks": 0,
-    "rollout.max_restarts": 6,
-    "rollout.max_seconds": 600,
-}
-RAY: dict[str, Any] = {
-    "cluster.type": "ray",
-    "cluster.engines": 2,
-    "cluster.env_servers": 2,
-    "training.shards": 2,
-}
-KINDS = (ENGINE, RANK, ENV_SERVER)
 
 
 @pytest.fixture(scope="module")
@@ -68,54 +58,6 @@ def recipe(tmp_path: Path) -> Path:
     file = tmp_path / "small.toml"
     file.write_text(RECIPE)
     return file
-
-
-def first_token(episode: Episode) -> float:
-    """Reward what differs between the episodes of any policy."""
-    return sum(ord(c) for c in episode.rounds[0].reply) % 7 / 7
-
-
-class Killer(ag.Callback):
-    """Kills an actor of each kind, in turn, at the ends of some episodes."""
-
-    def __init__(self, *moments: tuple[int, str]) -> None:
-        self._moments, self._num_episodes = dict(moments), 0
-        self.killed: list[str] = []
-        self.seen: dict[int, psutil.Process] = {}
-        self.nodes: dict[str, set[int]] = {}
-
-    def on_episode(self, episode: Episode) -> None:
-        self._num_episodes += 1
-        for kind in (*KINDS, WORKER):
-            for process in actors_of(kind):
-                self.seen[process.pid] = process
-                self.nodes.setdefault(kind, set()).add(node_of(process))
-        if kind := self._moments.get(self._num_episodes):
-            actors_of(kind)[0].kill()
-            self.killed.append(kind)
-
-
-class Recorder:
-    """Lets a run learn from the groups of another, and keeps its own."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.groups: list[Collected] = []
-        self.fed: Iterator[Collected] = iter(())
-        collect = StepCollector.collect
-
-        async def recorded(collector: StepCollector, step: int, max_rounds: Horizons) -> Collected:
-            participants = next(iter(collector._envs.values())).participants
-            player = participants.play_elsewhere
-            workers = player.func.__self__ if isinstance(player, functools.partial) else None
-            for pool in (participants.engine, workers):
-                # What was killed in one step serves in the next.
-                while isinstance(pool, Places) and not all(p.is_serving for p in pool._places):
-                    await asyncio.sleep(0.05)
-            collected = await collect(collector, step, max_rounds)
-            self.groups.append(collected)
-            return next(self.fed, collected)
-
-        monkeypatch.setattr(StepCollector, "collect", recorded)
 
 
 def replies_of(collected: Collected) -> list[tuple[object, ...]]:
@@ -167,15 +109,7 @@ def test_a_run_on_two_nodes_is_that_of_one_process_also_if_actors_are_killed(
     check_lost(lines, engine=1, env=1, node=0, learner=0)
     assert sum(line["cluster/episodes_lost"] for line in lines) >= 1
     assert not [row["error"] for row in episodes_of(run.folder) if row["error"]]
-    _, alive = psutil.wait_procs(list(killer.seen.values()), 30)
-    assert alive == []
-
-
-def check_lost(lines: list[Metrics], **restarts: int) -> None:
-    """Look whether the metrics count what was killed."""
-    for kind, number in restarts.items():
-        assert sum(line[f"cluster/restarts_{kind}"] for line in lines) == number, kind
-    assert all(line["rollout/episodes_failed"] == 0 for line in lines)
+    check_all_ended(killer.seen)
 
 
 def test_rollout_workers_on_two_nodes_play_the_episodes_of_one_process(
@@ -195,7 +129,7 @@ def test_rollout_workers_on_two_nodes_play_the_episodes_of_one_process(
     }
     run = ag.train(
         recipe,
-        settings | {"reward.function": f"{__name__}:first_token"},
+        settings | {"reward.function": "ray_runs:first_token"},
         run_dir=tmp_path / "ray",
         callbacks=[killer],
     )
@@ -203,8 +137,49 @@ def test_rollout_workers_on_two_nodes_play_the_episodes_of_one_process(
     assert killer.killed == [WORKER] and len(killer.nodes[WORKER]) == 2
     lines = list(read_json_lines(run.folder / "metrics.jsonl"))
     check_lost(lines, rollout=1, engine=0, env=0)
-    _, alive = psutil.wait_procs(list(killer.seen.values()), 30)
-    assert alive == []
+    check_all_ended(killer.seen)
+
+
+def test_vllm_servers_on_two_nodes_are_replaced_with_the_present_weights(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster
+):
+    Recorder(monkeypatch)  # waits for engines that start
+    stand_in = StandIn.install(tmp_path / "stand-in")
+
+    class ServerKiller(Killer):
+        """Kills an actor in the first step, and in the second one a server itself."""
+
+        def on_episode(self, episode: Episode) -> None:
+            super().on_episode(episode)
+            for start in stand_in.starts():
+                for pid in (start["pid"], start["body"]["child"]):
+                    with contextlib.suppress(psutil.Error):  # it has ended
+                        self.seen.setdefault(pid, psutil.Process(pid))
+            if self._num_episodes == 12:
+                os.kill(stand_in.starts()[-1]["pid"], signal.SIGKILL)
+
+    killer = ServerKiller((4, VLLM))
+    settings = SETTINGS | {
+        "engine.type": "vllm",
+        "engine.python": stand_in.python,
+        "cluster.type": "ray",
+        "cluster.address": cluster.address,
+        "cluster.engines": 2,
+    }
+    run = ag.train(
+        recipe, settings, run_dir=tmp_path / "run", reward=first_token, callbacks=[killer]
+    )
+    lines = list(read_json_lines(run.folder / "metrics.jsonl"))
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    check_lost(lines, engine=2, learner=0)
+    assert sum(line["cluster/episodes_lost"] for line in lines) >= 1
+    assert killer.killed == [VLLM] and len(killer.nodes[VLLM]) == 2
+    started = [start["pid"] for start in stand_in.starts()]
+    taken = stand_in.calls("/collective_rpc")
+    assert len(started) == 4 and set(started[2:]) <= {call["pid"] for call in taken}
+    assert all("model.safetensors" in call["files"] for call in taken)
+    print(f"lost {sum(line['cluster/time_lost_s'] for line in lines):.1f} s by two servers")
+    check_all_ended(killer.seen)
 
 
 def test_doctor_asks_all_nodes(
@@ -225,27 +200,6 @@ def test_doctor_asks_all_nodes(
 
 
 LONG = SETTINGS | {"training.steps": 6, "checkpoint.every": 1}
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_actors_that_are_killed_at_random_moments_cost_no_step(
-    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster, seed: int
-):
-    Recorder(monkeypatch)  # waits for engines that start
-    noise = random.Random(seed)
-    num_episodes = 8 * LONG["training.steps"]
-    killer = Killer(*((noise.randrange(num_episodes - 8), noise.choice(KINDS)) for _ in range(3)))
-    settings = LONG | RAY | {"cluster.address": cluster.address}
-    run = ag.train(
-        recipe, settings, run_dir=tmp_path / "run", reward=first_token, callbacks=[killer]
-    )
-    lines = list(read_json_lines(run.folder / "metrics.jsonl"))
-    assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
-    killed = Counter(killer.killed)
-    check_lost(lines, engine=killed[ENGINE], env=killed[ENV_SERVER], learner=killed[RANK])
-    check_learned_once(run.folder)
-    _, alive = psutil.wait_procs(list(killer.seen.values()), 30)
-    assert alive == []
 
 
 def test_a_node_that_dies_costs_no_step(recipe: Path, tmp_path: Path):
@@ -269,8 +223,7 @@ def test_a_node_that_dies_costs_no_step(recipe: Path, tmp_path: Path):
         assert len(killer.killed) == 1
         check_lost(lines, node=1)
         check_learned_once(run.folder)
-    _, alive = psutil.wait_procs(list(killer.seen.values()), 30)
-    assert alive == []
+    check_all_ended(killer.seen)
 
 
 def test_a_controller_that_is_killed_leaves_no_process_and_resumes_elsewhere(
@@ -290,9 +243,3 @@ def test_a_controller_that_is_killed_leaves_no_process_and_resumes_elsewhere(
     assert succeeded(outcome)
     steps = [line["step"] for line in read_json_lines(path / "metrics.jsonl")]
     assert steps == list(range(1, done + 3))
-
-
-def check_learned_once(folder: Path) -> None:
-    rows = [row for row in episodes_of(folder) if row["phase"] == "train"]
-    names = Counter((row["step"], row["task_index"], row["sample_index"]) for row in rows)
-    assert max(names.values()) == 1, "no episode twice"
