@@ -73,7 +73,7 @@ class Command:
         kill: Kill | None = None,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        # The processes inherit it: threads only get in each other's way on a model of this size.
+        # Its processes inherit it: threads only get in each other's way on a model of this size.
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         self._streams = tempfile.TemporaryDirectory(prefix="command-")
         streams = Path(self._streams.name)
@@ -86,7 +86,7 @@ class Command:
                 folder or Path.cwd(),
                 columns,
                 kill,
-                dict(env or {}),
+                {**os.environ, **(env or {})},  # the server of forks has one from before
             ),
         )
         self.process.start()
@@ -125,6 +125,7 @@ def _run_command(
         os.dup2(os.open(streams / str(number), os.O_WRONLY | os.O_CREAT), number)
     sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115 - as long as the process
     os.chdir(folder)
+    os.environ.clear()
     os.environ.update(env, COLUMNS=str(columns))
     if kill is not None:
         arm(kill)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 import agentgym_rl as ag
 from agentgym_rl.engines.pool.places import Places
+from agentgym_rl.envs.access.pool import EnvPool
 from agentgym_rl.runs.folder import Metrics
 from agentgym_rl.training.collect.collection import Collected, Horizons, StepCollector
 from agentgym_rl.types import Episode
@@ -77,7 +79,14 @@ class Recorder:
         self.groups: list[Collected] = []
         self.fed: Iterator[Collected] = iter(())
         self.pools: list[Places[Any]] = []  # Any: engines or workers
-        collect = StepCollector.collect
+        self.servers: list[EnvPool] = []
+        self.begun: list[float] = []
+        """When each step began, by the monotonic clock."""
+        collect, begin = StepCollector.collect, EnvPool._begin
+
+        async def begun(pool: EnvPool) -> None:
+            await begin(pool)
+            self.servers.append(pool)
 
         async def recorded(collector: StepCollector, step: int, max_rounds: Horizons) -> Collected:
             participants = next(iter(collector._envs.values())).participants
@@ -87,16 +96,19 @@ class Recorder:
             self.pools = [pool for pool in pools if isinstance(pool, Places)]
             while is_due() or not self.is_whole:
                 await asyncio.sleep(0.05)
+            self.begun.append(time.monotonic())
             collected = await collect(collector, step, max_rounds)
             self.groups.append(collected)
             return next(self.fed, collected)
 
         monkeypatch.setattr(StepCollector, "collect", recorded)
+        monkeypatch.setattr(EnvPool, "_begin", begun)
 
     @property
     def is_whole(self) -> bool:
-        """Whether all engines and rollout workers serve."""
-        return all(place.is_serving for pool in self.pools for place in pool._places)
+        """Whether all engines, rollout workers and environment servers serve."""
+        servers = [pool for pool in self.servers if pool._is_open]
+        return all(place.is_serving for pool in (*self.pools, *servers) for place in pool._places)
 
 
 def check_lost(lines: list[Metrics], **restarts: int) -> None:

@@ -92,6 +92,7 @@ class RandomKiller(Killer):
         self.planned = {kind for kind, _, _ in plan.values()}
         self.num_killed = Counter[str]()
         """Nodes, and actors also of nodes."""
+        self.node_killed_at = 0.0
 
     @property
     def is_due(self) -> bool:
@@ -127,7 +128,10 @@ class RandomKiller(Killer):
         )
         lost[RANK] = min(lost[RANK], 1)  # the learner is formed again once
         self.num_killed += lost
+        self.node_killed_at = time.monotonic()
         self._cluster.remove_node(nodes[raylet], allow_graceful=False)
+        # A node that ends with this process has signal handlers, which only the main thread sets.
+        self._cluster._shutdown_at_exit = False
         add_node(self._cluster, 4)
 
 
@@ -155,6 +159,12 @@ def lose(
         killed = killer.num_killed[kind]
         # An engine that waits for the weights of a learner that died is ended, too.
         assert number >= killed if kind == ENGINE else number == killed, kind
+    if killer.num_killed[NODE]:
+        # What died with it comes back at the same time, and each counts its own seconds.
+        node_s = min(at for at in recorder.begun if at > killer.node_killed_at)
+        node_s -= killer.node_killed_at
+        print(f"the next step began {node_s:.1f} s after the death of the node")
+        assert node_s < MAX_LOST_S[NODE]
     check_all_ended(killer.seen)
     return lost_s
 
