@@ -173,7 +173,7 @@ def test_vllm_servers_on_two_nodes_are_replaced_with_the_present_weights(
     lines = list(read_json_lines(run.folder / "metrics.jsonl"))
     assert [line["step"] for line in lines] == [1, 2, 3]
     check_lost(lines, engine=2, learner=0)
-    assert killer.killed == [VLLM] and len(killer.nodes[VLLM]) == 2
+    assert killer.killed == [VLLM]
     started = [start["pid"] for start in stand_in.starts()]
     taken = stand_in.calls("/collective_rpc")
     assert len(started) == 4 and set(started[2:]) <= {call["pid"] for call in taken}
