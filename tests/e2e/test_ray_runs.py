@@ -165,7 +165,7 @@ def test_vllm_servers_on_two_nodes_are_replaced_with_the_present_weights(
         "engine.python": stand_in.python,
         "cluster.type": "ray",
         "cluster.address": cluster.address,
-        "cluster.engines": 2,
+        "cluster.engines": 3,  # and a rank: two on each node
     }
     run = ag.train(
         recipe, settings, run_dir=tmp_path / "run", reward=first_token, callbacks=[killer]
@@ -173,10 +173,10 @@ def test_vllm_servers_on_two_nodes_are_replaced_with_the_present_weights(
     lines = list(read_json_lines(run.folder / "metrics.jsonl"))
     assert [line["step"] for line in lines] == [1, 2, 3]
     check_lost(lines, engine=2, learner=0)
-    assert killer.killed == [VLLM]
+    assert killer.killed == [VLLM] and len(killer.nodes[VLLM]) == 2
     started = [start["pid"] for start in stand_in.starts()]
     taken = stand_in.calls("/collective_rpc")
-    assert len(started) == 4 and set(started[2:]) <= {call["pid"] for call in taken}
+    assert len(started) == 5 and set(started[3:]) <= {call["pid"] for call in taken}
     assert all("model.safetensors" in call["files"] for call in taken)
     print(f"lost {sum(line['cluster/time_lost_s'] for line in lines):.1f} s by two servers")
     check_all_ended(killer.seen)
