@@ -101,7 +101,7 @@ def with_rewards(
 def _rewards(episode: Episode, given: float | Sequence[float]) -> list[float]:
     """Return one number per round, checked."""
     num = len(episode.rounds)
-    if isinstance(given, str | bytes):
+    if given is None or isinstance(given, str | bytes):
         raise TypeError(f"a reward is a number, not {given!r}")
     if isinstance(given, Sequence):
         values = [float(value) for value in given]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentgym_rl.config import judged_metric
+from agentgym_rl.config.callbacks import check_of_evaluations
 from agentgym_rl.errors import ConfigError, did_you_mean
 from agentgym_rl.evaluation.report import eval_metrics
 from agentgym_rl.results import Run
@@ -27,7 +28,14 @@ class Judged:
     def of(cls, run: Run, metric: str, mode: Mode) -> Judged:
         if mode not in ("max", "min"):
             raise ValueError(f"mode={mode!r} is neither 'max' nor 'min'")
-        return cls(judged_metric(metric, list(run.config.environments)), mode)
+        labels = list(run.config.environments)
+        judged = judged_metric(metric, labels)
+        if judged.startswith("eval/"):
+            try:
+                check_of_evaluations(judged, labels, given=f"metric={metric!r}")
+            except ValueError as error:
+                raise ConfigError(str(error)) from error
+        return cls(judged, mode)
 
     def is_better(self, value: float, best: float, *, by: float = 0.0) -> bool:
         """Whether a value is better by more than `by`; NaN never is."""
@@ -44,15 +52,14 @@ class Judged:
         return [(int(line["step"]), line[self.metric]) for line in lines if self.metric in line]
 
     def refuse_unknown(self, metrics: Metrics) -> None:
-        """Raise ConfigError where a step has metrics of this kind but not this one.
+        """Raise ConfigError where a step has not this metric.
 
-        What environments and rewards report of their own may come later.
+        What environments and rewards report of their own may come later, and an evaluation in which
+        no episode completed has no numbers.
         """
-        if "/env/" in self.metric or "/reward/" in self.metric:
+        if "/env/" in self.metric or "/reward/" in self.metric or self.metric.startswith("eval/"):
             return
-        group = self.metric.partition("/")[0]
-        known = [name for name in metrics if name.startswith(f"{group}/")]
-        if self.metric not in metrics and (known or group != "eval"):
+        if self.metric not in metrics:
             raise ConfigError(
                 f"there is no metric {self.metric}{did_you_mean(self.metric, metrics)}: set "
                 f"callbacks.metric (in Python metric=...) to a name in metrics.jsonl"

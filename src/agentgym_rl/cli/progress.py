@@ -82,10 +82,14 @@ class TrainingDisplay(Progress):
 
     def on_report(self, report: EvalReport) -> None:
         self._reports.append(report)
+        score = report.overall
         self._print(
             f"success on {report.split} tasks of {report.env} after step {report.step}: "
-            f"{report.overall.success_rate:.1%} "
-            f"[{report.overall.success_low:.1%}, {report.overall.success_high:.1%}]"
+            + (
+                f"{score.success_rate:.1%} [{score.success_low:.1%}, {score.success_high:.1%}]"
+                if score.episodes
+                else f"unknown, all {score.failed} episodes failed"
+            )
         )
 
     def _print(self, line: str) -> None:
@@ -123,7 +127,8 @@ class TrainingDisplay(Progress):
                 self._rates(),
             ]
         for env, reports in by_env(self._reports).items():
-            shown = "  ->  ".join(f"{report.overall.success_rate:.0%}" for report in reports)
+            rates = (each.overall.success_rate for each in reports if each.overall.episodes)
+            shown = "  ->  ".join(f"{rate:.0%}" for rate in rates)
             parts.append(Text.assemble(f"held out, {env}  ", (shown, "bold red")))
         return Panel(Group(*parts), title=self._title, border_style="dim")
 
@@ -167,6 +172,8 @@ def closing_table(before: EvalReport, after: EvalReport) -> Table:
     for name, old, new in [*scores, ("all", before.overall, after.overall)]:
         cells = [
             f"{score.success_rate:6.1%} [{score.success_low:.0%}, {score.success_high:.0%}]"
+            if score.episodes
+            else "-"
             for score in (old, new)
         ]
         table.add_row(name, str(new.episodes), *cells, style="bold" if name == "all" else "")

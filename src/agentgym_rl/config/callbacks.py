@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from pydantic import Field
@@ -72,6 +72,17 @@ def check_callbacks(
         raise ValueError(
             f"{given} comes from evaluations, and eval.every=0 makes none during training: set "
             "eval.every, or callbacks.metric=rollout/success_rate"
+        )
+    check_of_evaluations(metric, labels, given=given)
+
+
+def check_of_evaluations(metric: str, labels: Iterable[str], *, given: str) -> None:
+    """Refuse a metric under eval/ that no evaluation of these environments has."""
+    _, *rest = metric.split("/")
+    if len(rest) == 1 and metric != SUCCESS:
+        raise ValueError(
+            f"{given}: the only mean over environments is {SUCCESS}; of one there are "
+            f"eval/<name>/{', '.join(_OF_EVALUATIONS)}"
         )
     if len(rest) > 1 and rest[0] not in labels:
         raise ValueError(

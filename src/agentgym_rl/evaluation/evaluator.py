@@ -106,7 +106,7 @@ class Evaluator:
 def check_samples(samples_per_task: int, *, temperature: float) -> None:
     """Refuse samples of a task that would all be the same."""
     if samples_per_task < 1:
-        raise ConfigError(f"a task needs at least one sample, got {samples_per_task}")
+        raise ConfigError(f"k={samples_per_task}: a task needs at least one sample")
     if samples_per_task > 1 and temperature == 0:
         raise ConfigError(
             f"{samples_per_task} samples per task with eval.temperature=0 would all be the same; "

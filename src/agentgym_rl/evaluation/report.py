@@ -166,12 +166,16 @@ def by_env(reports: Sequence[EvalReport]) -> dict[str, list[EvalReport]]:
 
 
 def eval_metrics(reports: Sequence[EvalReport]) -> Metrics:
-    """Return the numbers of one evaluation by their names in metrics.jsonl."""
+    """Return the numbers of one evaluation by their names in metrics.jsonl.
+
+    An environment where no episode completed has none, and the mean over all is absent with it.
+    """
     metrics = dict[str, float]()
-    if len(reports) > 1:
+    told = [report for report in reports if report.overall.episodes]
+    if len(reports) > 1 and len(told) == len(reports):
         # Each environment counts once, however many tasks it has.
         metrics["eval/success_rate"] = fmean(report.overall.success_rate for report in reports)
-    for report in reports:
+    for report in told:
         prefix = f"eval/{report.env}"
         metrics |= {
             f"{prefix}/success_rate": report.overall.success_rate,

@@ -185,7 +185,7 @@ def _charts(
             Series(
                 line(f"held-out tasks of {env}"),
                 [report.step for report in of_env],
-                [score.success_rate for score in scores],
+                [score.success_rate if score.episodes else None for score in scores],
                 [score.success_low for score in scores],
                 [score.success_high for score in scores],
             )

@@ -131,7 +131,8 @@ def _success(
 
     On several environments it is the mean over them.
     """
-    reports, problems = readable_reports(folder)
+    found, problems = readable_reports(folder)
+    reports = [report for report in found if report.overall.episodes]
     of_envs = [of_env for of_env in by_env(reports).values() if len(of_env) > 1]
     if of_envs:
         ends = [(each[0].overall.success_rate, each[-1].overall.success_rate) for each in of_envs]

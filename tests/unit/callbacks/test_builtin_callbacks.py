@@ -149,6 +149,7 @@ def test_a_metric_that_no_step_has_is_refused_in_the_first(tmp_path: Path):
         (["callbacks.early_stop=2"], "eval.every=0 makes none during training"),
         (["callbacks.metric=eval/babbyai/success_rate"], "no environment 'babbyai'"),
         (["callbacks.metric=eval/babyai/sucess_rate"], "did you mean 'success_rate'"),
+        (["callbacks.metric=eval/sucess_rate"], "the only mean over environments"),
         (["callbacks.mode=most"], "callbacks.mode"),
     ],
 )

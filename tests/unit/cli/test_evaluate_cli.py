@@ -69,9 +69,9 @@ def test_words_that_do_not_go_together_are_refused(words: list[str], told: str):
             ["nowhere/m/x", "--env", "babyai", "--out", "out"],
             "no folder 'nowhere/m/x', nor 'nowhere/m'",
         ),
-        (["runs/other"], "no 'other' in runs; it has a; `agentgym runs` lists"),
-        (["runs/aa", "--env", "babyai"], "no 'aa' in runs .did you mean 'a'.*; it has a;"),
-        (["./b"], "no 'b' in .; it has m, runs; `agentgym runs .` lists"),
+        (["runs/other"], "no model 'runs/other'; runs has a; `agentgym runs` lists"),
+        (["runs/aa", "--env", "babyai"], "no model 'runs/aa' .did you mean 'a'.*; runs has a;"),
+        (["./b"], "no model './b'; . has m, runs; `agentgym runs .` lists"),
         (
             ["Qwen/Qwen2.5-0.5B"],
             "0.5B is not a folder here; .* does not say .* --env babyai; .* lists them$",

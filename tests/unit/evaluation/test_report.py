@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentgym_rl.evaluation.curve import draw_learning_curve
 from agentgym_rl.evaluation.metrics import wilson_interval
-from agentgym_rl.evaluation.report import EvalReport, load_report, score
+from agentgym_rl.evaluation.report import EvalReport, eval_metrics, load_report, score
 from agentgym_rl.types import Episode, Round, StopReason, Task
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -108,6 +108,14 @@ def test_a_score_of_nothing_says_that_nothing_is_known(episodes: list[Episode]):
     assert (scored.success_low, scored.success_high) == (0.0, 1.0)
     text = dataclasses.replace(make_report(), overall=scored).to_markdown()
     assert f"| **all** | 0 | - | - | - | - | - | - | {len(episodes)} |" in text
+
+
+def test_an_evaluation_that_completed_nothing_has_no_numbers():
+    done = make_report()
+    failed = dataclasses.replace(done, env="other", overall=score([]))
+    assert eval_metrics([failed]) == {}
+    assert eval_metrics([failed, done]) == eval_metrics([done])
+    assert eval_metrics([done, done])["eval/success_rate"] == pytest.approx(2 / 3)
 
 
 def test_a_saved_report_comes_back(tmp_path: Path):

@@ -184,14 +184,14 @@ def test_reports_name_the_run_of_a_model(tmp_path: Path):
 
 def test_a_model_that_is_not_there_is_refused_with_what_is(tmp_path: Path):
     (tmp_path / "checkpoints" / "step-4").mkdir(parents=True)
-    with pytest.raises(ConfigError, match=r"no 'step-5' in .*checkpoints; it has step-4"):
+    with pytest.raises(ConfigError, match=r"no model '.*step-5'; .*checkpoints has step-4"):
         model_directory(str(tmp_path / "checkpoints" / "step-5"))
     run = tmp_path / "runs" / "one"
     run.mkdir(parents=True)
     (run / "config.toml").write_text("")
     with pytest.raises(ConfigError, match="no checkpoint yet"):
         model_directory(str(run))
-    with pytest.raises(ConfigError, match=r"no 'two' in .*runs; it has one"):
+    with pytest.raises(ConfigError, match=r"no model '.*two'; .*runs has one"):
         model_directory(str(run.parent / "two"))
 
 
