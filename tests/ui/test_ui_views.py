@@ -312,7 +312,7 @@ def test_keys_lead_everywhere_and_help_tells_them(page: Page, url: str):
     page.keyboard.press("Escape")
     go_by_keys(page, "g e", "Episodes")
     page.keyboard.press("o")
-    page.keyboard.type("craft")
+    page.keyboard.type("crafting")
     page.keyboard.press("Enter")
     expect(page.get_by_role("button", name="Run crafting, choose another")).to_be_visible()
 
