@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agentgym_rl.evaluation.progress import Progress
-from agentgym_rl.evaluation.report import EvalReport, by_env
+from agentgym_rl.evaluation.report import EvalReport, by_env, with_numbers
 from agentgym_rl.runs.folder import Metrics
 from agentgym_rl.types import Episode
 
@@ -126,9 +126,8 @@ class TrainingDisplay(Progress):
                 Text.assemble("success  ", (sparkline(self._success), "cyan")),
                 self._rates(),
             ]
-        for env, reports in by_env(self._reports).items():
-            rates = (each.overall.success_rate for each in reports if each.overall.episodes)
-            shown = "  ->  ".join(f"{rate:.0%}" for rate in rates)
+        for env, reports in by_env(with_numbers(self._reports)).items():
+            shown = "  ->  ".join(f"{report.overall.success_rate:.0%}" for report in reports)
             parts.append(Text.assemble(f"held out, {env}  ", (shown, "bold red")))
         return Panel(Group(*parts), title=self._title, border_style="dim")
 

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from agentgym_rl.evaluation.pictures import draw_rates, new_figure, save_figure
-from agentgym_rl.evaluation.report import EvalReport, by_env
+from agentgym_rl.evaluation.report import EvalReport, by_env, with_numbers
 from agentgym_rl.runs.folder import Metrics
 
 _TRAIN, _STAGE = "#4c78a8", "#f0f0f0"
@@ -39,7 +39,7 @@ def draw_learning_curve(
         linewidth=2,
         label=f"training tasks (mean of {_WINDOW} steps)",
     )
-    found = by_env(reports)
+    found = by_env(with_numbers(reports))
     for number, (env, of_env) in enumerate(found.items()):
         steps_evaluated = [report.step for report in of_env]
         scores = [report.overall for report in of_env]

@@ -165,13 +165,18 @@ def by_env(reports: Sequence[EvalReport]) -> dict[str, list[EvalReport]]:
     return found
 
 
+def with_numbers(reports: Sequence[EvalReport]) -> list[EvalReport]:
+    """Return the evaluations in which an episode completed; the others tell no rate."""
+    return [report for report in reports if report.overall.episodes]
+
+
 def eval_metrics(reports: Sequence[EvalReport]) -> Metrics:
     """Return the numbers of one evaluation by their names in metrics.jsonl.
 
     An environment where no episode completed has none, and the mean over all is absent with it.
     """
     metrics = dict[str, float]()
-    told = [report for report in reports if report.overall.episodes]
+    told = with_numbers(reports)
     if len(reports) > 1 and len(told) == len(reports):
         # Each environment counts once, however many tasks it has.
         metrics["eval/success_rate"] = fmean(report.overall.success_rate for report in reports)

@@ -14,7 +14,7 @@ from pathlib import Path
 import jinja2
 
 from agentgym_rl import __version__
-from agentgym_rl.evaluation.report import EvalReport, Score, by_env
+from agentgym_rl.evaluation.report import EvalReport, Score, by_env, with_numbers
 from agentgym_rl.evaluation.stored import readable_reports
 from agentgym_rl.report import curves
 from agentgym_rl.report.curves import Chart, Series, chart
@@ -179,13 +179,13 @@ def _charts(
     """Return success over the steps, then the charts of the diagnosis."""
     steps = [float(row["step"] or 0) for row in rows]
     series = [Series("training tasks", steps, [row.get("rollout/success_rate") for row in rows])]
-    for env, of_env in by_env(reports).items():
+    for env, of_env in by_env(with_numbers(reports)).items():
         scores = [report.overall for report in of_env]
         series.append(
             Series(
                 line(f"held-out tasks of {env}"),
                 [report.step for report in of_env],
-                [score.success_rate if score.episodes else None for score in scores],
+                [score.success_rate for score in scores],
                 [score.success_low for score in scores],
                 [score.success_high for score in scores],
             )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentgym_rl.errors import ConfigError
-from agentgym_rl.evaluation.report import by_env
+from agentgym_rl.evaluation.report import by_env, with_numbers
 from agentgym_rl.evaluation.stored import readable_reports
 from agentgym_rl.runs.folder import RunFolder, no_run_in
 from agentgym_rl.runs.record import FILE as RECORD
@@ -132,8 +132,7 @@ def _success(
     On several environments it is the mean over them.
     """
     found, problems = readable_reports(folder)
-    reports = [report for report in found if report.overall.episodes]
-    of_envs = [of_env for of_env in by_env(reports).values() if len(of_env) > 1]
+    of_envs = [of_env for of_env in by_env(with_numbers(found)).values() if len(of_env) > 1]
     if of_envs:
         ends = [(each[0].overall.success_rate, each[-1].overall.success_rate) for each in of_envs]
         before, now = (sum(rates) / len(rates) for rates in zip(*ends, strict=True))
