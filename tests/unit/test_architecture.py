@@ -49,7 +49,7 @@ LAYERS = (
     ("serving",),
     ("config", "rewards"),
     ("lookup",),
-    ("types", "errors", "garbage"),
+    ("types", "errors", "garbage", "forks"),
     ("frozen",),
 )
 """Top to bottom. A part imports parts of lower layers only, and itself. The public face,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import multiprocessing
 import os
 import queue
 import select
@@ -27,12 +26,10 @@ from typing import Protocol
 
 from agentgym_rl.engines.pool.line import HostPlan, OnEnd, OnMessages, StartedProcess
 from agentgym_rl.errors import EngineError, how_it_ended
+from agentgym_rl.forks import FORKS, import_before_forks
 
 logger = logging.getLogger(__name__)
 
-_FORKS = multiprocessing.get_context("forkserver")
-"""Processes are forked from one that has imported everything and never touched a GPU: they start
-at once, and one that takes another's place does, too."""
 _GRACE_S = 5.0
 _LOG_CHARACTERS = 2000
 
@@ -53,9 +50,9 @@ MakeHost = Callable[[Callable[[Sequence[object]], None]], Host]
 
 def start_process(plan: HostPlan, main: Callable[..., None], *arguments: object) -> StartedProcess:
     """Start a process of this machine: `main` gets its end of the line, and the arguments."""
-    connection, theirs = _FORKS.Pipe()
-    _FORKS.set_forkserver_preload([main.__module__])  # has no effect on a server that runs
-    process = _FORKS.Process(
+    connection, theirs = FORKS.Pipe()
+    import_before_forks(main.__module__)
+    process = FORKS.Process(
         target=main, args=(theirs, *arguments), name=plan.folder.name, daemon=True
     )
     try:

@@ -18,17 +18,13 @@ from typing import Literal
 
 from agentgym_rl.engines.pool.line import HostedProcess
 from agentgym_rl.errors import AgentGymError, LearnerDiedError, RunError, how_it_ended
+from agentgym_rl.forks import FORKS, import_before_forks
 from agentgym_rl.training.learner.sharded.rank import Failed, RankPlan, run_rank
 
 logger = logging.getLogger(__name__)
 
 StartMethod = Literal["forkserver", "fork"]
-_CONTEXTS = {
-    "forkserver": multiprocessing.get_context("forkserver"),
-    "fork": multiprocessing.get_context("fork"),
-}
-"""Ranks are forked from a process that has imported everything and never touched a GPU: they start
-at once, and those that take the places of others do, too."""
+_CONTEXTS = {"forkserver": FORKS, "fork": multiprocessing.get_context("fork")}
 _GRACE_S = 5.0
 """How long a rank may take to end, and how long others may take to say what they saw of it."""
 
@@ -204,7 +200,7 @@ def fork_ranks_here(plan: RankPlan, num_ranks: int) -> Ranks:
 
 def _started(plan: RankPlan, num_ranks: int, start_method: StartMethod) -> list[StartedRank]:
     context, started = _CONTEXTS[start_method], list[StartedRank]()
-    context.set_forkserver_preload([__name__])  # has no effect on a server that runs
+    import_before_forks(__name__)
     for rank in range(num_ranks):
         link, theirs = context.Pipe()
         written, their_written = context.Pipe(duplex=False)
