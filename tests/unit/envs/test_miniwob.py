@@ -122,6 +122,15 @@ def test_an_episode_in_the_tab_of_another_is_like_one_in_its_own(env: MiniWoB):
     assert not env.details()["acted_on"]
 
 
+def test_a_page_that_has_left_its_task_is_not_done(env: MiniWoB):
+    env.start("click-test", 1)
+    assert env._browsing is not None
+    env._browsing.evaluate("location.replace('about:blank')")
+    result = env.step("scroll [down]")
+    assert not result.terminated
+    assert not result.reward
+
+
 @pytest.mark.parametrize("layout", ["plain", ""])
 def test_an_unknown_layout_is_refused(layout: str):
     with pytest.raises(ValueError, match="compact or webarena"):

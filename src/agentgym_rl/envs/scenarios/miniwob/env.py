@@ -49,7 +49,9 @@ seed => {
 }
 """
 _SPARES = Spares()
-_OUTCOME = "[WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]"
+_OUTCOME = """typeof WOB_DONE_GLOBAL === "undefined"
+    ? [false, 0] : [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]"""
+"""A page that is loading again, or that was left, has no outcome yet."""
 
 _INSTRUCTIONS = """\
 You see a small web page as text. What you can act on has a number in brackets. Your actions:
