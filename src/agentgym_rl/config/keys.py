@@ -29,9 +29,13 @@ def elsewhere(key: str, here: Sequence[str]) -> str:
     """Return " (did you mean 'training.lr'?)" for a key that is not among those `here`.
 
     A key of this very name in another section comes first, then the most similar one, of which
-    those here are preferred.
+    those here are preferred. A key that another type of its section has is told with that type.
     """
     name, known = _name(key), setting_keys()
+    if key in known:
+        section = key.rpartition(".")[0]
+        types = " or ".join(f"{section}.type={kind}" for kind in _types_with(section, name))
+        return f" (only with {types})" if types else ""
     found = [other for other in known if _name(other) == name]
     if not found:
         near = difflib.get_close_matches(name, list(here), n=1)
@@ -43,6 +47,18 @@ def elsewhere(key: str, here: Sequence[str]) -> str:
     if not found:
         return ""
     return f" (did you mean {' or '.join(repr(other) for other in found[:_MAX_SUGGESTED])}?)"
+
+
+def _types_with(section: str, name: str) -> list[str]:
+    """Return the types of a section of the first level that have a setting."""
+    field = RunConfig.model_fields.get(section)
+    kinds = get_args(field.annotation) if field is not None else ()
+    return [
+        str(kind.model_fields["type"].default)
+        for kind in kinds
+        if isinstance(kind, type) and issubclass(kind, BaseModel)
+        if {"type", name} <= kind.model_fields.keys()
+    ]
 
 
 def _name(key: str) -> str:

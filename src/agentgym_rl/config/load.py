@@ -8,6 +8,7 @@ what older names of settings mean.
 from __future__ import annotations
 
 import logging
+import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -32,6 +33,7 @@ from agentgym_rl.lookup import is_own
 
 logger = logging.getLogger(__name__)
 
+_QUOTED = re.compile(r"'([^']+)'")
 _MEMBERS: Mapping[str, Mapping[str, type[BaseModel]]] = MappingProxyType(
     {
         section: {
@@ -258,6 +260,7 @@ def _explain(error: ValidationError, models: Mapping[str, type[BaseModel]]) -> l
             message = f"is required; set {key}=..."
         elif allowed := what_is_allowed(kind, item.get("ctx", {})):
             message = f"must be {allowed}, got {value!r}"
+            message += did_you_mean(str(value), _QUOTED.findall(allowed))
         elif kind != "value_error":
             message = f"{message}, got {value!r}"
         sentences.append(message if key == "the recipe" else f"{key}: {message}")

@@ -98,6 +98,11 @@ def test_an_override_cannot_go_inside_a_value():
         ("algorithm.groupsize=4", "algorithm.groupsize: unknown key (did you mean 'group_size'?)"),
         ("rounds.round=4", "rounds.round: unknown key (did you mean 'rounds'?)"),
         ("algorithm.xyz=4", "algorithm.xyz: unknown key; legal here: type, group_size,"),
+        (
+            "engine.tensor_parallel_size=2",
+            "engine.tensor_parallel_size: unknown key (only with engine.type=vllm); legal here:",
+        ),
+        ("algorithm.type=gpro", "got 'gpro' (did you mean 'grpo'?)"),
         ("engine.xyz.deep=4", "engine.xyz: unknown key; legal here: type, timeout_s,"),
     ],
 )
@@ -154,7 +159,7 @@ def test_a_wrong_value_is_named_with_its_key_and_what_is_allowed(
 def test_an_unknown_type_is_told_the_known_ones():
     message = complaint("algorithm.type=ppp")
     assert message.startswith("test.toml: algorithm.type: must be 'grpo', 'ppo', 'rloo', ")
-    assert message.endswith("""'agentevol' or "module:Class", got 'ppp'""")
+    assert message.endswith("""or "module:Class", got 'ppp' (did you mean 'ppo'?)""")
 
 
 def test_every_mistake_is_told_at_once():
