@@ -99,6 +99,8 @@ def _results(reports: Sequence[EvalReport]) -> list[str]:
 
 def _success(report: EvalReport) -> str:
     score = report.overall
+    if not score.episodes:
+        return f"no episode completed (step {report.step})"
     return (
         f"{score.success_rate:.1%} [{score.success_low:.1%}, {score.success_high:.1%}] "
         f"(step {report.step})"

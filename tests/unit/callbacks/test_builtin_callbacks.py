@@ -173,6 +173,16 @@ def test_the_card_has_results_versions_and_the_recipe(tmp_path: Path):
     )
 
 
+def test_the_card_has_no_rate_of_an_evaluation_in_which_nothing_completed(tmp_path: Path):
+    files, run = new_run(tmp_path)
+    failed = Score(0, 4, 0.0, 0.0, 1.0, 0.0, 0.0)
+    report = EvalReport("babyai", "test", 8, 8, 1.0, failed, {}, {"env_error": 4})
+    report.save(files.eval, "step-000008")
+    write_card(run)
+    card = (files.model / "README.md").read_text()
+    assert "| babyai | test | 0 |  | no episode completed (step 8) |" in card
+
+
 def test_a_model_of_this_machine_is_no_base_model_on_the_hub(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
