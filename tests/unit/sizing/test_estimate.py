@@ -205,7 +205,7 @@ def test_settings_become_a_plan():
 
 def test_settings_of_several_processes_count():
     config = load_config(
-        "quickstart",
+        "qwen_textcraft",
         [
             "training.shards=4",
             "training.sequence_parallel=2",
