@@ -6,6 +6,7 @@ after them (`cluster.shared`).
 
 from __future__ import annotations
 
+import logging
 import os
 
 import torch
@@ -13,6 +14,8 @@ import torch
 from agentgym_rl.config import RunConfig, VllmEngineConfig
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.models.device import choose_device
+
+logger = logging.getLogger(__name__)
 
 
 def engine_gpus(config: RunConfig) -> list[tuple[str, ...]]:
@@ -28,6 +31,12 @@ def engine_gpus(config: RunConfig) -> list[tuple[str, ...]]:
     names = visible.split(",") if visible else [str(i) for i in range(torch.cuda.device_count())]
     num_learners = config.training.shards
     usable = names[:num_learners] if cluster.shared else names[num_learners:]
+    if cluster.shared and config.rollout.overlap:
+        logger.warning(
+            "rollout.overlap=true on the learner's GPUs: generation and updates hold each other "
+            "up, and steps may take longer than without (docs/training.md); on GPUs of their own "
+            "(cluster.shared=false) they do not"
+        )
     if len(usable) < cluster.engines * width:
         where = "the learner's GPUs" if cluster.shared else "the GPUs after the learner's"
         raise ConfigError(

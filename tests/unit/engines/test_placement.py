@@ -53,6 +53,15 @@ def test_engines_use_the_learners_gpus_or_those_after_them(
     assert engine_gpus(make_config(LOCAL, *overrides)) == expected
 
 
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_overlap_on_the_learners_gpus_is_warned_of(
+    four_gpus: None, caplog: pytest.LogCaptureFixture, is_shared: bool
+):
+    overlap = ("rollout.overlap=true", "rollout.max_staleness=1", "policy_loss.importance_cap=2")
+    engine_gpus(make_config(LOCAL, *overlap, f"cluster.shared={str(is_shared).lower()}"))
+    assert ("hold each other up" in caplog.text) == is_shared
+
+
 def test_gpus_have_the_names_that_this_process_was_given(
     four_gpus: None, monkeypatch: pytest.MonkeyPatch
 ):
