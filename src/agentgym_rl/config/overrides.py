@@ -22,14 +22,15 @@ Overrides: TypeAlias = Mapping[str, object] | Sequence[str]
 
 def override_texts(overrides: Overrides) -> list[str]:
     """Return overrides as texts "key=value". Raises ConfigError for other values."""
-    if isinstance(overrides, str):
+    if isinstance(overrides, Mapping):
+        return [f"{key}={_toml(key, value)}" for key, value in _settings(overrides)]
+    is_list = isinstance(overrides, Sequence) and not isinstance(overrides, str)
+    if not is_list or not all(isinstance(text, str) for text in overrides):
         raise ConfigError(
-            f"overrides={overrides!r} is one text: write a table such as "
+            f"overrides={overrides!r}: write a table such as "
             '{"training.lr": 1e-5}, or a list of texts such as ["training.lr=1e-5"]'
         )
-    if not isinstance(overrides, Mapping):
-        return list(overrides)
-    return [f"{key}={_toml(key, value)}" for key, value in _settings(overrides)]
+    return list(overrides)
 
 
 def _settings(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

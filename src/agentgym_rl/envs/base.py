@@ -106,6 +106,8 @@ class Environment(ABC):
     @classmethod
     def require_split(cls, split: str) -> None:
         """Raise ValueError for a split that `spec` does not name; for `tasks` and `reset`."""
+        if not isinstance(split, str):  # `reset` was given a text, which has a method of that name
+            raise ValueError('reset takes a task, such as env.tasks("test")[0]')
         if split not in cls.spec.splits:
             known = ", ".join(cls.spec.splits)
             raise ValueError(f"{cls.spec.name} has no split {split!r}; it has {known}")

@@ -53,7 +53,9 @@ def test_a_dotted_key_replaces_a_table_and_a_nested_one_changes_it():
     [
         ({"training.steps": None}, "training.steps=None is a NoneType"),
         ({3: 1}, "got 3"),
-        ("training.steps=3", "is one text"),
+        ("training.steps=3", "a list of texts such as"),
+        (5, "overrides=5: write a table"),
+        ([5], "a list of texts such as"),
         ({"training.stepz": 3}, "did you mean 'steps'"),
         ({"training.steps": "many"}, "training.steps"),
     ],
