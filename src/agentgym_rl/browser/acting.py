@@ -23,7 +23,7 @@ from agentgym_rl.browser.actions import (
     Type,
 )
 from agentgym_rl.browser.page_tree import Node
-from agentgym_rl.browser.session import BrowserSession
+from agentgym_rl.browser.session import MAX_TABS, BrowserSession
 from agentgym_rl.browser.tab import Tab
 
 _MAX_KEYSTROKES = 200
@@ -138,9 +138,14 @@ async def _do(session: BrowserSession, action: BrowserAction, elements: Mapping[
 async def _move(session: BrowserSession, action: BrowserAction) -> None:
     """Do an action on tabs and addresses."""
     match action:
-        case Goto(url):
+        case Goto(written):
+            url = session.options.origins.meant(written, session.tab.page.url)
+            if not session.options.origins.allows(url):
+                raise CannotActError(f"{written[:200]} is outside the sites of this task.")
             await session.goto(url)
         case NewTab():
+            if not session.has_room:
+                raise CannotActError(f"No tab was opened: there are {MAX_TABS} already.")
             await session.new_tab()
         case TabFocus(number):
             if not await session.focus(number):

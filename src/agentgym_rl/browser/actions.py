@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 MAX_TEXT_CHARS = 4000
@@ -120,7 +121,7 @@ class UnreadableActionError(ValueError):
 
 
 _VERB = re.compile(r"[\s`*\"'>-]*([a-z_]+)[\s`*\"']*", re.IGNORECASE)
-_ID = re.compile(r"\[?\s*(\d{1,6})\s*\]?")
+_ID = re.compile(r"\[?\s*([0-9]{1,6})\s*\]?")
 _DECORATION = " \t\r\n`*\"'"
 _KEYS = {
     "ctrl": "Control", "control": "Control", "cmd": "Control", "command": "Control",
@@ -134,15 +135,15 @@ _KEYS = {
 _SINGLE_KEYS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.,;/-=[]'\\`")
 
 
-def parse_action(text: str) -> BrowserAction:
+def parse_action(text: str, verbs: Collection[str] = tuple(USAGE)) -> BrowserAction:
     """Return the action that a text says. Raises UnreadableActionError for anything else.
 
     Brackets may be missing where nothing becomes ambiguous: `click 12` is `click [12]`.
     """
     match = _VERB.match(text)
     verb = match[1].lower() if match else ""
-    if match is None or verb not in USAGE:
-        raise UnreadableActionError(f"There is no such action. Use one of: {', '.join(USAGE)}.")
+    if match is None or verb not in verbs:
+        raise UnreadableActionError(f"There is no such action. Use one of: {', '.join(verbs)}.")
     action = _parse(verb, text[match.end() :].strip(_DECORATION))
     if action is None:
         raise UnreadableActionError(f"This action is written {USAGE[verb]}.")

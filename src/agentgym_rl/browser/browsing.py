@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from agentgym_rl.browser.acting import CannotActError, act
@@ -28,6 +28,8 @@ T = TypeVar("T")
 
 _ROUND_S = 45.0
 """For one action and the look at what it did."""
+_MAX_ADDRESS, _MAX_TITLE = 500, 150
+"""Characters of an address and of a title that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,10 @@ class Layout:
     """Of one observation; scrolling shows the rest."""
     has_address: bool = True
     """Whether it begins with the tabs and the address."""
+
+    def __post_init__(self) -> None:
+        if self.max_chars < 1:
+            raise ValueError(f"max_chars must be at least 1, got {self.max_chars}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +109,12 @@ class Browsing:
         """Carry out the action that a text says, and look."""
         self._acted_on = None
         try:
-            action = parse_action(text)
+            action = parse_action(text, self._options.verbs)
         except UnreadableActionError as error:
             return self._refusal(str(error))
         if isinstance(action, Stop):
+            # Nothing may be scored where the browser has ended, and with it what was done in it.
+            self._host.call(require_open(self._session).require_alive(), _ROUND_S)
             return Seen("", self.url, answer=action.answer)
         if isinstance(action, Click | Hover | Type | SelectOption):
             element = self._elements.get(action.element)
@@ -241,6 +249,7 @@ class Browsing:
         if self._layout.full_page:
             num_above, num_below = self._first_line, self._num_hidden
         parts = [*view.notes, *([_tabs(view)] if self._layout.has_address else [])]
+        self._view = replace(view, notes=())  # they are told once
         if num_above:
             parts.append(f"({num_above} lines above: scroll [up])")
         parts += [line.text for line in shown] or ["(an empty page)"]
@@ -260,10 +269,16 @@ class Browsing:
 
 def _tabs(view: View) -> str:
     """Return the line that names the page, or all tabs where there are several."""
-    if len(view.titles) == 1:
-        return f"{view.titles[0]} ({view.url})" if view.url else view.titles[0]
+    titles = [_cut(title, _MAX_TITLE) for title in view.titles]
+    url = _cut(view.url, _MAX_ADDRESS)
+    if len(titles) == 1:
+        return f"{titles[0]} ({url})" if url else titles[0]
     tabs = [
         f"Tab {number}{' (current)' if number == view.current else ''}: {title}"
-        for number, title in enumerate(view.titles)
+        for number, title in enumerate(titles)
     ]
-    return " | ".join(tabs) + (f"\n({view.url})" if view.url else "")
+    return " | ".join(tabs) + (f"\n({url})" if url else "")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."

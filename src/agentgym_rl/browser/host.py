@@ -143,15 +143,14 @@ class BrowserHost:
         return context, chromium.wire
 
     async def _start(self, names: Names) -> _Chromium:
-        if self._playwright is None:
-            self._playwright = await async_playwright().start()
+        playwright = await self._driver()
         path = require_browser()
         # As root, as in containers, Chromium starts only without its own sandbox.
         extra = ["--no-sandbox"] if os.geteuid() == 0 else []
         wire = Wire()
         connecting = asyncio.ensure_future(wire.connect(_START_S))
         try:
-            browser = await self._playwright.chromium.launch(
+            browser = await playwright.chromium.launch(
                 executable_path=wire.program(path),
                 args=[*_ARGUMENTS, *extra, f"--host-resolver-rules={names.rules}"],
                 timeout=_START_S * 1000,
@@ -168,6 +167,18 @@ class BrowserHost:
         self._browsers = [one for one in self._browsers if one.is_running]
         self._browsers.append(chromium)
         return chromium
+
+    async def _driver(self) -> Playwright:
+        """Return Playwright, a new one where its process has ended."""
+        if self._playwright is not None:
+            try:
+                requests = await self._playwright.request.new_context()
+                await requests.dispose()
+            except PlaywrightError:
+                self._playwright = None
+        if self._playwright is None:
+            self._playwright = await async_playwright().start()
+        return self._playwright
 
     async def _give_back(self, chromium: _Chromium) -> None:
         chromium.num_open -= 1

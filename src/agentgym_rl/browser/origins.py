@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote, urljoin, urlsplit
 
 BLANK = "about:blank"
 _PORTS = {"http": 80, "https": 443}
@@ -34,6 +34,13 @@ class Origins:
         if parts.scheme == "file":
             return any(_is_within(parts.path, one) for one in self.allowed)
         return asked[0] in _PORTS and asked in map(_origin, self.allowed)
+
+    def meant(self, written: str, here: str) -> str:
+        """Return the URL that a text means on a page: `shop.test/cart` and `/cart` name one too."""
+        urls = [written, f"http://{written}", f"https://{written}"]
+        if written.startswith("/") and not written.startswith("//") and here.startswith("http"):
+            urls = [urljoin(here, written)]
+        return next((url for url in urls if self.allows(url)), written)
 
     @property
     def has_files(self) -> bool:

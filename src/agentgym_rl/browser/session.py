@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from playwright.async_api import BrowserContext, Dialog, Download, Page
 from playwright.async_api import Error as PlaywrightError
 
+from agentgym_rl.browser.actions import USAGE
 from agentgym_rl.browser.host import BrowserHost, Names
 from agentgym_rl.browser.origins import BLANK, Origins
 from agentgym_rl.browser.page_tree import EMPTY_PAGE, MAX_NODES, PageTree
@@ -23,7 +24,7 @@ from agentgym_rl.browser.tab import Tab, UnresponsiveError, forget
 from agentgym_rl.browser.wire import Wire
 from agentgym_rl.errors import EnvError
 
-_MAX_TABS = 8
+MAX_TABS = 8
 _MAX_DIALOGS = 5
 """Of one round; a page that opens more has its script stopped."""
 _NAVIGATION_S = 15.0
@@ -49,6 +50,8 @@ class BrowserOptions:
     """As Playwright writes them; with `storage` they make a login."""
     storage: tuple[dict[str, object], ...] = field(default=(), hash=False)
     """Local storage by origin: {"origin": ..., "localStorage": [{"name": ..., "value": ...}]}."""
+    verbs: tuple[str, ...] = tuple(USAGE)
+    """The actions that an agent has."""
     records: bool = False
     """Whether requests and answers are recorded, for those who judge an episode by them."""
     geolocation: tuple[float, float] | None = None
@@ -120,14 +123,13 @@ class BrowserSession:
         """The current tab."""
         return self.tabs[self._current]
 
+    @property
+    def has_room(self) -> bool:
+        """Whether there may be another tab."""
+        return len(self.tabs) < MAX_TABS
+
     async def new_tab(self) -> None:
         """Open an empty tab and make it the current one."""
-        if len(self.tabs) >= _MAX_TABS:
-            self._notes.append(f"No tab was opened: there are {_MAX_TABS} already.")
-        else:
-            await self._open_tab()
-
-    async def _open_tab(self) -> None:
         self._is_opening_own = True
         try:
             page = await self._context.new_page()
@@ -178,7 +180,7 @@ class BrowserSession:
         Raises EnvError when it cannot be opened.
         """
         before = self._current
-        await self._open_tab()
+        await self.new_tab()
         tab = self.tab
         try:
             await tab.within(tab.page.goto(url, wait_until="commit"))
@@ -255,7 +257,7 @@ class BrowserSession:
     async def _replace_tab(self) -> PageTree | str:
         """Close a page that does not answer and put an empty one in its place."""
         stuck = self.tabs.pop(self._current)
-        await self._open_tab()
+        await self.new_tab()
         closing = asyncio.ensure_future(stuck.page.close())
         closing.add_done_callback(forget)
         self._notes.append("The page did not respond and was closed.")
@@ -283,6 +285,10 @@ class BrowserSession:
         return await self.tab.page.screenshot(
             type="jpeg", quality=50, animations="disabled", caret="hide", timeout=10_000
         )
+
+    async def require_alive(self) -> None:
+        """Raise PlaywrightError where the browser has ended; the page is not asked."""
+        await self._context.cookies(BLANK)
 
     async def close(self) -> None:
         """Give the context back. Safe to repeat."""
@@ -313,9 +319,9 @@ class BrowserSession:
 
     async def _take_in(self, page: Page) -> None:
         with contextlib.suppress(PlaywrightError):
-            if len(self.tabs) >= _MAX_TABS:
+            if not self.has_room:
                 await page.close()
-                self._notes.append(f"A tab was not opened: there are {_MAX_TABS} already.")
+                self._notes.append(f"A tab was not opened: there are {MAX_TABS} already.")
             else:
                 await self._add(page)
 

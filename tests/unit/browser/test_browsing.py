@@ -128,6 +128,42 @@ def test_what_cannot_be_done_is_said(browsing: Browsing):
         assert "button B" in seen.text, action
 
 
+def test_what_could_not_be_done_is_told_once(browsing: Browsing):
+    show(browsing, "<button>B</button>")
+    assert "no element [99]" in browsing.do("click [99]").text
+    refused = browsing.do("goto")
+    assert "written goto [url]" in refused.text and "[99]" not in refused.text
+
+
+@pytest.mark.parametrize("written", ["site.test/short", "/short", "http://site.test/short"])
+def test_an_address_may_be_written_short(browsing: Browsing, written: str):
+    PAGES["/short"] = "<h1>Short</h1>"
+    show(browsing, "<h1>Long</h1>")
+    seen = browsing.do(f"goto [{written}]")
+    assert seen.valid and "# Short" in seen.text
+
+
+def test_long_addresses_and_titles_are_cut(site: Site):
+    browsing = site.browse(Layout())
+    PAGES["/" + "a" * 3000] = f"<title>{'t' * 3000}</title><h1>Here</h1>"
+    show(browsing, "<h1>Long</h1>")
+    seen = browsing.do("goto [/" + "a" * 3000 + "]").text
+    browsing.close()
+    assert "# Here" in seen and len(seen) < 1000
+
+
+def test_more_tabs_than_there_may_be_are_refused(browsing: Browsing):
+    show(browsing, "<h1>One</h1>")
+    assert all(browsing.do("new_tab").valid for _ in range(7))
+    seen = browsing.do("new_tab")
+    assert not seen.valid and "No tab was opened" in seen.text
+
+
+def test_a_budget_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="max_chars must be at least 1, got -5"):
+        Layout(max_chars=-5)
+
+
 def test_scrolling_shows_the_rest(browsing: Browsing):
     seen = show(browsing, "".join(f"<p style='height:50px'>line {n}</p>" for n in range(60)))
     assert "line 0" in seen and "line 59" not in seen and "more lines below: scroll [down]" in seen
@@ -294,7 +330,24 @@ def test_a_killed_browser_fails_its_episode_and_is_replaced(browsing: Browsing):
     for browser in browsers:
         os.kill(browser.pid, signal.SIGKILL)
     with pytest.raises(EnvError):
+        browsing.do("stop [done]")  # what was done is lost: nothing may be scored
+    with pytest.raises(EnvError):
         browsing.do("scroll [down]")
+    assert "# Two" in show(browsing, "<h1>Two</h1>")
+
+
+def test_a_killed_driver_fails_its_episode_and_is_replaced(browsing: Browsing):
+    show(browsing, "<h1>One</h1>")
+    drivers = [
+        child
+        for child in psutil.Process().children()
+        if child.status() != psutil.STATUS_ZOMBIE and "run-driver" in child.cmdline()
+    ]
+    assert drivers
+    for driver in drivers:
+        os.kill(driver.pid, signal.SIGKILL)
+    with pytest.raises(EnvError):
+        browsing.do("stop [done]")
     assert "# Two" in show(browsing, "<h1>Two</h1>")
 
 

@@ -49,6 +49,8 @@ seed => {
 }
 """
 _SPARES = Spares()
+_VERBS = ("click", "hover", "type", "select_option", "press", "scroll", "stop")
+"""Those of a page; with tabs and addresses an agent could only lose its task."""
 _OUTCOME = """typeof WOB_DONE_GLOBAL === "undefined"
     ? [false, 0] : [WOB_DONE_GLOBAL, WOB_RAW_REWARD_GLOBAL]"""
 """A page that is loading again, or that was left, has no outcome yet."""
@@ -131,7 +133,9 @@ class MiniWoB(Environment):
         """Begin a page with a seed and return the first observation."""
         self.close()
         root = pages_folder().as_uri() + "/"
-        options = BrowserOptions(Origins((root,)), width=_WIDTH, height=_HEIGHT, now=_NOW)
+        options = BrowserOptions(
+            Origins((root,)), width=_WIDTH, height=_HEIGHT, now=_NOW, verbs=_VERBS
+        )
         self._page = page
         self._done.clear()
         self._browsing = _SPARES.open(f"{root}miniwob/{page}.html", options, self._layout)
