@@ -81,7 +81,7 @@ def list_environments() -> None:
     suggest(["agentgym", "play", "babyai"], _training_on("NAME"))
 
 
-def play_environment(env: str, words: Sequence[str], *, index: int, split: str) -> None:
+def play_environment(env: str, words: Sequence[str], *, index: int | None, split: str) -> None:
     """Let the user act; an empty line lists actions, `?` asks the expert, `q` leaves.
 
     `words` are options of the environment, key=value.
@@ -211,8 +211,8 @@ def _parse_options(words: Sequence[str]) -> dict[str, object]:
     return options
 
 
-def _find_task(cls: type[Environment], index: int, split: str) -> Task:
-    if index < 0:
+def _find_task(cls: type[Environment], index: int | None, split: str) -> Task:
+    if index is None:
         split = split or _tested_split(cls)
         cls.require_split(split)
         return cls.tasks(split)[0]

@@ -144,10 +144,11 @@ def select_tasks(config: EnvConfig, spec: EnvSpec, tasks: Sequence[Task]) -> lis
         and (not config.levels or task.level in config.levels)
     ]
     if not selected:
-        raise ValueError(
-            f"no task of {spec.name} is in both env.categories={list(config.categories)} and "
-            f"env.levels={list(config.levels)}; leave one of them empty"
-        )
+        filters = (("env.categories", config.categories), ("env.levels", config.levels))
+        asked = " and ".join(f"{key}={list(names)}" for key, names in filters if names)
+        split = tasks[0].split if tasks else ""
+        elsewhere = "; other splits may have some" if len(spec.splits) > 1 else ""
+        raise ValueError(f"no task of {spec.name}'s split {split!r} is in {asked}{elsewhere}")
     return selected
 
 

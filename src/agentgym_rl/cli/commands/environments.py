@@ -52,7 +52,7 @@ def check(
 def play(
     env: EnvName,
     options: EnvOptions = None,
-    task: Annotated[int, typer.Option(help="Index of the task.", metavar="N")] = -1,
+    task: Annotated[int | None, typer.Option(help="Index of the task.", metavar="N", min=0)] = None,
     split: Annotated[
         str,
         typer.Option(

@@ -18,7 +18,7 @@ from agentgym_rl.errors import EnvError
 PACKAGE = "webarena-verified"
 REMEDY = (
     f"python3 -m venv webarena && webarena/bin/pip install {PACKAGE}, then "
-    "env.options.python=webarena/bin/python"
+    "the option python=webarena/bin/python (in recipes env.options.python)"
 )
 _DATA = "webarena_verified/assets/dataset"
 _FIND = f"""
