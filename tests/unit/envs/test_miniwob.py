@@ -105,10 +105,13 @@ def test_the_window_can_be_looked_at(env: MiniWoB):
     assert env.details()["page"] == "click-button"
 
 
-def test_no_other_file_can_be_opened(env: MiniWoB):
-    env.start("click-button", 0)
-    seen = env.step("goto [file:///etc/passwd]").observation
-    assert "outside the sites of this task" in seen and "root:" not in seen
+@pytest.mark.parametrize("action", ["goto [file:///etc/passwd]", "new_tab", "close_tab"])
+def test_a_task_cannot_be_left(env: MiniWoB, action: str):
+    seen = env.start("click-button", 0)
+    result = env.step(action)
+    assert not result.valid_action
+    assert "There is no such action" in result.observation
+    assert seen.splitlines()[-1] in result.observation
 
 
 def test_an_episode_in_the_tab_of_another_is_like_one_in_its_own(env: MiniWoB):
