@@ -52,7 +52,7 @@ echo "$report"
 
 run=$SHARED/runs/$RUN
 where=(cluster.address="$ip:$PORT" cluster.shared_folder="$SHARED")
-if [[ -d $run/checkpoints ]]; then
+if [[ -f $run/run.json ]]; then
     "${on_head[@]}" agentgym train --run-dir "$run" --resume "${where[@]}"
 else
     "${on_head[@]}" agentgym train "$@" cluster.type=ray "${where[@]}" --run-dir "$run"

@@ -82,6 +82,11 @@ def test_a_run_with_two_workers_is_that_of_one_process_also_if_one_is_killed(
     assert all(line["rollout/episodes_failed"] == 0 for line in lines)
     if not more:  # half of the 8 episodes; what runs on servers has processes of its own
         assert lines[0]["cluster/episodes_lost"] == lines[0]["rollout/episodes_restarted"] == 4
+    else:
+        begun = [
+            line["cluster/episodes_server_0"] + line["cluster/episodes_server_1"] for line in lines
+        ]
+        assert all(n >= line["rollout/episodes"] for n, line in zip(begun, lines, strict=True))
     without = ("cluster/", "rollout/episodes_restarted", "rollout/published_bytes")
     assert metrics_of(run.folder, without=without) == metrics_of(plain.folder, without=without)
     ours, theirs = episodes_of(run.folder), episodes_of(plain.folder)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import socket
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -51,6 +52,7 @@ from agentgym_rl.training.learner.sharded.rank import RankPlan
 from agentgym_rl.training.learner.sharded.ranks import Ranks, StartedRank
 
 _ROOM_TIMEOUT_S = 120.0
+_LISTENER_S = 5.0
 """For others to leave the room that a run asks for."""
 
 
@@ -232,6 +234,7 @@ def joined(config: RunConfig, run: Path) -> Iterator[RayCluster]:
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[None]:
     """Join the cluster there, or without an address one that runs on this machine."""
+    _require_listener(address)
     try:
         ray.init(address=address or "auto", log_to_driver=False, configure_logging=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
@@ -244,6 +247,20 @@ def connected(address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _require_listener(address: str) -> None:
+    """Raise ConfigError where nothing listens at "host:port", for which Ray would wait long."""
+    host, _, port = address.rpartition(":")
+    if "://" in address or not host or not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_LISTENER_S).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"no Ray cluster answers at {address}: {error}. Start one with `ray start --head`, "
+            "or name the right address (cluster.address, --address)"
+        ) from error
 
 
 def _check_shared(config: RunConfig, run: Path) -> None:

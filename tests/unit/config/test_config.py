@@ -98,10 +98,7 @@ def test_an_override_cannot_go_inside_a_value():
         ("algorithm.groupsize=4", "algorithm.groupsize: unknown key (did you mean 'group_size'?)"),
         ("rounds.round=4", "rounds.round: unknown key (did you mean 'rounds'?)"),
         ("algorithm.xyz=4", "algorithm.xyz: unknown key; legal here: type, group_size,"),
-        (
-            "engine.tensor_parallel_size=2",
-            "engine.tensor_parallel_size: unknown key (only with engine.type=vllm); legal here:",
-        ),
+        ("engine.tensor_parallel_size=2", "unknown key (only with engine.type=vllm); legal here:"),
         ("algorithm.type=gpro", "got 'gpro' (did you mean 'grpo'?)"),
         ("engine.xyz.deep=4", "engine.xyz: unknown key; legal here: type, timeout_s,"),
     ],

@@ -70,7 +70,10 @@ def test_the_slurm_job_starts_a_cluster_and_a_run_and_resumes_it(tmp_path: Path)
     recipe, *overrides = settings_of(train)
     cluster = plan_run(recipe, overrides).config.cluster
     assert (cluster.type, cluster.address) == ("ray", "10.0.0.1:6379")
-    (tmp_path / "runs" / "slurm-7" / "checkpoints").mkdir(parents=True)
+    run = tmp_path / "runs" / "slurm-7"
+    run.mkdir(parents=True)
+    assert "--resume" not in run_job(tmp_path, environment)
+    (run / "run.json").touch()  # a run that has begun, perhaps without a checkpoint
     assert "--resume" in run_job(tmp_path, environment)
 
 

@@ -129,9 +129,11 @@ class RemoteProcess(Generic[ValueT]):
                 f"{self.name} was closed" if self._is_closed else f"{self.name} ended: {how}"
             )
             waiting, self._waiting = self._waiting, dict[int, _Waiting[ValueT]]()
-        _settle([(future, EngineError(self._death)) for future in waiting.values()])
-        if not self._is_closed:
-            self._on_end(self)
+        try:
+            if not self._is_closed:
+                self._on_end(self)  # first: it counts the sessions, which end with their futures
+        finally:
+            _settle([(future, EngineError(self._death)) for future in waiting.values()])
 
 
 class RemoteEngine(RemoteProcess[Value]):

@@ -56,7 +56,8 @@ _COLLECT_EVERY = 256
 """Episodes after which the garbage is collected that simulators leave."""
 _MAX_TOGETHER = 16
 """Messages in one piece."""
-_EPISODES_LOST = "cluster/episodes_lost"
+_COUNTS = ("cluster/episodes_lost", "cluster/episodes_server_")
+"""How the names of metrics begin that only the worker counts."""
 
 
 def run_worker(connection: Connection, plan: WorkerPlan) -> None:
@@ -168,7 +169,7 @@ class WorkerHost:
             episode = await play_episode(order.spec, participants.with_engine(engine), order.limits)
             # The controller has the task already.
             told = packed(replace(episode, task=replace(episode.task, payload={})))
-            value = Played(told, self._take_lost(participants.source))
+            value = Played(told, _take_counts(participants.source))
         except AgentGymError as error:
             value = Failed(plain_error(error))
         except Exception as error:  # nobody else would hear of it
@@ -181,9 +182,6 @@ class WorkerHost:
         self._num_played += 1
         if self._num_played % _COLLECT_EVERY == 0:
             collect_garbage()
-
-    def _take_lost(self, source: EnvSource) -> int:
-        return int(source.take_metrics().get(_EPISODES_LOST, 0))
 
     def _answer(self, number: int, value: WorkerValue) -> None:
         self._send(Answer(number, value))
@@ -203,3 +201,11 @@ class WorkerHost:
         if self._outbox:
             ready, self._outbox = self._outbox, list[object]()
             self._send_all(ready)
+
+
+def _take_counts(source: EnvSource) -> dict[str, float]:
+    return {
+        name: number
+        for name, number in source.take_metrics().items()
+        if number and name.startswith(_COUNTS)
+    }

@@ -94,8 +94,9 @@ class Played(NamedTuple):
     """An episode with its final reward."""
 
     episode: bytes
-    num_lost: int
-    """Episodes that the worker has lost to environment servers since its last answer."""
+    counts: dict[str, float]
+    """Episodes that began on each environment server, or were lost to one, since the worker's last
+    answer, by the names of metrics."""
 
 
 class Failed(NamedTuple):

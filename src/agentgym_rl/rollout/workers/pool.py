@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,6 +32,7 @@ from agentgym_rl.types import Episode, StopReason
 
 logger = logging.getLogger(__name__)
 
+_EPISODES_LOST = "cluster/episodes_lost"
 _CHECK_EVERY_S = 5.0
 _HANGS_S = 60.0
 """After this long without an answer a worker is killed: nothing that it does takes its event loop
@@ -78,9 +80,10 @@ class WorkerPool(Places[RemoteWorker]):
         super().__init__(
             workers, replace=replace_one, wait_s=START_TIMEOUT_S, noun="rollout worker"
         )
-        self._num_episodes_lost = 0
+        self._counts = Counter[str]()
+        """What workers have counted, by the names of metrics."""
         self._num_played = [0] * len(workers)
-        """Both since the metrics were taken; of each place, episodes."""
+        """Episodes of each place. Both since the metrics were taken."""
         self._over = threading.Event()
         threading.Thread(target=self._watch, name="rollout-watch", daemon=True).start()
 
@@ -91,9 +94,9 @@ class WorkerPool(Places[RemoteWorker]):
     def take_metrics(self) -> dict[str, float]:
         """Return what happened since the last call, by the names of metrics."""
         with self._changed:
-            losses, num_lost = self._take_losses(), self._num_episodes_lost
+            losses = self._take_losses()
             played, self._num_played = self._num_played, [0] * len(self._places)
-            self._num_episodes_lost = 0
+            counts, self._counts = self._counts, Counter[str]()
             num_serving = 0
             for place in self._places:
                 num_serving += place.is_serving
@@ -101,9 +104,10 @@ class WorkerPool(Places[RemoteWorker]):
         return {
             "cluster/rollout_workers": float(num_serving),
             "cluster/restarts_rollout": float(losses.num_replaced),
-            "cluster/episodes_lost": float(num_lost),
+            _EPISODES_LOST: 0.0,
             "cluster/time_lost_s": losses.seconds,
             **{f"cluster/episodes_worker_{n}": float(num) for n, num in enumerate(played)},
+            **{name: float(number) for name, number in counts.items()},
         }
 
     def close(self) -> None:
@@ -123,7 +127,7 @@ class WorkerPool(Places[RemoteWorker]):
             try:
                 value = await worker.play(env, spec, participants, left)
             except EngineError as error:
-                self._num_episodes_lost += 1
+                self._counts[_EPISODES_LOST] += 1
                 if num_lost == limits.max_restarts:
                     return _failed(spec, str(error), num_restarts=num_lost)
                 num_lost += 1
@@ -133,7 +137,7 @@ class WorkerPool(Places[RemoteWorker]):
                 self.leave(place, worker)
             if isinstance(value, Failed):
                 raise value.error
-            self._num_episodes_lost += value.num_lost
+            self._counts.update(value.counts)
             self._num_played[place.number] += 1
             episode = unpacked(value.episode)
             num_restarts = num_lost + episode.num_restarts

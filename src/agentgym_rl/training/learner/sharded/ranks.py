@@ -200,7 +200,8 @@ def fork_ranks_here(plan: RankPlan, num_ranks: int) -> Ranks:
 
 def _started(plan: RankPlan, num_ranks: int, start_method: StartMethod) -> list[StartedRank]:
     context, started = _CONTEXTS[start_method], list[StartedRank]()
-    import_before_forks(__name__)
+    if start_method == "forkserver":
+        import_before_forks(__name__)
     for rank in range(num_ranks):
         link, theirs = context.Pipe()
         written, their_written = context.Pipe(duplex=False)
