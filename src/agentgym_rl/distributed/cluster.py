@@ -255,7 +255,7 @@ def _require_listener(address: str) -> None:
     if "://" in address or not host or not port.isdecimal():
         return
     try:
-        socket.create_connection((host, int(port)), timeout=_LISTENER_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_LISTENER_S).close()
     except (OSError, OverflowError) as error:
         raise ConfigError(
             f"no Ray cluster answers at {address}: {error}. Start one with `ray start --head`, "
