@@ -108,6 +108,6 @@ def test_a_process_that_cannot_be_made_is_an_engine_that_cannot(monkeypatch: pyt
     def fail(self: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(process._FORKS.Process, "start", fail)
+    monkeypatch.setattr(process.FORKS.Process, "start", fail)
     with pytest.raises(EngineError, match=r"no process for engine-7: .*temporarily unavailable"):
         start_here(PLAN)
