@@ -19,7 +19,7 @@ from rich.console import Console
 from agentgym_rl.config import load_config
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
-from agentgym_rl.envs.demos import demonstrate
+from agentgym_rl.envs.demos.demonstration import demonstrate
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.rollout.tasks import evaluation_tasks, select_tasks
 from agentgym_rl.types import Task

@@ -39,7 +39,7 @@ from agentgym_rl import (
     load_config,
 )
 from agentgym_rl.engines.create import create_engine
-from agentgym_rl.envs.demos import collect_demonstrations
+from agentgym_rl.envs.demos.collection import collect_demonstrations
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.models.loading import Policy, load_policy
 from agentgym_rl.rollout.collect import collect, keep_groups

@@ -149,11 +149,12 @@ def check_memory(config: RunConfig, device: torch.device) -> None:
 
 def check_data(config: RunConfig) -> None:
     """Refuse a file of demonstrations, preferences or tasks that does not exist."""
-    algorithm = config.algorithm
+    algorithm, given = config.algorithm, {"warm_start.data": config.warm_start.data}
     if isinstance(algorithm, SFTConfig | DPOConfig | AgentEvolConfig):
-        data = algorithm.data
+        given["algorithm.data"] = algorithm.data
+    for key, data in given.items():
         if data and not Path(data).exists():
-            raise ConfigError(f"algorithm.data={data} does not exist")
+            raise ConfigError(f"{key}={data} does not exist")
     for of_env in config.environments.values():
         for key in ("tasks_file", "eval_tasks_file"):
             file = of_env.env.tasks_file if key == "tasks_file" else of_env.env.eval_tasks_file

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentgym_rl.runs.folder import read_json_lines
-from commands import Kill
+from commands import Kill, agentgym
 from training_runs import RECIPE, go_on, is_the_same_run, refused, succeeded, train
 
 pytestmark = pytest.mark.slow
@@ -54,6 +54,25 @@ def test_a_killed_preference_run_is_the_run_that_never_stopped(
     assert lines[0]["train/margin"] == pytest.approx(0.0, abs=1e-6), "it starts at the reference"
     assert lines[-1]["train/margin"] > 0.0
     assert all("eval/babyai/success_rate" in line for line in (lines[3], lines[7]))
+
+
+def test_a_warm_start_learns_from_a_file(recipe: Path, tmp_path: Path):
+    data, folder = tmp_path / "demos.jsonl", tmp_path / "run"
+    words = ["-n", "12", "--level", "GoToRedBallNoDists", "--format", "direct", "--processes", "2"]
+    assert succeeded(agentgym("demos", "babyai", *words, "-o", data))
+    words = [
+        f"warm_start.data={data}",
+        "rollout.max_tokens=1024",
+        "training.steps=1",
+        "eval.tasks=0",
+        "--run-dir",
+        folder,
+    ]
+    outcome = train(recipe, *words)
+    assert succeeded(outcome)
+    assert str(data) in (folder / "warm_start" / "config.toml").read_text()
+    lines = read_json_lines(folder / "warm_start" / "metrics.jsonl")
+    assert lines[-1]["train/loss"] < lines[0]["train/loss"]
 
 
 @pytest.mark.long

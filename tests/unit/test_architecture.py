@@ -78,8 +78,8 @@ MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 MAX_CONFIG_LEAVES = (
     # 140 after the redesign, 1 for pictures, 32 for several environments, 3 shards, 8 tracking,
-    # 4 task files, 8 cluster, 1 overlap, 1 shared prefixes, 1 seeds
-    199
+    # 4 task files, 8 cluster, 1 overlap, 1 shared prefixes, 1 seeds, 1 demonstrations
+    200
 )
 MAX_PUBLIC_NAMES = 25
 MAX_HELP_S = 1.0

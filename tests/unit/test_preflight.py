@@ -140,6 +140,12 @@ def test_data_must_exist(tmp_path: Path, type_: str):
         check_before_start(config, RunFolder(tmp_path))
 
 
+def test_demonstrations_of_a_warm_start_must_exist(tmp_path: Path):
+    config = make_config("warm_start.data=nowhere.jsonl")
+    with pytest.raises(ConfigError, match=r"warm_start\.data=nowhere\.jsonl does not exist"):
+        check_before_start(config, RunFolder(tmp_path))
+
+
 def test_a_model_must_be_there_and_readable_unless_one_is_saved(tmp_path: Path):
     model, run = tmp_path / "model", RunFolder(tmp_path / "run")
     config = make_config(f"model.path={model}", "model.device=cpu")

@@ -123,6 +123,7 @@ def write_demonstrations(
     format_name: str,
     model: str = "",
     seed: int = 0,
+    num_processes: int = 0,
 ) -> None:
     """Write expert demonstrations as conversations in JSON lines; for a model, if one is named.
 
@@ -133,8 +134,7 @@ def write_demonstrations(
     from agentgym_rl.agents.agent import Agent
     from agentgym_rl.agents.formats import make_format
     from agentgym_rl.config import AgentConfig
-    from agentgym_rl.envs.demos import collect_demonstrations
-    from agentgym_rl.rollout.tasks import select_tasks, spread_tasks
+    from agentgym_rl.envs.demos.collection import collect_demonstrations
     from agentgym_rl.training.data.conversation_files import to_json_line
     from agentgym_rl.training.data.conversations import from_demonstration
 
@@ -142,11 +142,7 @@ def write_demonstrations(
     with boundary(f"environment {env!r}"):
         cls = registry.configured(registry.env_class(env), options)
         make_format(format_name, cls.spec)
-        cls.require_split(split)
-        tasks = select_tasks(wanted, cls.spec, cls.tasks(split))
-        has_tested = wanted.eval_split in cls.spec.splits
-        tested = cls.tasks(wanted.eval_split) if has_tested else tasks
-        tasks = spread_tasks(tasks, tested, seed=seed)
+        tasks = _tasks_to_show(cls, wanted, seed)
     with writing_in(output.parent):  # what cannot be written is found out before the work
         output.parent.mkdir(parents=True, exist_ok=True)
         output.open("a").close()
@@ -156,7 +152,12 @@ def write_demonstrations(
 
         agent = agent.for_model(load_renderer(model).with_tools(agent.tools))
     demos = collect_demonstrations(
-        env, tasks, num_demos=number, max_rounds=4 * cls.spec.max_rounds, options=options
+        env,
+        tasks,
+        num_demos=number,
+        max_rounds=4 * cls.spec.max_rounds,
+        options=options,
+        num_processes=num_processes,
     )
     with closing(demos):
         lines = [
@@ -171,6 +172,18 @@ def write_demonstrations(
     recipe = f"small/{env}-sft"
     known = [recipe] if recipe in packaged_recipes() else ["RECIPE", "algorithm.type=sft"]
     suggest(["agentgym", "train", *known, f"algorithm.data={output}"])
+
+
+def _tasks_to_show(cls: type[Environment], wanted: EnvConfig, seed: int) -> Sequence[Task]:
+    """Return the tasks of a split that `wanted` lets through, in the order in which the expert is
+    asked about them."""
+    from agentgym_rl.rollout.tasks import select_tasks, spread_tasks  # needs the extra `train`
+
+    cls.require_split(wanted.split)
+    tasks = select_tasks(wanted, cls.spec, cls.tasks(wanted.split))
+    has_tested = wanted.eval_split in cls.spec.splits
+    tested = cls.tasks(wanted.eval_split) if has_tested else tasks
+    return spread_tasks(tasks, tested, seed=seed)
 
 
 def check_environment(env: str, *, num_tasks: int, call_timeout_s: float) -> None:

@@ -385,6 +385,9 @@ class WarmStartConfig(BaseConfig):
     """Demonstrations to learn from, of tasks whose categories and levels are in the proportions of
     those to be tested; the tiny model's tokenizer learns from them too."""
 
+    data: str = ""
+    """A file of conversations (`agentgym demos`) to learn from instead; its first `num_demos`."""
+
     batch_size: int = Field(default=16, ge=1)
     """Demonstrations in one update."""
 

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from agentgym_rl.envs.demos import collect_demonstrations
+from agentgym_rl.envs.demos.collection import collect_demonstrations
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.evaluation.progress import Progress
 from agentgym_rl.experiment.environments import OpenedEnv
@@ -76,9 +76,9 @@ def _of_expert(env: OpenedEnv, num_demos: int, on_found: Callable[[], None]) -> 
     if config.env.url:
         raise ConfigError(
             f"demonstrations come from the expert of {env.label}, which a server does not offer, "
-            "and a warm start or a tiny model needs them: set warm_start.steps=0 and model.path "
-            "to a model, leave the url empty, or learn first from a file of `agentgym demos` with "
-            "algorithm.type=sft algorithm.data=FILE"
+            "and a warm start or a tiny model needs them: set warm_start.data to a file of "
+            "`agentgym demos`, leave the url empty, or set warm_start.steps=0 and model.path "
+            "to a model"
         )
     # A limit in training alone must not decide what a warm start sees.
     max_rounds = max(config.rounds.longest, config.eval_max_rounds)
@@ -88,6 +88,7 @@ def _of_expert(env: OpenedEnv, num_demos: int, on_found: Callable[[], None]) -> 
         num_demos=num_demos,
         max_rounds=max_rounds,
         options=config.env.options,
+        num_processes=config.env.workers,
     )
     conversations, num_left_out = list[Conversation](), 0
     with closing(demos):

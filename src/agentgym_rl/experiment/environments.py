@@ -115,8 +115,13 @@ def with_shared_tools(policy: Policy, envs: Sequence[OpenedEnv]) -> Policy:
         return policy.with_tools(tools[0])
     shown = [env.label for env in envs if policy.with_tools(env.agent.tools).renderer.shows_tools]
     data = str(getattr(config.algorithm, "data", ""))  # which some methods have
-    if shown and (data or config.credit.truncated == "bootstrap"):
-        setting = f"algorithm.data={data}" if data else "credit.truncated=bootstrap"
+    given = {
+        f"algorithm.data={data}": bool(data),
+        f"warm_start.data={config.warm_start.data}": bool(config.warm_start.data),
+        "credit.truncated=bootstrap": config.credit.truncated == "bootstrap",
+    }
+    setting = next((words for words, is_given in given.items() if is_given), "")
+    if shown and setting:
         raise ConfigError(
             f"the chat template shows the tools of {', '.join(shown)}, which differ between the "
             f"environments, and the texts of {setting} do not name their environment: set "

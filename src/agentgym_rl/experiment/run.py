@@ -101,7 +101,9 @@ def supervised_config(config: RunConfig) -> RunConfig:
     return config.model_copy(
         update={
             "algorithm": SFTConfig(
-                num_demos=warm_start.num_demos, batch_size=warm_start.batch_size
+                num_demos=warm_start.num_demos,
+                data=warm_start.data,
+                batch_size=warm_start.batch_size,
             ),
             "training": config.training.model_copy(
                 update={
@@ -299,7 +301,9 @@ class _Experiment:
         if (config.warm_start.steps or config.model.path == TINY) and not (
             is_warm or isinstance(algorithm, SFTConfig)
         ):
-            first_demos = self._demonstrations(config.warm_start.num_demos)
+            first_demos = self._demonstrations(
+                config.warm_start.num_demos, data=config.warm_start.data
+            )
         if policy is None:
             texts = partial(texts_of, first_demos)
             policy = load_policy(model_here(config), seed=config.seed, texts=texts)

@@ -13,7 +13,7 @@ from agentgym_rl.agents.agent import Agent
 from agentgym_rl.agents.interaction import Interaction
 from agentgym_rl.agents.limits import Limits
 from agentgym_rl.agents.transcript import ContextPart, Reply, ReplyRequest, Transcript
-from agentgym_rl.envs.demos import Demonstration
+from agentgym_rl.envs.demos.demonstration import Demonstration
 from agentgym_rl.errors import AgentGymError
 from agentgym_rl.rollout.episode import playing
 from agentgym_rl.types import Message, SamplingParams, SegmentKind, StepResult, Task

@@ -13,7 +13,7 @@ from agentgym_rl.agents.interaction import Interaction
 from agentgym_rl.agents.requests import GO_ON, LEARNED, LEFT_OUT, PLAN, REFLECT, SUMMARIZE
 from agentgym_rl.config import AgentConfig
 from agentgym_rl.envs.base import EnvSpec
-from agentgym_rl.envs.demos import demonstrate
+from agentgym_rl.envs.demos.demonstration import demonstrate
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import AgentError
 from agentgym_rl.rollout.demonstration import demonstrated_contexts

@@ -13,7 +13,7 @@ from agentgym_rl.agents.agent import Agent
 from agentgym_rl.cli.environments import write_demonstrations
 from agentgym_rl.config import AgentConfig, EnvConfig
 from agentgym_rl.envs.base import EnvSpec
-from agentgym_rl.envs.demos import Demonstration
+from agentgym_rl.envs.demos.demonstration import Demonstration
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.rollout.episode import EpisodeSpec, Participants, TokenPolicy, run_episode

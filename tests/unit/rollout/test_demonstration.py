@@ -13,7 +13,7 @@ from agentgym_rl.agents.agent import Agent
 from agentgym_rl.agents.interaction import Interaction
 from agentgym_rl.agents.requests import LEFT_OUT, SUMMARIZE
 from agentgym_rl.config import AgentConfig
-from agentgym_rl.envs.demos import Demonstration
+from agentgym_rl.envs.demos.demonstration import Demonstration
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.errors import AgentError
 from agentgym_rl.rollout.demonstration import UndemonstratedError, demonstrated_contexts

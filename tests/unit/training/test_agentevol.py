@@ -20,7 +20,7 @@ from agentgym_rl.config import (
 )
 from agentgym_rl.config.sections import CheckpointConfig
 from agentgym_rl.engines.native.engine import NativeEngine
-from agentgym_rl.envs.demos import demonstrate
+from agentgym_rl.envs.demos.demonstration import demonstrate
 from agentgym_rl.envs.execution.local import LocalEnvSource
 from agentgym_rl.models.forward import action_logprobs
 from agentgym_rl.models.loading import load_pretrained

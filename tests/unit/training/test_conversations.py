@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from agentgym_rl.agents.agent import Agent
 from agentgym_rl.config import AgentConfig
-from agentgym_rl.envs.demos import Demonstration, demonstrate
+from agentgym_rl.envs.demos.demonstration import Demonstration, demonstrate
 from agentgym_rl.errors import ConfigError
 from agentgym_rl.training.data.conversation_files import read_conversations, to_json_line
 from agentgym_rl.training.data.conversations import (

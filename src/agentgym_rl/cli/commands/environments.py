@@ -110,6 +110,9 @@ def demos(  # noqa: PLR0913 - an option is an argument
     seed: Annotated[
         int, typer.Option(help="Decides which tasks are taken.", min=0, metavar="N")
     ] = 0,
+    processes: Annotated[
+        int, typer.Option(help="Play in N processes; the file is the same.", min=0, metavar="N")
+    ] = 0,
 ) -> None:
     """Write expert demonstrations of a split's tasks as conversations."""
     # Start-up time: no other command needs these.
@@ -127,6 +130,7 @@ def demos(  # noqa: PLR0913 - an option is an argument
         format_name=format_,
         model=model,
         seed=seed,
+        num_processes=processes,
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from agentgym_rl.agents.agent import Agent
-from agentgym_rl.envs.demos import Demonstration
+from agentgym_rl.envs.demos.demonstration import Demonstration
 from agentgym_rl.models.chat import ChatRenderer
 from agentgym_rl.rollout.demonstration import demonstrated_contexts
 from agentgym_rl.rollout.handler import RolloutHandler

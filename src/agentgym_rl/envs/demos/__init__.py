@@ -1,0 +1,1 @@
+"""Expert demonstrations: an environment's own expert plays its tasks, here or in processes."""
