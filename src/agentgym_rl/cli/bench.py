@@ -20,6 +20,7 @@ _PROGRAMS = {
     "experts": ("expert_bench", "how many tasks the experts solve"),
     "one-search": ("one_search_bench", "deep search with no search, and with one"),
     "rollout": ("rollout_bench", "how fast an engine generates"),
+    "step": ("step_bench", "whole GRPO steps, beside TRL with vLLM"),
     "overlap": ("overlap_bench", "steps with and without rollout.overlap"),
     "scale": ("scale_bench", "steps with other numbers of engines and GPUs"),
     "attention": ("attention_bench", "the attention kernel of a paged cache"),
