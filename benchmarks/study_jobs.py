@@ -74,6 +74,7 @@ class DemosJob(Job):
         env = self.config.env
         words = ["demos", env.name, "-n", str(self.number), "--format", self.config.agent.format]
         words += ["--split", env.split, "-o", str(file)]
+        words += ["--processes", str(env.workers)]  # as the runs play it
         words += [word for name in env.categories for word in ("--category", name)]
         words += [word for name in env.levels for word in ("--level", name)]
         return words + override_texts(env.options)
