@@ -10,6 +10,7 @@ import random
 import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -30,9 +31,19 @@ from agentgym_rl.types import Completion, Episode, SamplingParams
 
 SCENARIO = "textcraft"
 NEW_TOKENS = 64
-"""Most of a reply in an episode."""
+"""Most of a reply of an engine that takes no time."""
 _AGENT = AgentConfig(format="direct")
-"""The reply is the action, so that every round steps the environment."""
+"""There: the reply is the action, so that every round steps the environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeLoad:
+    """What kind of episodes are played."""
+
+    rounds: int
+    reply_tokens: int = NEW_TOKENS
+    format: str = _AGENT.format
+    group_size: int = 1
 
 
 class _InstantSession(EngineSession):
@@ -75,24 +86,24 @@ class EpisodesAtOnce:
         engine: Engine,
         policy: Policy,
         concurrency: int,
+        load: EpisodeLoad,
         *,
-        rounds: int,
         elsewhere: PlayEpisode | None = None,
     ) -> None:
         """`elsewhere` plays them; None: this process."""
         self._engine, self._policy, self._concurrency = engine, policy, concurrency
-        self._elsewhere = elsewhere
-        self._limits = Limits(rounds, NEW_TOKENS, policy.max_context, max_seconds=600.0)
+        self._load, self._elsewhere = load, elsewhere
+        self._limits = Limits(load.rounds, load.reply_tokens, policy.max_context, max_seconds=600.0)
         self._num_played = 0
 
     async def play(self) -> tuple[list[Episode], float]:
         """Return the episodes that were whole, and the seconds it took."""
-        num = self._concurrency
+        load, num = self._load, -(-self._concurrency // self._load.group_size)
         async with LocalEnvSource(SCENARIO) as source:
             spec = await source.spec()
             tasks = (await source.tasks(spec.splits[0]))[:num]
             tasks = (tasks * -(-num // len(tasks)))[:num]
-            agent = Agent(_AGENT, spec)
+            agent = Agent(AgentConfig(format=load.format), spec)
             participants = Participants(
                 source,
                 agent,
@@ -101,8 +112,9 @@ class EpisodesAtOnce:
             )
             started = time.perf_counter()
             groups = await collect(
-                tasks, participants, self._limits, group_size=1, noise=("bench", self._num_played),
-                temperature=1.0, max_concurrency=num,
+                tasks, participants, self._limits, group_size=load.group_size,
+                noise=("bench", self._num_played), temperature=1.0,
+                max_concurrency=self._concurrency,
             )  # fmt: skip
             seconds = time.perf_counter() - started
         self._num_played += 1

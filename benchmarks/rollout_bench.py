@@ -13,7 +13,9 @@ Four measurements, in one table, each but the first a median of several:
   played in this process (`--workers 0`) and by that many rollout workers.
 
 With the name of a size the weights are random, and replies have their full length. Real weights
-are those of a directory (`agentgym convert` makes one).
+are those of a directory (`agentgym convert` makes one). `--peer PYTHON` has vLLM generate the same
+in process, without HTTP and seeds, in an environment of its own (rollout_vllm.py). The recipe's
+own episodes are `--format react --reply-tokens 128 --rounds 10 --group 8`.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from bench_arguments import DEVICES, device, part, whole_from
 from bench_episodes import (
     NEW_TOKENS,
     SCENARIO,
+    EpisodeLoad,
     EpisodesAtOnce,
     InstantEngine,
     rollout_workers,
@@ -44,6 +47,7 @@ from decoding_speed import measure_decoding, tokens_of_a_row, wait_for_device
 from model_sizes import SIZES, random_model
 from rich.console import Console
 from rich.table import Table
+from rollout_peer import peer_rows
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
@@ -197,13 +201,13 @@ async def measure_episodes(
     engine: Engine,
     policy: Policy,
     concurrency: int,
+    load: EpisodeLoad,
     *,
-    rounds: int,
     repeats: int,
     has_alone: bool,
 ) -> Row:
     """Time whole episodes, and after each time the engine alone on the tokens that they had."""
-    playing = EpisodesAtOnce(engine, policy, concurrency, rounds=rounds)
+    playing = EpisodesAtOnce(engine, policy, concurrency, load)
     speeds, speeds_alone, samples = list[float](), list[float](), list[Sample]()
     for attempt in range(1 + repeats):  # the first warms up
         episodes, seconds = await playing.play()
@@ -224,7 +228,7 @@ async def measure_episodes(
         beside = f"engine alone {alone:,.0f} tokens/s ({1 - speed / alone:.0%} lost); "
     return Row(
         f"episodes ({name})",
-        f"{concurrency} at once, {len(samples)} whole, {rounds} rounds of {NEW_TOKENS}",
+        f"{concurrency} at once, {len(samples)} whole, {load.rounds} rounds of {load.reply_tokens}",
         f"{speed:,.0f} tokens/s",
         f"{beside}log-probs {difference(policy, samples[:_COMPARED]):.4f} off",
     )
@@ -238,7 +242,9 @@ async def measure_between(
     each, of_thread, of_workers = list[float](), list[float](), list[float]()
     async with contextlib.AsyncExitStack() as stack:
         elsewhere = await stack.enter_async_context(rollout_workers(policy, num_workers))
-        playing = EpisodesAtOnce(engine, policy, concurrency, rounds=rounds, elsewhere=elsewhere)
+        playing = EpisodesAtOnce(
+            engine, policy, concurrency, EpisodeLoad(rounds), elsewhere=elsewhere
+        )
         stack.enter_context(rare_collections())  # as in a run
         for _ in range(1 + repeats):  # the first warms up
             busy, there = time.thread_time(), workers_s()
@@ -293,6 +299,11 @@ async def replay(engine: Engine, key: int, sample: Sample) -> int:
     return num_tokens
 
 
+def load_of(chosen: argparse.Namespace) -> EpisodeLoad:
+    """Return the episodes that are asked for."""
+    return EpisodeLoad(chosen.rounds, chosen.reply_tokens, chosen.format, chosen.group)
+
+
 def check_context(policy: Policy, chosen: argparse.Namespace) -> None:
     """Refuse what does not fit into the model's context."""
     needs = list[tuple[str, int]]()
@@ -335,6 +346,9 @@ async def measure(chosen: argparse.Namespace) -> AsyncIterator[Row]:
     for name in chosen.engine if {"generate", "episodes"} & set(chosen.parts) else ():
         async for row in measure_engine(name, policy, chosen):
             yield row
+    if chosen.peer:
+        for cells in peer_rows(policy, chosen):
+            yield Row(*cells)
     if chosen.baseline:
         for num in chosen.sequences:
             prompts = random_prompts(policy, num, chosen.prompt)
@@ -362,7 +376,7 @@ async def measure_engine(
                     engine,
                     policy,
                     num,
-                    rounds=chosen.rounds,
+                    load_of(chosen),
                     repeats=chosen.repeats,
                     has_alone=not chosen.no_alone,
                 )
@@ -404,6 +418,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     add("--concurrency", nargs="+", type=whole, default=[64, 256, 512])
     add("--workers", nargs="+", type=whole_from(0), default=[0], help="that play, in `between`")
     add("--rounds", type=whole, default=10)
+    add("--reply-tokens", type=whole, default=NEW_TOKENS, help="most of a reply in `episodes`")
+    add("--format", default="direct", help="of replies in `episodes`")
+    add("--group", type=whole, default=1, help="episodes of a task")
+    add("--peer", default="", help="Python with vLLM and this package: vLLM in process as well")
     add("--repeats", type=whole, default=3, help="timings of all but decoding, after a warm-up")
     add("--no-alone", action="store_true", help="leave out the engine by itself")
     add("--baseline", action="store_true", help="time transformers' generate as well (slow)")

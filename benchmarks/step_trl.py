@@ -35,14 +35,8 @@ os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 
 import torch
 from datasets import Dataset
-from step_episodes import (
-    EpisodeLimits,
-    Generator,
-    PeerEpisode,
-    Reply,
-    play_lockstep,
-    play_stream,
-)
+from peer_vllm import VllmInProcess
+from step_episodes import EpisodeLimits, Generator, PeerEpisode, play_lockstep, play_stream
 from transformers import AutoTokenizer, PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
@@ -54,48 +48,6 @@ from agentgym_rl.rollout.tasks import EpochSampler
 
 FASTEST = "fastest"
 WAYS = (FASTEST, "defaults")
-
-
-class VllmInProcess:
-    """A `Generator`: vLLM's engine, stepped here. Requests carry no seed, so it samples in rows."""
-
-    def __init__(self, llm: Any, stop_token_ids: Sequence[int]) -> None:  # Any: vLLM's own
-        self._llm, self._stop_token_ids = llm, list(stop_token_ids)
-        self._waiting: dict[str, PeerEpisode] = {}
-
-    def ask(self, episodes: Sequence[PeerEpisode]) -> None:
-        prompts = [{"prompt_token_ids": episode.ids} for episode in episodes]
-        params = [self._params(episode) for episode in episodes]
-        names = self._llm.enqueue(prompts, params, use_tqdm=False)
-        # vLLM returns its own name ("17-9f3a...") and gives the outer one ("17") with outputs.
-        self._waiting |= {
-            name.split("-")[0]: episode for name, episode in zip(names, episodes, strict=True)
-        }
-
-    def replies(self) -> list[tuple[PeerEpisode, Reply]]:
-        return [
-            (self._waiting.pop(output.request_id.split("-")[0]), _reply(output))
-            for output in self._llm.llm_engine.step()
-            if output.finished
-        ]
-
-    def _params(self, episode: PeerEpisode) -> object:
-        from vllm import SamplingParams  # only where it generates
-
-        return SamplingParams(
-            temperature=1.0,
-            max_tokens=episode.room,
-            logprobs=0,
-            stop_token_ids=self._stop_token_ids,
-            ignore_eos=True,
-            detokenize=False,
-        )
-
-
-def _reply(output: Any) -> Reply:  # Any: vLLM's own
-    done = output.outputs[0]
-    ids = list(done.token_ids)
-    return Reply(ids, [at[id_].logprob for at, id_ in zip(done.logprobs, ids, strict=True)])
 
 
 class StepClock(TrainerCallback):

@@ -47,6 +47,20 @@ def test_a_page_is_written_compactly(browsing: Browsing):
     ]
 
 
+def test_paragraphs_are_shown_whole_and_what_is_cut_says_so(browsing: Browsing):
+    words = "word " * 100
+    seen = show(
+        browsing,
+        f"<p>{words}end.</p><p>{words} <b>bold</b> end.</p><p>{words * 5}</p>"
+        f"<button>{words}</button>",
+    )
+    whole, runs_on, cut, button = seen.splitlines()
+    assert whole == f"{words}end."
+    assert runs_on == f"{words}bold end."
+    assert cut == f"{(words * 5)[:2000]}..."
+    assert button == f"[1] button {words[:300]}..."
+
+
 def test_the_other_layout_is_that_of_webarena(site: Site):
     browsing = site.browse(Layout("webarena", has_address=False))
     seen = show(browsing, "<h1>Books</h1><a href=/a>Home</a><input aria-label=Search>")

@@ -20,7 +20,8 @@ from agentgym_rl.browser.layouts.lines import Line, Place, place_of
 from agentgym_rl.browser.page_tree import Node
 
 _MAX_OPTIONS = 12
-_MAX_NAME_CHARS = 300
+_MAX_NAME_CHARS, _MAX_TEXT_CHARS = 300, 2000
+"""Of a name or a value, and of a paragraph; "..." says that something is left out."""
 _MAX_CLICKABLE_CHARS = 120
 """A clickable box with more text than this is not one thing to click."""
 _FIELDS = frozenset(
@@ -223,7 +224,7 @@ class _Writer:
 
     def _line(self, node: Node, place: Place) -> Line | None:
         """Return the line of one node; None where it says nothing by itself."""
-        name = _clean(node.name)
+        name = _text(node.name) if node.role == "StaticText" else _clean(node.name)
         is_acted_on = node.role in _ACTED_ON or _is_editable(node)
         if not is_acted_on and node.is_clickable and self._is_one_thing(node):
             name = name if node.role == "StaticText" else name or _joined(_own_texts(node))
@@ -343,12 +344,17 @@ def _joined(texts: list[Node]) -> str:
             whole += " "
         whole += node.name
         last = box
-    return _clean(whole)
+    return _text(whole)
 
 
-def _clean(text: str) -> str:
+def _text(text: str) -> str:
+    return _clean(text, _MAX_TEXT_CHARS)
+
+
+def _clean(text: str, most: int = _MAX_NAME_CHARS) -> str:
     if not text:
         return text
     if not text.isascii():
         text = _GLYPHS.sub("", text)
-    return " ".join(text.split())[:_MAX_NAME_CHARS]
+    text = " ".join(text.split())
+    return text if len(text) <= most else f"{text[:most]}..."
