@@ -17,7 +17,7 @@ from agentgym_rl.envs.scenarios.web.tasks.town_common import (
 )
 from agentgym_rl.envs.scenarios.web.templates import Case, Reading, Seeded, Template
 
-_LOG = """
+LOG = """
 WITH RECURSIVE log(id) AS (
     SELECT head_id FROM code_branch WHERE project_id = ? AND name = 'main'
     UNION SELECT parent_id FROM code_commit c JOIN log ON log.id = c.id
@@ -32,7 +32,7 @@ _CONSTANT = re.compile(r"^(?:const )?([A-Z][A-Z_]+) = (\d+);?$", re.MULTILINE)
 
 
 def _log(seeded: Seeded, project: object) -> list[Row]:
-    return seeded.rows("code", _LOG, int(str(project)))
+    return seeded.rows("code", LOG, int(str(project)))
 
 
 class NumCommits(Counting):

@@ -17,18 +17,18 @@ from agentgym_rl.envs.scenarios.web.templates import (
     Template,
 )
 
-_PLACES = """
+PLACES = """
 SELECT id, name, kind, lat, lon, city FROM reference.place WHERE population = 0 ORDER BY id
 """
-_CITIES = """
+CITIES = """
 SELECT id, name, country, population, lat, lon FROM reference.place WHERE population > 200000
 AND name IN (SELECT name FROM reference.place GROUP BY name HAVING count(*) = 1) ORDER BY id
 """
-_SAVED = """
+SAVED = """
 SELECT l.name, s.place, s.note FROM map_savedplace s JOIN map_placelist l ON l.id = s.place_list_id
 WHERE l.user_id = 1 ORDER BY s.id
 """
-_LISTS = ("Favourites", "Want to go", "Work trips")
+LISTS = ("Favourites", "Want to go", "Work trips")
 _EARTH_KM = 6371.0
 
 
@@ -40,7 +40,7 @@ def find_place(page: Page, name: str, city: str) -> Script:
 
 def unique_places(seeded: Seeded) -> list[Row]:
     """Return places whose name and city find only them."""
-    rows = seeded.rows("map", _PLACES)
+    rows = seeded.rows("map", PLACES)
     names = [f"{row[1]} {row[5]}".lower().split() for row in rows]
     by_city: dict[object, list[set[str]]] = {}
     for row, words in zip(rows, names, strict=True):
@@ -99,7 +99,7 @@ class Population(Counting):
     level = 2
 
     def cases(self, seeded: Seeded) -> Iterable[Case]:
-        for _, name, country, population, _, _ in seeded.some(self, seeded.rows("map", _CITIES)):
+        for _, name, country, population, _, _ in seeded.some(self, seeded.rows("map", CITIES)):
             yield Case(
                 f"How many inhabitants does {name} in {country} have, according to the map?",
                 f"{population:,}",
@@ -149,7 +149,7 @@ class Nearest(Reading):
 
     def cases(self, seeded: Seeded) -> Iterable[Case]:
         rows = unique_places(seeded)
-        every = seeded.rows("map", _PLACES)
+        every = seeded.rows("map", PLACES)
         kinds = ("Cafe", "Restaurant", "Supermarket", "Hotel", "Museum")
         for place, row in enumerate(seeded.some(self, rows, 40)):
             kind = kinds[place % len(kinds)]
@@ -180,7 +180,7 @@ class CountNear(Counting):
 
     def cases(self, seeded: Seeded) -> Iterable[Case]:
         rows = unique_places(seeded)
-        every = seeded.rows("map", _PLACES)
+        every = seeded.rows("map", PLACES)
         kinds = ("Cafe", "Restaurant", "Supermarket", "Hotel")
         for place, row in enumerate(seeded.some(self, rows, 60)):
             kind = kinds[place % len(kinds)]
@@ -287,7 +287,7 @@ class SavePlace(Changing):
     def cases(self, seeded: Seeded) -> Iterable[Case]:
         notes = ("ask for a table", "closed in August", "with Anna", "near the hotel", "try again")
         for place, row in enumerate(seeded.some(self, unique_places(seeded))):
-            chosen, note = _LISTS[place % 3], notes[place % 5]
+            chosen, note = LISTS[place % 3], notes[place % 5]
             yield Case(
                 f'Save {row[1]} in {row[5]} to your list "{chosen}", with the note "{note}".',
                 users=users("map"),
@@ -296,7 +296,7 @@ class SavePlace(Changing):
 
     def check(self, case: Case, outcome: Outcome) -> bool:
         values = case.values
-        return outcome.query("map", _SAVED, ()) == [(values["list"], values["id"], values["note"])]
+        return outcome.query("map", SAVED, ()) == [(values["list"], values["id"], values["note"])]
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from find_place(page, str(case.values["name"]), str(case.values["city"]))
@@ -316,7 +316,7 @@ class NewList(Changing):
     split = "test"
 
     def cases(self, seeded: Seeded) -> Iterable[Case]:
-        for _, name, _, _, _, _ in seeded.some(self, seeded.rows("map", _CITIES)):
+        for _, name, _, _, _, _ in seeded.some(self, seeded.rows("map", CITIES)):
             yield Case(
                 f'Create a list of places with the name "Trip to {name}".',
                 users=users("map"),
@@ -325,7 +325,7 @@ class NewList(Changing):
 
     def check(self, case: Case, outcome: Outcome) -> bool:
         rows = outcome.query("map", "SELECT name FROM map_placelist WHERE user_id = 1", ())
-        return sorted(rows) == sorted([*((one,) for one in _LISTS), (case.values["list"],)])
+        return sorted(rows) == sorted([*((one,) for one in LISTS), (case.values["list"],)])
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from page.click("link", "Saved")
@@ -354,7 +354,7 @@ class NewListWithPlace(Changing):
             )
 
     def check(self, case: Case, outcome: Outcome) -> bool:
-        return outcome.query("map", _SAVED, ()) == [(case.values["list"], case.values["id"], "")]
+        return outcome.query("map", SAVED, ()) == [(case.values["list"], case.values["id"], "")]
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from page.click("link", "Saved")
@@ -376,7 +376,7 @@ class SaveNearest(Changing):
     split = "test"
 
     def cases(self, seeded: Seeded) -> Iterable[Case]:
-        every = seeded.rows("map", _PLACES)
+        every = seeded.rows("map", PLACES)
         rows = [row for row in unique_places(seeded) if row[2] in ("Hotel", "Station", "Park")]
         for row in seeded.some(self, rows, 60):
             cafe, museum = nearest(row, "Cafe", every)[0], nearest(row, "Museum", every)[0]
@@ -391,7 +391,7 @@ class SaveNearest(Changing):
                 )  # fmt: skip
 
     def check(self, case: Case, outcome: Outcome) -> bool:
-        rows = {row[:2] for row in outcome.query("map", _SAVED, ())}
+        rows = {row[:2] for row in outcome.query("map", SAVED, ())}
         wanted = {("Want to go", case.values["cafe"]), ("Want to go", case.values["museum"])}
         return rows == wanted
 

@@ -51,6 +51,14 @@ def _vote(page: Page, name: str, author: str) -> int | None:
     return None
 
 
+def because(page: Page, thought: str, steps: Script) -> Script:
+    """Take steps for a better reason than each of them has by itself, scrolling aside."""
+    for action in steps:
+        if not action.startswith("scroll"):
+            page.thought = thought
+        yield action
+
+
 def open_forum(page: Page, name: str) -> Script:
     """Find a forum in the list of all and open it."""
     yield from page.click("link", "Forums")

@@ -16,7 +16,7 @@ from agentgym_rl.envs.scenarios.web.templates import (
     Template,
 )
 
-_WATCHED = "SELECT title FROM wiki_watchedarticle WHERE user_id = 1 ORDER BY title"
+WATCHED = "SELECT title FROM wiki_watchedarticle WHERE user_id = 1 ORDER BY title"
 
 
 def articles(seeded: Seeded, kind: str) -> list[tuple[str, dict[str, str]]]:
@@ -252,7 +252,7 @@ class Watch(Changing):
             )
 
     def check(self, case: Case, outcome: Outcome) -> bool:
-        return outcome.query("wiki", _WATCHED, ()) == [(case.values["title"],)]
+        return outcome.query("wiki", WATCHED, ()) == [(case.values["title"],)]
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from open_article(page, str(case.values["title"]))
@@ -331,7 +331,7 @@ class WatchDirector(Changing):
 
     def check(self, case: Case, outcome: Outcome) -> bool:
         wanted = sorted([(case.values["title"],), (case.values["director"],)])
-        return sorted(outcome.query("wiki", _WATCHED, ())) == wanted
+        return sorted(outcome.query("wiki", WATCHED, ())) == wanted
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from open_article(page, str(case.values["title"]))
@@ -363,7 +363,7 @@ class WatchCapitals(Changing):
 
     def check(self, case: Case, outcome: Outcome) -> bool:
         wanted = sorted((target(str(case.values[f"{key}_capital"])),) for key in ("one", "other"))
-        return sorted(outcome.query("wiki", _WATCHED, ())) == wanted
+        return sorted(outcome.query("wiki", WATCHED, ())) == wanted
 
     def expert(self, case: Case, page: Page) -> Script:
         for key in ("one", "other"):
