@@ -161,7 +161,7 @@ class FurthestSide(Reading):
         for place, side in enumerate(list(_SIDES) * 5):
             column, sign = _SIDES[side]
             rows = by_country[_NORTH_EAST[place % len(_NORTH_EAST)]]
-            three = seeded.some(self, rows[3 * place :], 3)
+            three = seeded.some(self, rows[3 * place :], 3)  # others for every place
             values = sorted(sign * float(str(row[column])) for row in three)
             if len(values) == 3 and values[2] - values[1] > 0.3:
                 best = max(three, key=lambda row: sign * float(str(row[column])))

@@ -52,6 +52,8 @@ _FIGURES = (
     ("What percentage of the population of {} uses the internet", "Communications",
      "Internet users of {}: percent of population: ([\\d.]+)"),
 )  # fmt: skip
+_SHOWN = 240
+"""Characters of a paragraph that are surely shown to the agent."""
 _YEAR = re.compile(r" \((\d{4}) film\)$")
 
 
@@ -162,11 +164,13 @@ class CountryFigure(Reading):
             "wiki",
             "SELECT title, sections FROM reference.article WHERE kind = 'country' ORDER BY id",
         )
-        for place, (title, sections) in enumerate(seeded.some(self, rows, 40)):
-            text = "\n".join(part[2] for part in json.loads(str(sections)))
+        for place, (title, sections) in enumerate(seeded.some(self, rows, 120)):
             asked, chapter, pattern = _FIGURES[place % len(_FIGURES)]
-            found = re.findall(pattern.format(re.escape(str(title))), text)
-            if len(found) == 1 and found[0] != "0":
+            figure = re.compile(pattern.format(re.escape(str(title))))
+            parts = _paragraphs(json.loads(str(sections)))
+            found = [match[1] for _, text in parts for match in figure.finditer(text)]
+            is_shown = any(at == chapter and figure.search(text[:_SHOWN]) for at, text in parts)
+            if is_shown and len(found) == 1 and found[0] != "0":
                 yield Case(
                     f"{asked.format(title)}, according to the article about it in Lexica?",
                     found[0],
@@ -181,6 +185,16 @@ class CountryFigure(Reading):
         thought = f"The article is long; what is asked for should be in the chapter {chapter}."
         yield from because(page, thought, page.click("link", chapter))
         yield from page.answer(case.answer, shown=str(case.values["shown"]))
+
+
+def _paragraphs(sections: list[tuple[int, str, str]]) -> list[tuple[str, str]]:
+    """Return (chapter, text) of the paragraphs of an article."""
+    found = list[tuple[str, str]]()
+    chapter = ""
+    for level, heading, text in sections:
+        chapter = heading if level == 2 else chapter
+        found += [(chapter, paragraph) for paragraph in text.split("\n")]
+    return found
 
 
 def _plain(pattern: str) -> str:
