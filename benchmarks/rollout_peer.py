@@ -1,4 +1,4 @@
-"""The rows "vLLM in process" of `bench rollout`; rollout_vllm.py measures them in another Python."""
+"""Rows "vLLM in process" of `bench rollout`; rollout_vllm.py measures them in another Python."""
 
 from __future__ import annotations
 
