@@ -66,6 +66,8 @@ _TASK_FILES = (
     "talk_changing",
     "tracker_reading",
     "tracker_changing",
+    "forum_finding",
+    "forum_errands",
 )
 """Modules of tasks/; each has TEMPLATES."""
 

@@ -66,6 +66,15 @@ def open_forum(page: Page, name: str) -> Script:
     yield from page.click("link", name)
 
 
+def search_forum(page: Page, name: str) -> Script:
+    """Find a forum by a search for forums and open it."""
+    yield from page.type("textbox", "Search", name)
+    yield from page.reach("link", "Forums", nth=1)
+    page.thought = f"{name} is a forum, so I take Forums among the kinds of results."
+    yield f"click [{page.find('link', 'Forums', nth=1)}]"
+    yield from page.click("link", name)
+
+
 def open_submission(page: Page, title: str) -> Script:
     """Find a submission by its title and open it."""
     yield from page.type("textbox", "Search", title)

@@ -1,0 +1,249 @@
+"""Questions that need a search, another order or a comparison in the forum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from agentgym_rl.envs.scenarios.web.page import Page, Script
+from agentgym_rl.envs.scenarios.web.site_process import Row
+from agentgym_rl.envs.scenarios.web.tasks.town_common import open_submission, search_forum, users
+from agentgym_rl.envs.scenarios.web.templates import Case, Reading, Seeded, Template, Wrong
+
+_FIRST_COMMENTS = """
+SELECT s.title, u.username FROM forum_submission s
+JOIN forum_comment c ON c.id = (SELECT id FROM forum_comment o WHERE o.submission_id = s.id
+    ORDER BY o.created, o.id LIMIT 1)
+JOIN auth_user u ON u.id = c.author_id
+WHERE s.is_removed = 0 AND s.num_comments BETWEEN 4 AND 14 AND c.parent_id IS NULL
+AND c.author_id NOT IN (1, s.author_id)
+AND (SELECT count(*) FROM forum_submission o WHERE o.title = s.title) = 1
+AND c.id = (SELECT min(id) FROM forum_comment o WHERE o.submission_id = s.id
+    AND o.parent_id IS NULL)
+AND (SELECT count(*) FROM forum_comment o WHERE o.submission_id = s.id AND NOT o.is_removed
+    AND o.created < datetime(c.created, '+1 hour')) = 1
+AND c.author_id <> (SELECT o.author_id FROM forum_comment o WHERE o.submission_id = s.id
+    AND o.parent_id IS NULL ORDER BY o.score DESC, o.id LIMIT 1)
+ORDER BY s.id
+"""
+"""Submissions whose oldest comment is not the one that is shown first: (title, its author)."""
+_SAYINGS = """
+SELECT c.body, u.username, s.title FROM forum_comment c
+JOIN forum_submission s ON s.id = c.submission_id JOIN auth_user u ON u.id = c.author_id
+WHERE c.is_removed = 0 AND s.is_removed = 0 AND c.author_id <> 1
+AND length(c.body) BETWEEN 25 AND 70
+AND (SELECT count(*) FROM forum_submission o WHERE o.title = s.title) = 1
+AND (SELECT count(*) FROM forum_comment o WHERE o.body = c.body) BETWEEN 3 AND 8
+AND (SELECT count(*) FROM forum_comment o WHERE instr(o.body, c.body) > 0
+    AND o.author_id = c.author_id) = 1
+AND (SELECT count(*) FROM forum_comment o WHERE instr(o.body, c.body) > 0) <= 12
+ORDER BY c.id
+"""
+"""Comments that others wrote in the same words: (body, author, submission)."""
+_MODERATORS = """
+SELECT f.name, u.username, u.date_joined, u.id FROM forum_moderator m
+JOIN forum_forum f ON f.id = m.forum_id JOIN auth_user u ON u.id = m.user_id ORDER BY m.id
+"""
+
+
+class FirstToComment(Reading):
+    """Who wrote the oldest comment on a submission? With the comments in another order."""
+
+    name = "forum-first-comment"
+    number = 9
+    sites = ("forum",)
+    level = 3
+    split = "train"
+
+    def cases(self, seeded: Seeded) -> Iterable[Case]:
+        rows = seeded.some(self, seeded.rows("forum", _FIRST_COMMENTS))
+        for place, (title, author) in enumerate(rows):
+            asked = (
+                f"Who was the first to comment on the submission “{title}”?",
+                f"Which user wrote the oldest comment on “{title}”?",
+            )
+            yield Case(asked[place % 2], str(author), users=users("forum"), values={"title": title})
+
+    def expert(self, case: Case, page: Page) -> Script:
+        yield from open_submission(page, str(case.values["title"]))
+        yield from page.click("link", "Old")
+        yield from page.read(f"link {case.answer}")
+        page.thought = f"The oldest comment comes first now: {case.answer} wrote it."
+        yield f"stop [{case.answer}]"
+
+
+class WhereSaid(Reading):
+    """On which submission did somebody say something? By a search in the comments."""
+
+    name = "forum-said-where"
+    number = 10
+    sites = ("forum",)
+    level = 3
+    split = "train"
+
+    def cases(self, seeded: Seeded) -> Iterable[Case]:
+        rows = seeded.some(self, seeded.rows("forum", _SAYINGS))
+        for place, (body, author, title) in enumerate(rows):
+            asked = (
+                f'The user {author} once commented "{body}" What is the title of the submission'
+                " that this comment is on?",
+                f'Several people have written "{body}" in a comment. What is the title of the'
+                f" submission where {author} did?",
+            )
+            yield Case(
+                asked[place % 2],
+                str(title),
+                users=users("forum"),
+                values={"body": body, "author": author},
+            )
+
+    def expert(self, case: Case, page: Page) -> Script:
+        yield from page.type("textbox", "Search", str(case.values["body"]))
+        yield from page.click("link", "Comments")
+        yield from page.answer(case.answer, shown=f"{case.values['author']} on")
+
+
+class BestOfModerator(Reading):
+    """Which of a moderator's submissions has the highest score or the most comments?"""
+
+    name = "forum-moderators-best"
+    number = 11
+    sites = ("forum",)
+    level = 3
+    split = "train"
+
+    def cases(self, seeded: Seeded) -> Iterable[Case]:
+        found = list[Case]()
+        for place, (forum, user, _, number) in enumerate(seeded.rows("forum", _MODERATORS)):
+            column = ("score", "num_comments")[place % 2]
+            best = seeded.rows(
+                "forum",
+                f"""SELECT title, {column}, id FROM forum_submission WHERE author_id = ?
+                AND is_removed = 0 ORDER BY {column} DESC, id""",
+                number,
+            )
+            if number == 1 or not 4 <= len(best) <= 25 or best[0][1] == best[1][1]:
+                continue
+            most = ("has the highest score", "has the most comments")[place % 2]
+            last = min(best, key=lambda row: int(str(row[2])))
+            found.append(
+                Case(
+                    f"{user} is a moderator of the forum {forum}. Which submission that {user}"
+                    f" wrote, in any forum, {most}? Answer with its title.",
+                    str(best[0][0]),
+                    users=users("forum"),
+                    values={
+                        "forum": forum,
+                        "user": user,
+                        "most": most,
+                        "num": len(best),
+                        "last": last[0],
+                    },
+                )
+            )
+        return seeded.some(self, found)
+
+    def expert(self, case: Case, page: Page) -> Script:
+        yield from search_forum(page, str(case.values["forum"]))
+        user = str(case.values["user"])
+        yield from page.click("link", user)
+        yield from page.click("link", f"Submissions ({case.values['num']})")
+        yield from page.read(str(case.values["last"]))
+        page.thought = f"Of what {user} submitted, {case.answer} {case.values['most']}."
+        yield f"stop [{case.answer}]"
+
+
+class SeniorModerator(Reading):
+    """Which of two or three moderators has been a member for longest? On their profiles."""
+
+    name = "forum-senior-moderator"
+    number = 12
+    sites = ("forum",)
+    level = 3
+    split = "train"
+
+    def cases(self, seeded: Seeded) -> Iterable[Case]:
+        by_forum = dict[str, list[Row]]()
+        for row in seeded.rows("forum", _MODERATORS):
+            by_forum.setdefault(str(row[0]), []).append(row)
+        forums = [one for one in by_forum if 2 <= len(by_forum[one]) <= 3]
+        for place, forum in enumerate(seeded.some(self, forums)):
+            people = sorted((str(row[2]), str(row[1])) for row in by_forum[forum])
+            way, chosen = (("longest", people[0]), ("shortest", people[-1]))[place % 2]
+            yield Case(
+                f"Which of the moderators of the forum {forum} has been a member of Agora for the"
+                f" {way} time?",
+                chosen[1],
+                users=users("forum"),
+                values={"forum": forum, "people": " ".join(name for _, name in people)},
+            )
+
+    def wrong(self, case: Case, other: Case) -> Sequence[Wrong]:
+        people = str(case.values["people"]).split()
+        colleague = next(name for name in people if name != case.answer)
+        return (*super().wrong(case, other), Wrong("another moderator", colleague))
+
+    def expert(self, case: Case, page: Page) -> Script:
+        yield from search_forum(page, str(case.values["forum"]))
+        people = str(case.values["people"]).split()
+        for place, name in enumerate(people):
+            number = yield from page.reach_after("# Moderators", "link", name)
+            page.thought = f"{name} is a moderator here: the profile says since when."
+            yield f"click [{number}]"
+            yield from page.read("Member since")
+            if place < len(people) - 1:
+                page.thought = f"I know since when {name} is a member; the others are left."
+                yield "go_back"
+        page.thought = f"I have seen all the dates: the answer is {case.answer}."
+        yield f"stop [{case.answer}]"
+
+
+class PlaceOfModerator(Reading):
+    """A phone number in the city that a moderator lives in: the forum, then the map."""
+
+    name = "forum-map-home"
+    number = 13
+    sites = ("forum", "map")
+    level = 5
+    split = "train"
+
+    def cases(self, seeded: Seeded) -> Iterable[Case]:
+        rows = seeded.rows(
+            "forum",
+            """SELECT f.name, u.username, o.location, p.kind, p.name, p.phone
+            FROM forum_moderator m JOIN forum_forum f ON f.id = m.forum_id
+            JOIN auth_user u ON u.id = m.user_id JOIN accounts_profile o ON o.user_id = u.id
+            JOIN reference.place p ON p.city = o.location AND p.population = 0
+            AND p.kind IN ('Hospital', 'University') AND p.phone <> ''
+            WHERE u.id > 1 AND o.location <> 'Bristol' AND (SELECT count(*) FROM reference.place q
+                WHERE q.city = p.city AND q.kind = p.kind) = 1 ORDER BY m.id, p.id""",
+        )
+        for forum, user, city, kind, name, phone in seeded.some(self, rows):
+            yield Case(
+                f"{user} moderates the forum {forum} on Agora (forum.test), and the profile there"
+                f" says where {user} lives. What is the phone number of the {str(kind).lower()} in"
+                " that city, according to Wayfarer (map.test)?",
+                str(phone),
+                users=users("forum", "map"),
+                values={"forum": forum, "user": user, "city": city, "name": name,
+                        "kind": str(kind).lower()},
+            )  # fmt: skip
+
+    def expert(self, case: Case, page: Page) -> Script:
+        yield from search_forum(page, str(case.values["forum"]))
+        yield from page.click("link", str(case.values["user"]))
+        city = str(case.values["city"])
+        yield from page.read(city)
+        page.thought = f"{case.values['user']} lives in {city}, so I look that up on the map."
+        yield "goto [http://map.test/]"
+        yield from page.type("textbox", "Search places", f"{case.values['kind']} {city}")
+        yield from page.click("link", str(case.values["name"]))
+        yield from page.answer(case.answer)
+
+
+TEMPLATES: list[Template] = [
+    FirstToComment(),
+    WhereSaid(),
+    BestOfModerator(),
+    SeniorModerator(),
+    PlaceOfModerator(),
+]
