@@ -68,6 +68,7 @@ _TASK_FILES = (
     "tracker_changing",
     "forum_finding",
     "forum_errands",
+    "code_finding",
 )
 """Modules of tasks/; each has TEMPLATES."""
 
