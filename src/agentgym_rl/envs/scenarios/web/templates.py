@@ -69,6 +69,8 @@ _TASK_FILES = (
     "forum_finding",
     "forum_errands",
     "code_finding",
+    "code_errands",
+    "code_planning",
 )
 """Modules of tasks/; each has TEMPLATES."""
 
