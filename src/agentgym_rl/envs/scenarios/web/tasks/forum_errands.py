@@ -359,7 +359,7 @@ class SwapPin(Changing):
             JOIN forum_forum f ON f.id = s.forum_id
             JOIN forum_submission p ON p.forum_id = f.id AND p.is_sticky
             WHERE f.id IN (SELECT forum_id FROM forum_moderator WHERE user_id = 1)
-            AND s.is_sticky = 0 AND s.is_removed = 0 AND s.author_id <> 1
+            AND s.is_sticky = 0 AND s.is_locked = 0 AND s.is_removed = 0 AND s.author_id <> 1
             AND (SELECT count(*) FROM forum_submission o WHERE o.title = s.title) = 1
             ORDER BY s.id""",
         )

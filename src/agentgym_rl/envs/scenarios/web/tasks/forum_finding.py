@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from agentgym_rl.envs.scenarios.web.page import Page, Script
-from agentgym_rl.envs.scenarios.web.site_process import Row
-from agentgym_rl.envs.scenarios.web.tasks.town_common import open_submission, search_forum, users
+from agentgym_rl.envs.scenarios.web.tasks.town_common import (
+    AGENT_ID,
+    open_submission,
+    search_forum,
+    users,
+)
 from agentgym_rl.envs.scenarios.web.templates import Case, Reading, Seeded, Template, Wrong
 
 _FIRST_COMMENTS = """
@@ -153,7 +157,7 @@ class BestOfModerator(Reading):
 
 
 class SeniorModerator(Reading):
-    """Which of two or three moderators has been a member for longest? On their profiles."""
+    """Which of two moderators has been a member for longer? On their profiles."""
 
     name = "forum-senior-moderator"
     number = 12
@@ -162,38 +166,39 @@ class SeniorModerator(Reading):
     split = "train"
 
     def cases(self, seeded: Seeded) -> Iterable[Case]:
-        by_forum = dict[str, list[Row]]()
-        for row in seeded.rows("forum", _MODERATORS):
-            by_forum.setdefault(str(row[0]), []).append(row)
-        forums = [one for one in by_forum if 2 <= len(by_forum[one]) <= 3]
+        by_forum = dict[str, list[tuple[str, str]]]()
+        for forum, user, joined, number in seeded.rows("forum", _MODERATORS):
+            if number != AGENT_ID:
+                by_forum.setdefault(str(forum), []).append((str(user), str(joined)))
+        forums = [one for one in by_forum if len(by_forum[one]) > 1]
         for place, forum in enumerate(seeded.some(self, forums)):
-            people = sorted((str(row[2]), str(row[1])) for row in by_forum[forum])
-            way, chosen = (("longest", people[0]), ("shortest", people[-1]))[place % 2]
+            way = ("longer", "shorter")[place % 2]
+            chosen, other = sorted(
+                by_forum[forum][:2], key=lambda one: one[1], reverse=place % 2 == 1
+            )
+            first, second = (chosen, other) if place // 2 % 2 else (other, chosen)
             yield Case(
-                f"Which of the moderators of the forum {forum} has been a member of Agora for the"
-                f" {way} time?",
-                chosen[1],
+                f"{first[0]} and {second[0]} are moderators of the forum {forum}. Which of the two"
+                f" has been a member of Agora for a {way} time?",
+                chosen[0],
                 users=users("forum"),
-                values={"forum": forum, "people": " ".join(name for _, name in people)},
+                values={"forum": forum, "first": first[0], "second": second[0], "other": other[0]},
             )
 
     def wrong(self, case: Case, other: Case) -> Sequence[Wrong]:
-        people = str(case.values["people"]).split()
-        colleague = next(name for name in people if name != case.answer)
-        return (*super().wrong(case, other), Wrong("another moderator", colleague))
+        colleague = str(case.values["other"])
+        return (*super().wrong(case, other), Wrong("the other moderator", colleague))
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from search_forum(page, str(case.values["forum"]))
-        people = str(case.values["people"]).split()
-        for place, name in enumerate(people):
-            number = yield from page.reach_after("# Moderators", "link", name)
-            page.thought = f"{name} is a moderator here: the profile says since when."
-            yield f"click [{number}]"
-            yield from page.read("Member since")
-            if place < len(people) - 1:
-                page.thought = f"I know since when {name} is a member; the others are left."
-                yield "go_back"
-        page.thought = f"I have seen all the dates: the answer is {case.answer}."
+        first, second = str(case.values["first"]), str(case.values["second"])
+        yield from page.click("link", first)
+        yield from page.read("Member since")
+        page.thought = f"I know since when {first} is a member; {second} is left."
+        yield "go_back"
+        yield from page.click("link", second)
+        yield from page.read("Member since")
+        page.thought = f"I have seen both dates: the answer is {case.answer}."
         yield f"stop [{case.answer}]"
 
 
