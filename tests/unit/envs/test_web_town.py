@@ -189,6 +189,31 @@ def test_a_visitor_logs_in_and_votes_without_a_new_page(env: WebEnvironment):
     assert "button Upvote (pressed" in seen
 
 
+@needs_browser
+def test_an_issue_keeps_its_closed_milestone_and_people_are_found_by_name(
+    env: WebEnvironment, seeded: sqlite3.Connection
+):
+    path, number, title = seeded.execute(
+        """SELECT p.full_path, i.iid, m.title FROM code_issue i
+        JOIN code_milestone m ON m.id = i.milestone_id JOIN code_project p ON p.id = i.project_id
+        JOIN code_member e ON e.project_id = p.id AND e.user_id = 1 AND e.role >= 30
+        WHERE m.is_closed ORDER BY i.id"""
+    ).fetchone()
+    entry = entries("code-new-issue")[0]
+    env.start(replace(entry, case=replace(entry.case, path=f"/{path}/-/issues/{number}/edit")))
+    for _ in range(5):
+        seen = env.step("scroll [down]").observation
+    assert title in seen
+    seen = act(env, seen, "button Save", "click [{}]")
+    assert "The issue was saved." in seen and title in seen
+    name, user = seeded.execute(
+        """SELECT first_name || ' ' || last_name, username FROM auth_user u
+        JOIN code_member m ON m.user_id = u.id ORDER BY u.id DESC"""
+    ).fetchone()
+    seen = env.step(f"goto [/search?scope=users&q={name.replace(' ', '+')}]").observation
+    assert user in seen
+
+
 def act(env: WebEnvironment, seen: str, thing: str, action: str) -> str:
     """Do something with the first thing of a description, and return what is seen then."""
     number = re.search(rf"\[(\d+)\] {thing}", seen)

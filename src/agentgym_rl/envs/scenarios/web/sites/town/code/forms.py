@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from django import forms
 from django.contrib.auth import get_user_model
+from django.db.models import Q
 
 from agentgym_rl.envs.scenarios.web.sites.town.code.models import (
     ROLES,
@@ -45,8 +46,9 @@ class IssueForm(forms.Form):
         users = get_user_model().objects.filter(pk__in=[one.pk for one in people])
         self.fields["assignee"].queryset = users.order_by("username")
         self.fields["assignee"].label_from_instance = lambda user: user.username
-        milestones = Milestone.objects.filter(project=project, is_closed=False)
-        self.fields["milestone"].queryset = milestones
+        present = self.initial.get("milestone")  # is kept, also when it is closed
+        is_offered = Q(is_closed=False) | Q(pk=present.pk if present else None)
+        self.fields["milestone"].queryset = Milestone.objects.filter(is_offered, project=project)
         self.fields["milestone"].label_from_instance = lambda one: one.title
         self.fields["labels"].queryset = Label.objects.filter(project=project)
         self.fields["labels"].label_from_instance = lambda one: one.name

@@ -5,7 +5,8 @@ from __future__ import annotations
 from django.contrib import messages
 from django.contrib.auth import get_user_model
 from django.contrib.auth.decorators import login_required
-from django.db.models import Count, Q, QuerySet
+from django.db.models import Count, Q, QuerySet, Value
+from django.db.models.functions import Concat
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
@@ -179,10 +180,12 @@ def search(request: HttpRequest) -> HttpResponse:
         found = Commit.objects.filter(message__icontains=words).select_related("author")
         found = found.order_by("-created")
     elif words and scope == "users":
-        found = get_user_model().objects.filter(
-            Q(username__icontains=words) | Q(first_name__icontains=words)
-            | Q(last_name__icontains=words), member__isnull=False,
-        )  # fmt: skip
+        people = get_user_model().objects.annotate(
+            full=Concat("first_name", Value(" "), "last_name")
+        )
+        found = people.filter(
+            Q(username__icontains=words) | Q(full__icontains=words), member__isnull=False
+        )
         found = found.distinct().order_by("username")
     elif words and scope == "code" and project:
         found = _lines_with(project, words)
