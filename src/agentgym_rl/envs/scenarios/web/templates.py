@@ -47,6 +47,9 @@ MAX_CASES = 20
 _TASK_FILES = (
     "shop_reading",
     "shop_changing",
+    "shop_account",
+    "shop_basket",
+    "shop_reviews",
     "office_reading",
     "office_changing",
     "office_products",

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from agentgym_rl.envs.scenarios.web.page import Page, Script
 from agentgym_rl.envs.scenarios.web.tasks.shop_steps import (
+    BASKET,
     add_to_basket,
     as_customer,
     customers,
@@ -24,11 +25,6 @@ from agentgym_rl.envs.scenarios.web.templates import (
 )
 
 _SITES = ("shop",)
-_BASKET = """
-SELECT p.upc, l.quantity FROM basket_line l JOIN basket_basket b ON b.id = l.basket_id
-JOIN catalogue_product p ON p.id = l.product_id
-WHERE b.status = 'Open' ORDER BY p.upc
-"""
 _NEW_ORDERS = """
 SELECT l.upc, l.quantity, a.line1, u.username FROM order_order o
 JOIN order_line l ON l.order_id = o.id
@@ -70,7 +66,7 @@ class AddToBasket(Changing):
             yield Case(objective, users=as_customer(person[1]), values=values)
 
     def check(self, case: Case, outcome: Outcome) -> bool:
-        return outcome.query("shop", _BASKET, ()) == [(case.values["upc"], 1)]
+        return outcome.query("shop", BASKET, ()) == [(case.values["upc"], 1)]
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from add_to_basket(page, text(case, "title"))
@@ -431,7 +427,7 @@ class FillBasket(Changing):
     def check(self, case: Case, outcome: Outcome) -> bool:
         values = case.values
         wanted = [(values["one_upc"], values["number"]), (values["other_upc"], 1)]
-        return outcome.query("shop", _BASKET, ()) == sorted(wanted, key=str)
+        return outcome.query("shop", BASKET, ()) == sorted(wanted, key=str)
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from add_to_basket(page, text(case, "other"))

@@ -14,6 +14,11 @@ SELECT p.id, p.slug, p.title, p.upc, s.price, s.num_in_stock - s.num_allocated A
 FROM catalogue_product p JOIN partner_stockrecord s ON s.product_id = p.id
 WHERE p.structure = 'standalone' AND {condition} ORDER BY p.id
 """
+BASKET = """
+SELECT p.upc, l.quantity FROM basket_line l JOIN basket_basket b ON b.id = l.basket_id
+JOIN catalogue_product p ON p.id = l.product_id
+WHERE b.status = 'Open' ORDER BY p.upc
+"""
 CUSTOMERS = """
 SELECT u.id, u.username, u.first_name, u.last_name FROM auth_user u
 WHERE u.is_staff = 0 AND {condition} ORDER BY u.id
