@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from agentgym_rl.envs.scenarios.web.page import Page, Script
 from agentgym_rl.envs.scenarios.web.tasks.office_changing import OFFICE, OfficeChange
 from agentgym_rl.envs.scenarios.web.tasks.shop_steps import as_staff, choose, open_section, text
-from agentgym_rl.envs.scenarios.web.templates import Case, Outcome, Row, Seeded, Template
+from agentgym_rl.envs.scenarios.web.templates import Case, Outcome, Seeded, Template, Wrong
 
 _PUBLISHED = """
 SELECT r.id, p.title, r.title, u.first_name || ' ' || u.last_name FROM reviews_productreview r
@@ -19,7 +20,11 @@ WHERE r.status = 1 AND
      WHERE o.user_id = u.id AND o.product_id = p.id) = 1
 ORDER BY r.id
 """
-_REVIEWS = "SELECT id, status FROM reviews_productreview ORDER BY id"
+_STATUS = "SELECT status FROM reviews_productreview WHERE id = ?"
+_STATUSES = """
+SELECT sum(status = 0), sum(status = 1), sum(status = 2) FROM reviews_productreview
+"""
+"""How many reviews wait, are approved, are rejected."""
 _WAITING = """
 SELECT u.first_name || ' ' || u.last_name AS author, r.id, p.title FROM reviews_productreview r
 JOIN catalogue_product p ON p.id = r.product_id JOIN auth_user u ON u.id = r.user_id
@@ -72,7 +77,8 @@ class DeleteReview(OfficeChange):
     split = "train"
 
     def cases(self, seeded: Seeded) -> Iterable[Case]:
-        ((total,),) = seeded.rows("shop", "SELECT count(*) FROM reviews_productreview")
+        ((waiting, approved, rejected),) = seeded.rows("shop", _STATUSES)
+        left = str((waiting, int(str(approved)) - 1, rejected))
         rows = seeded.some(self, seeded.rows("shop", _PUBLISHED))
         for place, (number, product, title, author) in enumerate(rows):
             objective = (
@@ -84,12 +90,13 @@ class DeleteReview(OfficeChange):
                 objective,
                 path=OFFICE,
                 users=as_staff(),
-                values={"review": number, "product": product, "author": author, "total": total},
+                values={"review": number, "product": product, "author": author, "left": left},
             )
 
     def check(self, case: Case, outcome: Outcome) -> bool:
-        left = [row[0] for row in outcome.query("shop", _REVIEWS, ())]
-        return case.values["review"] not in left and len(left) + 1 == case.values["total"]
+        is_there = bool(outcome.query("shop", _STATUS, (case.values["review"],)))
+        (left,) = outcome.query("shop", _STATUSES, ())
+        return not is_there and str(left) == case.values["left"]
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from open_section(page, "Content", "Reviews")
@@ -109,6 +116,8 @@ class DecideTwo(OfficeChange):
     split = "train"
 
     def cases(self, seeded: Seeded) -> Iterable[Case]:
+        ((waiting, approved, rejected),) = seeded.rows("shop", _STATUSES)
+        after = str((int(str(waiting)) - 2, int(str(approved)) + 1, int(str(rejected)) + 1))
         rows = seeded.rows("shop", _WAITING)
         groups = [list(group) for _, group in itertools.groupby(rows, lambda row: row[0])]
         for place, pair in enumerate(seeded.some(self, groups)):
@@ -119,12 +128,19 @@ class DecideTwo(OfficeChange):
                 path=OFFICE,
                 users=as_staff(),
                 values={"author": good[0], "good": good[1], "good_product": good[2],
-                        "bad": bad[1], "bad_product": bad[2],
-                        "wanted": _moderated(seeded.rows("shop", _REVIEWS), good[1], bad[1])},
+                        "bad": bad[1], "bad_product": bad[2], "after": after},
             )  # fmt: skip
 
     def check(self, case: Case, outcome: Outcome) -> bool:
-        return str(outcome.query("shop", _REVIEWS, ())) == case.values["wanted"]
+        good, bad = (outcome.query("shop", _STATUS, (case.values[x],)) for x in ("good", "bad"))
+        (after,) = outcome.query("shop", _STATUSES, ())
+        return (good, bad) == ([(1,)], [(2,)]) and str(after) == case.values["after"]
+
+    def wrong(self, case: Case, other: Case) -> Sequence[Wrong]:
+        values = case.values
+        swapped = {"good_product": values["bad_product"], "bad_product": values["good_product"]}
+        mistaken = replace(case, values={**values, **swapped})
+        return (*super().wrong(case, other), Wrong("the other way", "done", of_other=mistaken))
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from open_section(page, "Content", "Reviews")
@@ -135,12 +151,6 @@ class DecideTwo(OfficeChange):
                 yield from choose(page, "Approved", status)
             yield from page.click("button", "Update")
         yield from page.done()
-
-
-def _moderated(reviews: Iterable[Row], good: object, bad: object) -> str:
-    """Return what reviews are to be when one is approved and one rejected."""
-    statuses = {good: 1, bad: 2}
-    return str([(number, statuses.get(number, status)) for number, status in reviews])
 
 
 class NewCategory(OfficeChange):

@@ -16,14 +16,22 @@ from agentgym_rl.envs.scenarios.web.templates import Case, Outcome, Seeded, Temp
 
 _VOUCHERS = """
 SELECT v.id, v.name, v.code, v.usage, substr(v.start_datetime, 1, 19) || '',
-    substr(v.end_datetime, 1, 19) || '' FROM voucher_voucher v ORDER BY v.id
+    substr(v.end_datetime, 1, 19) || '', (SELECT group_concat(o.conditionaloffer_id)
+     FROM voucher_voucher_offers o WHERE o.voucher_id = v.id)
+FROM voucher_voucher v ORDER BY v.id
 """
 _OFFERS = """
-SELECT o.name, b.value + 0, c.value + 0, o.status, o.offer_type FROM offer_conditionaloffer o
+SELECT o.name, b.value + 0, c.value + 0, o.status, o.offer_type,
+    b.type, b.range_id, c.type, c.range_id FROM offer_conditionaloffer o
 JOIN offer_benefit b ON b.id = o.benefit_id JOIN offer_condition c ON c.id = o.condition_id
 ORDER BY o.id
 """
-_RANGES = "SELECT name, is_public + 0, includes_all_products + 0 FROM offer_range WHERE id > 7"
+_RANGES = """
+SELECT r.name, r.is_public + 0, r.includes_all_products + 0,
+    (SELECT count(*) FROM offer_range_included_categories c WHERE c.range_id = r.id)
+FROM offer_range r WHERE r.id > 7 ORDER BY r.id
+"""
+"""The seeded ones have the numbers up to 7."""
 _IN_RANGES = """
 SELECT p.upc FROM offer_rangeproduct r JOIN catalogue_product p ON p.id = r.product_id
 ORDER BY p.upc
@@ -52,7 +60,7 @@ class ExtendVoucher(OfficeChange):
         rows = seeded.rows("shop", _VOUCHERS)
         for place, row in enumerate(seeded.some(self, rows)):
             end = f"2025-{5 + place % 7:02}-{11 + place:02} 18:00:00"
-            wanted = [(*old[:5], end) if old == row else old for old in rows]
+            wanted = [(*old[:5], end, *old[6:]) if old == row else old for old in rows]
             yield Case(
                 f'Extend the voucher "{row[1]}", so that it ends at {end} and not before. Its '
                 "code, its usage and its offer stay the same.",
@@ -88,7 +96,7 @@ class SuspendOffer(OfficeChange):
                 f'Suspend the offer "{row[0]}" until further notice. Do not delete it.',
                 f'Something is wrong with the offer "{row[0]}": put it on hold by suspending it.',
             )[place % 2]
-            wanted = [(*old[:3], "Suspended", old[4]) if old == row else old for old in rows]
+            wanted = [(*old[:3], "Suspended", *old[4:]) if old == row else old for old in rows]
             values = {"name": row[0], "wanted": as_text(wanted)}
             yield Case(objective, path=OFFICE, users=as_staff(), values=values)
 
@@ -171,7 +179,7 @@ class NewRange(OfficeChange):
     def check(self, case: Case, outcome: Outcome) -> bool:
         inside = [upc for (upc,) in outcome.query("shop", _IN_RANGES, ())]
         made = outcome.query("shop", _RANGES, ())
-        is_made = made == [(case.values["name"], case.values["public"], 0)]
+        is_made = made == [(case.values["name"], case.values["public"], 0, 0)]
         return is_made and inside == sorted([text(case, "one"), text(case, "other")])
 
     def expert(self, case: Case, page: Page) -> Script:

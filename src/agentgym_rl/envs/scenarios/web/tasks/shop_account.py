@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from agentgym_rl.envs.scenarios.web.page import Page, Script
 from agentgym_rl.envs.scenarios.web.tasks.shop_steps import (
@@ -20,6 +21,7 @@ from agentgym_rl.envs.scenarios.web.templates import (
     Row,
     Seeded,
     Template,
+    Wrong,
 )
 
 _SITES = ("shop",)
@@ -133,13 +135,14 @@ class LargestOrder(Reading):
                 f"Which of the orders that I placed in {year} had {most}? Give its order number.",
                 str(best[0]),
                 users=as_customer(email),
-                values={"year": year},
+                values={"year": year, "most": most},
             )
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from open_account(page, "Order History")
         yield from page.read(f"link {case.answer} |")
-        page.thought = f"Of my orders in {case.values['year']} it is {case.answer}."
+        values = case.values
+        page.thought = f"Of the orders of {values['year']}, {case.answer} has {values['most']}."
         yield f"stop [{case.answer}]"
 
 
@@ -176,6 +179,11 @@ class DefaultAddress(Changing):
         yield from page.click("button", None, near=text(case, "street"))
         yield from page.click("link", f"Set as default {case.values['kind']} address")
         yield from page.done()
+
+    def wrong(self, case: Case, other: Case) -> Sequence[Wrong]:
+        kind = "billing" if case.values["kind"] == "shipping" else "shipping"
+        mistaken = replace(case, values={**case.values, "kind": kind})
+        return (*super().wrong(case, other), Wrong("the other kind", "done", of_other=mistaken))
 
 
 class CorrectAddress(Changing):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from agentgym_rl.envs.scenarios.web.page import Page, Script
 from agentgym_rl.envs.scenarios.web.tasks.shop_changing import set_quantity
@@ -22,6 +23,7 @@ from agentgym_rl.envs.scenarios.web.templates import (
     Outcome,
     Seeded,
     Template,
+    Wrong,
 )
 
 _SITES = ("shop",)
@@ -145,6 +147,12 @@ class CheaperOfTwo(Changing):
         yield from page.click("link", "View basket")
         yield from set_quantity(page, best, text(case, "number"))
         yield from page.done()
+
+    def wrong(self, case: Case, other: Case) -> Sequence[Wrong]:
+        values = case.values
+        dearer = values["other" if values["best"] == values["one"] else "one"]
+        mistaken = replace(case, values={**values, "best": dearer})
+        return (*super().wrong(case, other), Wrong("the dearer one", "done", of_other=mistaken))
 
 
 class RedeemVoucher(Changing):

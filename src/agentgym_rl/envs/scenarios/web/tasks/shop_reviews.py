@@ -112,7 +112,9 @@ class NewestReview(Reading):
         yield from page.click("link", "See all reviews")
         yield from page.select("Sort by:", "Recency")
         yield from page.click("button", "Go")
-        yield from page.answer(case.answer)
+        yield from page.read(case.answer)
+        page.thought = f"The newest review comes first now: the answer is {case.answer}."
+        yield f"stop [{case.answer}]"
 
 
 class VoteReview(Changing):
@@ -131,10 +133,13 @@ class VoteReview(Changing):
             number, product, title, author, writer = row
             if person[0] == writer:
                 continue
-            button, verdict = (("Yes", "helpful"), ("No", "not helpful"))[place % 2]
+            button, objective = (
+                ("Yes", f'Vote for the review "{title}" of {product} by {author}: it was helpful.'),
+                ("No", f'I read the review "{title}" that {author} wrote about {product}, and it '
+                 "was not helpful. Answer the question below the review accordingly."),
+            )[place % 2]  # fmt: skip
             yield Case(
-                f'I found the review "{title}" that {author} wrote about {product} {verdict}. '
-                "Say so on its page.",
+                objective,
                 users=as_customer(person[1]),
                 values={"review": number, "user": person[0], "product": product, "title": title,
                         "author": author, "button": button, "delta": 1 - 2 * (place % 2)},
