@@ -1,4 +1,4 @@
-"""What customers buy on a condition or in another way: variants, vouchers, new addresses."""
+"""What customers choose and buy: sizes, the cheaper of two, with a voucher, for a friend."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _HOUSES = (
 
 
 class BasketSize(Changing):
-    """Put a size of a piece of clothing into the basket, several times."""
+    """Put a piece of clothing into the basket in a size."""
 
     name = "shop-basket-size"
     number = 35
@@ -97,7 +97,7 @@ class BasketSize(Changing):
 
 
 class CheaperOfTwo(Changing):
-    """Put the cheaper of two products into the basket, several times."""
+    """Put some pieces of the cheaper of two products into the basket."""
 
     name = "shop-cheaper-of-two"
     number = 36
