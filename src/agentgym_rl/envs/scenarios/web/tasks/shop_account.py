@@ -29,11 +29,8 @@ _BOUGHT_ONCE = """
 SELECT u.username, l.title, min(o.number) FROM order_line l
 JOIN order_order o ON o.id = l.order_id JOIN auth_user u ON u.id = o.user_id
 WHERE (SELECT count(*) FROM order_order x WHERE x.user_id = u.id) BETWEEN 2 AND 3
-GROUP BY u.id, l.title HAVING count(*) = 1 AND
-    min(o.id) < (SELECT max(x.id) FROM order_order x WHERE x.user_id = u.id)
-ORDER BY u.id, l.title
+GROUP BY u.id, l.title HAVING count(*) = 1 ORDER BY u.id, l.title
 """
-"""Never in the last order, which is the first that is looked at."""
 _YEARS = """
 SELECT u.username, strftime('%Y', o.date_placed) AS year, o.number, o.total_incl_tax,
     (SELECT sum(l.quantity) FROM order_line l WHERE l.order_id = o.id)
