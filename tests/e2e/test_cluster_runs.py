@@ -20,6 +20,7 @@ from agentgym_rl.training.trainer import RLTrainer
 from agentgym_rl.types import Episode
 from commands import Command
 from engine_pools import kill_engine
+from serving import Serving
 from training_runs import RECIPE, episodes_of, go_on, metrics_of, succeeded
 from waiting import ask_until, wait_for
 
@@ -106,12 +107,14 @@ OVERLAPPED = CARRYING | {"rollout.overlap": True}
 
 
 class UpdateKiller:
-    """Kills an engine as each of the first two updates begins."""
+    """Kills an engine as each of the first two updates begins; the fourth waits for others."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.num_killed, learn = 0, RLTrainer.learn
+        self.num_killed, learn, serving = 0, RLTrainer.learn, Serving(monkeypatch)
 
         def watched(trainer: RLTrainer, step: int, collected: Collected) -> Metrics:
+            if step == 4:
+                wait_for(lambda: serving.is_started)
             if self.num_killed < 2:
                 name = f"engine-{self.num_killed}"
                 ask_until(lambda: kill_engine(name), lambda killed: killed is not None)

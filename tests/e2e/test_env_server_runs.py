@@ -15,6 +15,7 @@ from agentgym_rl.runs.folder import Metrics, read_json_lines
 from agentgym_rl.types import Episode
 from commands import Command
 from env_servers import server_process
+from serving import children_with
 from training_runs import KILL_MARK, RECIPE, episodes_of, metrics_of
 from waiting import wait_for
 
@@ -43,12 +44,6 @@ def recipe(tmp_path: Path) -> Path:
     return file
 
 
-def servers_of(process: psutil.Process) -> list[psutil.Process]:
-    """Return the environment servers that a run has started."""
-    found = process.children(recursive=True)
-    return [child for child in found if child.is_running() and _PROGRAM in child.cmdline()]
-
-
 def family_of(processes: list[psutil.Process]) -> list[psutil.Process]:
     return [*processes, *(child for one in processes for child in one.children(recursive=True))]
 
@@ -68,7 +63,7 @@ class Killer(ag.Callback):
 
     def on_episode(self, episode: Episode) -> None:
         self._num_episodes += 1
-        servers = servers_of(psutil.Process())
+        servers = children_with(_PROGRAM)
         self.seen.update((process.pid, process) for process in family_of(servers))
         if self._num_episodes in self._numbers:
             self._mark.touch()
@@ -133,7 +128,7 @@ def test_servers_end_with_a_controller_that_is_killed(recipe: Path, tmp_path: Pa
     metrics = run / "metrics.jsonl"
     wait_for(lambda: metrics.exists() and metrics.read_text() != "", timeout_s=240)
     assert command.process.pid is not None
-    family = family_of(servers_of(psutil.Process(command.process.pid)))
+    family = family_of(children_with(_PROGRAM, psutil.Process(command.process.pid)))
     assert len(family) == 4
     command.process.kill()
     _, alive = psutil.wait_procs(family, 30)

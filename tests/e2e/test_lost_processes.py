@@ -15,7 +15,6 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 import agentgym_rl as ag
@@ -24,6 +23,7 @@ from agentgym_rl.runs.folder import Metrics, read_json_lines
 from agentgym_rl.training.algorithms.base import TrainingSample
 from agentgym_rl.training.sft import SFTTrainer
 from agentgym_rl.types import Episode
+from serving import Serving, children_with, hold_step
 from training_runs import RECIPE, episodes_of, metrics_of
 from waiting import wait_for
 
@@ -74,11 +74,7 @@ def kill_child(name: str) -> bool:
 
 def kill_env_server(number: int) -> bool:
     """Kill an environment server of a run in this process; return whether there are that many."""
-    servers = [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if child.is_running() and "agentgym_rl.envs.access.child" in child.cmdline()
-    ]
+    servers = children_with("agentgym_rl.envs.access.child")
     if number >= len(servers):
         return False
     servers[number].kill()
@@ -94,7 +90,7 @@ class Killer(ag.Callback):
 
     def __init__(self, plan: dict[int, tuple[str, int, float]]) -> None:
         self._plan, self._num_episodes = plan, 0
-        self.killed = Counter[str]()
+        self.num_planned, self.killed = len(plan), Counter[str]()
 
     def on_episode(self, episode: Episode) -> None:
         self._num_episodes += 1
@@ -221,7 +217,11 @@ ALL_APART = LOCAL | SERVERS | WORKERS | {"training.steps": 6, "checkpoint.every"
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(10))
 def test_kills_at_random_moments_cost_no_step_and_change_nothing(
-    recipe: Path, tmp_path: Path, settings: dict[str, Any], seed: int
+    recipe: Path,
+    tmp_path: Path,
+    settings: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    seed: int,
 ):
     settings |= ALL_APART | {"seed": seed}
     plain = ag.train(recipe, settings, run_dir=tmp_path / "plain")
@@ -232,7 +232,10 @@ def test_kills_at_random_moments_cost_no_step_and_change_nothing(
         number: (kind, rng.randrange(2), rng.uniform(0.0, 2.0))
         for number, kind in zip(numbers, KINDS, strict=True)
     }
-    killer = Killer(kills)
+    killer, serving = Killer(kills), Serving(monkeypatch)
+    hold_step(
+        monkeypatch, 6, lambda: killer.killed.total() == killer.num_planned and serving.is_whole
+    )
     run = ag.train(recipe, settings, run_dir=tmp_path / "run", callbacks=[killer])
     assert killer.killed == dict.fromkeys(KINDS, 1)
     assert check_whole(run.folder, killer.killed, num_steps=6) < MAX_LOST_S + 2 * 15

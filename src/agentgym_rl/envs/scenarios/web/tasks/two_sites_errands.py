@@ -264,7 +264,7 @@ class RecommendCheaper(Changing):
     """Find the cheaper of two products, and recommend it in the forum."""
 
     name = "shop-forum-cheaper"
-    number = 49
+    number = 90
     sites = ("shop", "forum")
     level = 5
     split = "train"
