@@ -272,10 +272,10 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     add("--rounds", nargs="+", type=whole_from(1), default=[10], help="limits on rounds")
     add("--tasks", type=whole_from(1), default=32, help="of a step")
     add("--group", type=whole_from(2), default=8, help="episodes of a task")
-    add("--steps", type=whole_from(2), default=8)
-    add("--warm", type=whole_from(1), default=3, help="first steps that are left out")
-    add("--repeats", type=whole_from(1), default=3)
-    add("--lr", type=float, default=5e-6)
+    add("--steps", type=whole_from(2), default=8, help="of each run; default: 8")
+    add("--warm", type=whole_from(1), default=3, help="first steps left out; default: 3")
+    add("--repeats", type=whole_from(1), default=3, help="runs of each way; default: 3")
+    add("--lr", type=float, default=5e-6, help="learning rate; default: 5e-6")
     add("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings of our runs")
     add("--trl-python", default="", help="Python of an environment with TRL, vLLM and this package")
     add("--trl-per-pass", type=whole_from(1), default=8, help="sequences of a pass of TRL")
@@ -283,6 +283,8 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
     add("--trl-memory", type=float, default=0.25, help="share of the GPU for its vLLM")
     add("--json", type=Path, help="add a line for each run to this file")
     options = parser.parse_args(list(arguments))
+    if not Path(options.model).is_dir():
+        raise ConfigError(f"--model {options.model} is not a folder; both sides read one")
     options.ways = options.ways or [*OURS, *(PEERS if options.trl_python else ())]
     asked = [way for way in options.ways if way in PEERS]
     if asked and not options.trl_python:

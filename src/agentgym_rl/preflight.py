@@ -155,6 +155,8 @@ def check_data(config: RunConfig) -> None:
     for key, data in given.items():
         if data and not Path(data).exists():
             raise ConfigError(f"{key}={data} does not exist")
+    if config.warm_start.data and not config.warm_start.steps and config.model.path != TINY:
+        logger.warning("warm_start.data is not read, because warm_start.steps is 0")
     for of_env in config.environments.values():
         for key in ("tasks_file", "eval_tasks_file"):
             file = of_env.env.tasks_file if key == "tasks_file" else of_env.env.eval_tasks_file

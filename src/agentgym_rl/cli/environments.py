@@ -143,9 +143,7 @@ def write_demonstrations(
         cls = registry.configured(registry.env_class(env), options)
         make_format(format_name, cls.spec)
         tasks = _tasks_to_show(cls, wanted, seed)
-    with writing_in(output.parent):  # what cannot be written is found out before the work
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.open("a").close()
+    _require_writable(output)
     agent = Agent(AgentConfig.model_validate({"format": format_name}), cls.spec)
     if model:
         from agentgym_rl.models.loading import load_renderer  # needs torch
@@ -172,6 +170,16 @@ def write_demonstrations(
     recipe = f"small/{env}-sft"
     known = [recipe] if recipe in packaged_recipes() else ["RECIPE", "algorithm.type=sft"]
     suggest(["agentgym", "train", *known, f"algorithm.data={output}"])
+
+
+def _require_writable(file: Path) -> None:
+    """Find out before the work what cannot be written; a stopped command leaves no empty file."""
+    is_new = not file.exists()
+    with writing_in(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.open("a").close()
+    if is_new:
+        file.unlink()
 
 
 def _tasks_to_show(cls: type[Environment], wanted: EnvConfig, seed: int) -> Sequence[Task]:

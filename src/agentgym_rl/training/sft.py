@@ -60,7 +60,8 @@ def fitting_samples(
         fitting.append((conversation, supervised_sample(sample)))
     if not fitting:
         raise ConfigError(
-            f"none of {len(conversations)} demonstrations can be used; see the warnings above"
+            f"none of {len(conversations)} demonstrations can be used; see the warnings above. "
+            f"At most {limit} tokens are taken: rollout.max_tokens, or the model's context"
         )
     return fitting
 

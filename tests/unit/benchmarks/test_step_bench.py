@@ -110,9 +110,14 @@ def test_first_steps_are_left_out_and_other_lines_of_a_peer_passed_over():
         ("--steps 3 --warm 3", "--warm 3 leaves out all of --steps 3"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(words: str, message: str):
+def test_what_cannot_be_compared_is_refused(tmp_path: Path, words: str, message: str):
     with pytest.raises(ConfigError, match=message):
-        step_bench.options_of(["--model", "m", *words.split()])
+        step_bench.options_of(["--model", str(tmp_path), *words.split()])
+
+
+def test_both_sides_read_a_folder():
+    with pytest.raises(ConfigError, match="--model nowhere is not a folder"):
+        step_bench.options_of(["--model", "nowhere"])
 
 
 def test_a_row_that_fails_is_named(tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 
 import psutil
@@ -120,3 +121,18 @@ def test_processes_end_with_the_one_who_asked():
     assert len(children) == 2
     demos.close()
     assert not any(child.is_running() for child in children)
+
+
+class Leaves(CountingEnv):
+    """Asks to end the process, as scripts do."""
+
+    def expert_action(self) -> str | None:
+        if self._goal == 3:
+            sys.exit(3)
+        return super().expert_action()
+
+
+@pytest.mark.parametrize("num_processes", [0, 2])
+def test_an_expert_that_asks_to_end_costs_its_task_only(num_processes: int):
+    found = in_processes("test_demos:Leaves", 3, num_processes)
+    assert [demo.task.index for demo in found] == [0, 4, 6]

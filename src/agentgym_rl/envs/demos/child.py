@@ -75,3 +75,4 @@ def _fields(outcome: Outcome) -> Mapping[str, object]:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # the reading thread would be in the interpreter's way

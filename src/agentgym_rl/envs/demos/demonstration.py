@@ -11,6 +11,7 @@ from agentgym_rl.envs.execution.guarded import (
     CallTimeoutError,
     GuardedEnvironment,
 )
+from agentgym_rl.errors import EnvError
 from agentgym_rl.types import Task
 
 
@@ -72,8 +73,8 @@ class LocalExpert:
         except CallTimeoutError as error:
             self._env = GuardedEnvironment(self._make, self._caller)
             return Outcome(error=error)
-        except Exception as error:  # noqa: BLE001 - one broken task must not end a run
-            return Outcome(error=error)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - one broken task ends no run
+            return Outcome(error=EnvError(repr(error)) if isinstance(error, SystemExit) else error)
 
     def close(self) -> None:
         self._env.close()
