@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,12 +13,11 @@ import psutil
 import pytest
 
 import agentgym_rl as ag
-from agentgym_rl.engines.pool.places import Places
-from agentgym_rl.envs.access.pool import EnvPool
 from agentgym_rl.runs.folder import Metrics
 from agentgym_rl.training.collect.collection import Collected, Horizons, StepCollector
 from agentgym_rl.types import Episode
 from ray_clusters import ENGINE, ENV_SERVER, RANK, VLLM, WORKER, actors_of, node_of
+from serving import Serving
 from training_runs import episodes_of
 
 SETTINGS: dict[str, Any] = {  # Any: what a setting may be
@@ -78,22 +76,12 @@ class Recorder:
         """`is_due` says whether something is to be killed before the next step."""
         self.groups: list[Collected] = []
         self.fed: Iterator[Collected] = iter(())
-        self.pools: list[Places[Any]] = []  # Any: engines or workers
-        self.servers: list[EnvPool] = []
+        self._serving = Serving(monkeypatch)
         self.begun: list[float] = []
         """When each step began, by the monotonic clock."""
-        collect, begin = StepCollector.collect, EnvPool._begin
-
-        async def begun(pool: EnvPool) -> None:
-            await begin(pool)
-            self.servers.append(pool)
+        collect = StepCollector.collect
 
         async def recorded(collector: StepCollector, step: int, max_rounds: Horizons) -> Collected:
-            participants = next(iter(collector._envs.values())).participants
-            player = participants.play_elsewhere
-            workers = player.func.__self__ if isinstance(player, functools.partial) else None
-            pools = (participants.engine, workers)
-            self.pools = [pool for pool in pools if isinstance(pool, Places)]
             while is_due() or not self.is_whole:
                 await asyncio.sleep(0.05)
             self.begun.append(time.monotonic())
@@ -102,13 +90,11 @@ class Recorder:
             return next(self.fed, collected)
 
         monkeypatch.setattr(StepCollector, "collect", recorded)
-        monkeypatch.setattr(EnvPool, "_begin", begun)
 
     @property
     def is_whole(self) -> bool:
         """Whether all engines, rollout workers and environment servers serve."""
-        servers = [pool for pool in self.servers if pool._is_open]
-        return all(place.is_serving for pool in (*self.pools, *servers) for place in pool._places)
+        return self._serving.is_whole
 
 
 def check_lost(lines: list[Metrics], **restarts: int) -> None:
