@@ -146,6 +146,13 @@ class Environment(ABC):
         """
         return None
 
+    def expert_hindsight(self) -> Sequence[str] | None:
+        """Return the thoughts of a solved episode again, told by who knows what came of each action.
+
+        One per action of the expert. None where `expert_thought` said all there is to say.
+        """
+        return None
+
     def details(self) -> Mapping[str, JsonValue]:
         """Return facts about the present state beyond the observation, for people and viewers.
 

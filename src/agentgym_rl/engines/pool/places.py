@@ -87,7 +87,6 @@ class Losses:
     """What was lost since the last call."""
 
     num_replaced: int
-    num_sessions: int
     seconds: float
     """From each loss until it was made good."""
 
@@ -112,7 +111,7 @@ class Places(Generic[MemberT]):
         self._changed = threading.Condition()
         """Guards all below, and is notified when any of it changes."""
         self._waiting: list[asyncio.Future[None]] = []
-        self._num_replaced = self._num_lost = 0
+        self._num_replaced = 0
         self._lost_s = 0.0
         """All since `_take_losses`."""
         self._is_closed = False
@@ -155,7 +154,6 @@ class Places(Generic[MemberT]):
             place = next((place for place in self._places if place.member is member), None)
             if place is None or self._is_closed:
                 return
-            self._num_lost += place.num_sessions
             place.lose_member()
             self._wake()
         threading.Thread(
@@ -181,8 +179,8 @@ class Places(Generic[MemberT]):
 
     def _take_losses(self) -> Losses:
         """Return what was lost since the last call. The lock is held."""
-        losses = Losses(self._num_replaced, self._num_lost, self._lost_s)
-        self._num_replaced, self._num_lost, self._lost_s = 0, 0, 0.0
+        losses = Losses(self._num_replaced, self._lost_s)
+        self._num_replaced, self._lost_s = 0, 0.0
         return losses
 
     def _restore(self, place: Place[MemberT]) -> None:

@@ -55,20 +55,23 @@ class PooledSession(EngineSession, Generic[EngineT]):
         self._place: Place[EngineT] | None = None
         self._engine: EngineT | None = None
         self._session: EngineSession | None = None
-        self._is_closed = False
+        self._is_closed = self._is_lost = False
 
     async def generate(self, new_ids: Sequence[int], params: SamplingParams) -> Completion:
         if self._is_closed:
             raise EngineError("generate was called on a closed session")
         if self._session is None:
             await self._begin()
-        assert self._session is not None and self._place is not None, "it has begun"
+        assert self._session and self._place and self._engine, "it has begun"
         async with self._pool.replying(self._place, self._engine):
             try:
                 completion = await self._session.generate(new_ids, params)
-            except BaseException:
+            except BaseException as error:
                 # The engine must know before the pool does that nobody waits for this reply.
                 self._session.close()
+                if isinstance(error, EngineError) and not (self._is_lost or self._engine.is_alive):
+                    self._is_lost = True
+                    self._pool.note_lost()
                 raise
         self._place.num_tokens += len(completion.token_ids)
         return completion
@@ -114,8 +117,8 @@ class EnginePool(Places[EngineT], Engine):
         """`_is_current`: whether the source still has the weights of `_version`."""
         self._is_updating = False
         """Whether they change while replies are asked for."""
-        self._num_bytes = 0
-        """Of weights since the metrics were taken."""
+        self._num_bytes = self._num_lost = 0
+        """Of weights, and of sessions whose engine died; since the metrics were taken."""
         self._giving = threading.Lock()
         """Held while the source gives weights."""
 
@@ -159,6 +162,14 @@ class EnginePool(Places[EngineT], Engine):
             self._is_current = False
         self._of_all(lambda engine: engine.rest())
 
+    def note_lost(self) -> None:
+        """Count a session that got no reply because its engine died.
+
+        One whose episode had its last reply before has lost nothing.
+        """
+        with self._changed:
+            self._num_lost += 1
+
     def take_metrics(self) -> dict[str, float]:
         metrics = self._count()
         for engine in self._living():
@@ -169,11 +180,11 @@ class EnginePool(Places[EngineT], Engine):
             for name, number in (
                 ("rollout/published_bytes", self._num_bytes),
                 ("cluster/restarts_engine", losses.num_replaced),
-                ("cluster/episodes_lost", losses.num_sessions),
+                ("cluster/episodes_lost", self._num_lost),
                 ("cluster/time_lost_s", losses.seconds),
             ):
                 metrics[name] = metrics.get(name, 0.0) + number
-            self._num_bytes = 0
+            self._num_bytes = self._num_lost = 0
             metrics["cluster/engines"] = float(sum(place.is_serving for place in self._places))
             for place in self._places:
                 metrics[f"cluster/tokens_engine_{place.number}"] = float(place.num_tokens)

@@ -131,7 +131,7 @@ class RemoteProcess(Generic[ValueT]):
             waiting, self._waiting = self._waiting, dict[int, _Waiting[ValueT]]()
         try:
             if not self._is_closed:
-                self._on_end(self)  # first: it counts the sessions, which end with their futures
+                self._on_end(self)  # first, so that what fails now begins again elsewhere
         finally:
             _settle([(future, EngineError(self._death)) for future in waiting.values()])
 

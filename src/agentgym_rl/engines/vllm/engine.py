@@ -126,7 +126,7 @@ class VllmEngine(Engine):
         try:
             self._opening.result()
         except CancelledError:
-            raise EngineError("the engine is closed") from None
+            raise EngineError(self._why_closed or "the engine is closed") from None
         except BaseException:
             self.close()
             raise

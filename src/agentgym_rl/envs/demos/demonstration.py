@@ -48,6 +48,7 @@ def demonstrate(
         thoughts.append(env.expert_thought() or "")
         result = env.step(action)
         if result.success:
+            thoughts = list(env.expert_hindsight() or thoughts)
             reasons = tuple(thoughts) if any(thoughts) else ()
             return Demonstration(task, tuple(observations), tuple(actions), reasons)
         if result.is_last:

@@ -7,7 +7,7 @@ Calls run one after another on a daemon thread (runners.py). One that does not r
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from agentgym_rl.envs.base import Environment, JsonValue
@@ -79,6 +79,9 @@ class GuardedEnvironment:
 
     def expert_thought(self) -> str | None:
         return self._call("expert_thought", self._env.expert_thought)
+
+    def expert_hindsight(self) -> Sequence[str] | None:
+        return self._call("expert_hindsight", self._env.expert_hindsight)
 
     def details(self) -> Mapping[str, JsonValue]:
         return self._call("details", self._env.details)

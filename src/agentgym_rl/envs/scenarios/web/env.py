@@ -16,6 +16,7 @@ from agentgym_rl.browser.host import Names
 from agentgym_rl.browser.origins import Origins
 from agentgym_rl.browser.session import BrowserOptions
 from agentgym_rl.envs.base import Environment, EnvSpec, JsonValue
+from agentgym_rl.envs.scenarios.web.hindsight import Taken, retell
 from agentgym_rl.envs.scenarios.web.page import LostError, Page, Script
 from agentgym_rl.envs.scenarios.web.projects import NOW, PROJECTS, SITES, is_built
 from agentgym_rl.envs.scenarios.web.site_process import (
@@ -95,6 +96,8 @@ class WebEnvironment(Environment):
         self._seen = Seen("", "")
         self._page = Page()
         self._expert: Script | None = None
+        self._taken: list[Taken] = []
+        """What the expert has done in this episode."""
         self._advice: str | None = None
 
     @classmethod
@@ -144,7 +147,7 @@ class WebEnvironment(Environment):
         self._browsing = Browsing(options, self._layout)
         self._take(self._browsing.open(sites[0].origin + entry.case.path))
         self._page.objective = entry.case.objective
-        self._expert = entry.template.expert(entry.case, self._page)
+        self._expert, self._taken = entry.template.expert(entry.case, self._page), []
         self._advice = None
         return f"Your task: {entry.case.objective}\n{self._seen.text}"
 
@@ -167,13 +170,19 @@ class WebEnvironment(Environment):
         """Return the next action of the expert; None after an action that was not its own."""
         if self._advice is None and self._expert is not None:
             with contextlib.suppress(LostError):
-                self._page.thought = ""
+                self._page.begin_step()
                 self._advice = next(self._expert, None)
+                if self._advice is not None:
+                    self._taken.append(self._page.taken(self._advice))
         return self._advice
 
     def expert_thought(self) -> str | None:
         """Return why the expert does so, from the objective and the page."""
-        return (self._page.reason(self._advice) or None) if self._advice is not None else None
+        return (self._taken[-1].thought or None) if self._advice is not None else None
+
+    def expert_hindsight(self) -> Sequence[str]:
+        """Return why the expert did all this, each link taken for what lay behind it."""
+        return retell(self._taken)
 
     def follow(self, case: Case) -> None:
         """Let the expert of another case of this template act from now on: for near misses."""

@@ -16,6 +16,7 @@ import re
 from collections.abc import Generator, Iterator, Mapping
 
 from agentgym_rl.browser.page_tree import Node
+from agentgym_rl.envs.scenarios.web.hindsight import Taken
 
 Script = Iterator[str]
 """Actions, one after another."""
@@ -42,11 +43,23 @@ class Page:
         self.thought = ""
         """Why the next action is taken, in a sentence: from the objective, where it names what is
         acted on, and else from the page."""
+        self.leads_on, self._way = False, ""
+        """Whether nothing but `_way` can be thought, which says that this leads on."""
         self._elements: Mapping[int, Node] = {}
 
     def show(self, text: str, url: str, elements: Mapping[int, Node]) -> None:
         """Take over a new observation."""
         self.text, self.url, self._elements = text, url, elements
+
+    def begin_step(self) -> None:
+        """Forget what was thought of the last action."""
+        self.thought, self.leads_on = "", False
+
+    def taken(self, action: str) -> Taken:
+        """Return an action with what is thought of it."""
+        thought, node = self.reason(action), self._node(action)
+        called = _called(_ROLES.get(node.role, node.role), node.name) if node else ""
+        return Taken(action, thought, called, self.leads_on and thought == self._way)
 
     def find(self, role: str, name: str | None, near: str = "", nth: int = 0) -> int | None:
         """Return the number of an element that is on the screen; None where there is none.
@@ -182,8 +195,7 @@ class Page:
         """Return why an action is taken: the script's thought, or else what the action says."""
         if self.thought:
             return self.thought
-        parts = _ARGUMENT.findall(action)
-        node = self._elements.get(int(parts[0])) if parts and parts[0].isdigit() else None
+        node, parts = self._node(action), _ARGUMENT.findall(action)
         if node is None:
             return ""
         called = _called(_ROLES.get(node.role, node.role), node.name)
@@ -191,6 +203,11 @@ class Page:
             return self._why(_ROLES.get(node.role, node.role), node.name, "")
         source = "The task says" if self._is_told(parts[1]) else "I write"
         return f"{source} {parts[1]}: it belongs into the {called}."
+
+    def _node(self, action: str) -> Node | None:
+        """Return the element that an action is on."""
+        parts = _ARGUMENT.findall(action)
+        return self._elements.get(int(parts[0])) if parts and parts[0].isdigit() else None
 
     def _why(self, role: str, name: str | None, near: str) -> str:
         """Return why an element is clicked; `near` is what stands beside it."""
@@ -201,7 +218,9 @@ class Page:
         if name and self._is_told(name):
             return f"The task is about {name.strip(' *:')}, so I take the {called}."
         title = self.text.partition("\n")[0].rpartition(" (")[0].partition(" | ")[0]
-        return f"On the page {title} the {called} leads on." if title else f"The {called} leads on."
+        place = f"On the page {title} the" if title else "The"
+        self.leads_on, self._way = True, f"{place} {called} leads on."
+        return self._way
 
     def _is_told(self, words: str) -> bool:
         return bool(words.strip()) and _clean(words.strip(" *:")) in _clean(self.objective)

@@ -1,0 +1,70 @@
+"""What an expert thinks at each step of a task, told by who knows what came of it.
+
+A link is often taken for what lies behind it, which is known only at the end. With it a thought
+says where the way leads, instead of that it leads on: "To enter Attic room I take the link Account,
+then Wish Lists, then Create a new wish list."
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+_ARGUMENT = re.compile(r"\[([^\[\]]*)\]")
+_MAX_WAY = 3
+"""Links named in one thought."""
+_MAX_CHARS = 60
+"""Of what is entered, in the thought of a link that leads there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """An action of the expert and what it thought before it."""
+
+    action: str
+    thought: str
+    called: str = ""
+    """The element that it is on, such as "link Account"; empty for a scroll or a stop."""
+    leads_on: bool = False
+    """Whether neither the task nor the page says why."""
+
+
+def retell(steps: Sequence[Taken]) -> list[str]:
+    """Return the thoughts of a solved task, each link taken for what lies behind it."""
+    return [
+        _why(steps[number:]) if step.leads_on else step.thought
+        for number, step in enumerate(steps)
+    ]
+
+
+def _why(steps: Sequence[Taken]) -> str:
+    """Return why the first of these steps is taken, which leads on to the others."""
+    moves = [step for step in steps if not step.action.startswith("scroll")]
+    way = list(takewhile(lambda step: step.leads_on, moves))
+    aim = _aim(moves[len(way)]) if len(way) < len(moves) else ""
+    first = way[0].called
+    if aim == _DONE and len(way) == 1:
+        return f"All is as the task says, and the {first} completes it."
+    if not aim:
+        return way[0].thought
+    rest = [step.called.partition(" ")[2] or step.called for step in way[1:_MAX_WAY]]
+    return f"To {aim} I take the {', then '.join([first, *rest])}."
+
+
+_DONE = "complete the task"
+
+
+def _aim(step: Taken) -> str:
+    """Return what a step is for, to be said before it; empty where it says nothing."""
+    verb, _, rest = step.action.partition(" ")
+    values = _ARGUMENT.findall(rest)
+    if verb == "stop":
+        return _DONE if values == ["done"] else "find the answer"
+    if verb in ("type", "select_option") and len(values) > 1:
+        text = values[1] if len(values[1]) <= _MAX_CHARS else values[1][:_MAX_CHARS] + "..."
+        return f"{'enter' if verb == 'type' else 'choose'} {text}"
+    if verb == "goto" and values:
+        return f"go on to {values[0]}"
+    return f"get to the {step.called}" if step.called else ""
