@@ -25,6 +25,10 @@ _MAX_PAGES = 8
 _ROLES = {"searchbox": "textbox", "Date": "date", "DateTime": "date", "InputTime": "time"}
 """As the compact layout calls them."""
 _NUMBER = re.compile(r"\[(\d+)\]")
+_ELEMENT = re.compile(r"\[\d+\] [a-z]+ ?")
+"""The number of an element and its role."""
+_MAX_QUOTED = 120
+"""Characters of a line, in a thought."""
 _ARGUMENT = re.compile(r"\[([^\[\]]*)\]")
 
 
@@ -183,7 +187,9 @@ class Page:
     def answer(self, answer: str, shown: str = "") -> Script:
         """Read what the answer is taken from, itself unless told otherwise, and give it."""
         yield from self.read(shown or answer)
-        self.thought = f"The page shows it: the answer is {answer}."
+        line = self._line_with(shown or answer)
+        says = f"The page says “{line}”" if line != answer else "The page shows it"
+        self.thought = f"{says}: the answer is {answer}."
         yield f"stop [{answer}]"
 
     def done(self) -> Script:
@@ -203,6 +209,19 @@ class Page:
             return self._why(_ROLES.get(node.role, node.role), node.name, "")
         source = "The task says" if self._is_told(parts[1]) else "I write"
         return f"{source} {parts[1]}: it belongs into the {called}."
+
+    def _line_with(self, words: str) -> str:
+        """Return the shortest line that says some words and more, without numbers of elements; the
+        words themselves where none does."""
+        said = re.compile(rf"(?<!\w){re.escape(words)}(?!\w)")
+        lines = [_ELEMENT.sub("", line).strip() for line in self.text.splitlines()[1:]]
+        found = [line for line in lines if said.search(line) and line != words]
+        if not found:
+            return words
+        line = min(found, key=len)
+        start = max(0, said.search(line).start() - _MAX_QUOTED // 2)
+        cut = line[start : start + _MAX_QUOTED]
+        return ("..." if start else "") + cut + ("..." if start + len(cut) < len(line) else "")
 
     def _node(self, action: str) -> Node | None:
         """Return the element that an action is on."""
