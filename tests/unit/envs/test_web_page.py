@@ -61,3 +61,18 @@ def test_an_action_of_a_script_without_a_thought_explains_itself():
     )
     assert page.reason("click [2]") == "On the page Mugs the link Next page leads on."
     assert page.reason("go_back") == ""
+
+
+def test_an_answer_is_quoted_from_the_page():
+    page = page_of("How many inhabitants has Porto?")
+    page.text = "Porto (http://wiki.test/p)\n[3] link 252,687\nPopulation | [4] link 252,687\n" + "a " * 99
+    assert first_thought(page, page.answer("252,687")) == (
+        "stop [252,687]",
+        "The page says “Population | 252,687”: the answer is 252,687.",
+    )
+    page.text = f"Porto (http://wiki.test/p)\n{'a ' * 99}252,687{' b' * 99}"
+    _, thought = first_thought(page, page.answer("252,687"))
+    assert thought.startswith("The page says “...a a") and "a 252,687 b" in thought
+    assert thought.endswith("...”: the answer is 252,687.") and len(thought) < 180
+    page.text = "Porto (http://wiki.test/p)\n[3] link 252,687"
+    assert first_thought(page, page.answer("252,687"))[1].startswith("The page shows it: ")
