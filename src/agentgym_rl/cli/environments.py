@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich import box
+from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 from agentgym_rl.cli.terminal import announce, in_lines, print_table, suggest
@@ -157,10 +159,15 @@ def write_demonstrations(
         options=options,
         num_processes=num_processes,
     )
+    screen = Console(stderr=True)
     with closing(demos):
+        shown = track(
+            demos, "demonstrations", number, console=screen, transient=True,
+            disable=not screen.is_terminal,
+        )  # fmt: skip
         lines = [
             to_json_line(conversation) + "\n"
-            for demo in demos
+            for demo in shown
             for conversation in from_demonstration(demo, agent)
         ]
     if not lines:
@@ -196,7 +203,8 @@ def _tasks_to_show(cls: type[Environment], wanted: EnvConfig, seed: int) -> Sequ
 
 def check_environment(env: str, *, num_tasks: int, call_timeout_s: float) -> None:
     """Print what the checker found; exit with 1 when the contract is broken."""
-    report = check(env, tasks_per_split=num_tasks, call_timeout_s=call_timeout_s)
+    with Console(stderr=True).status(f"playing tasks of {env}"):
+        report = check(env, tasks_per_split=num_tasks, call_timeout_s=call_timeout_s)
     print(f"{report.env}: {report.num_tasks} tasks, {report.num_episodes} episodes, "
           f"{report.num_steps} steps, some replayed in {report.num_processes} fresh processes"
           )  # fmt: skip

@@ -147,7 +147,7 @@ class Environment(ABC):
         return None
 
     def expert_hindsight(self) -> Sequence[str] | None:
-        """Return the thoughts of a solved episode again, told by who knows what came of each action.
+        """Return the thoughts of a solved episode again, told knowing what came of each action.
 
         One per action of the expert. None where `expert_thought` said all there is to say.
         """

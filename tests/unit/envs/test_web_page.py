@@ -65,7 +65,7 @@ def test_an_action_of_a_script_without_a_thought_explains_itself():
 
 def test_an_answer_is_quoted_from_the_page():
     page = page_of("How many inhabitants has Porto?")
-    page.text = "Porto (http://wiki.test/p)\n[3] link 252,687\nPopulation | [4] link 252,687\n" + "a " * 99
+    page.text = "Porto (http://wiki.test/p)\n[3] link 252,687\nPopulation | [4] link 252,687"
     assert first_thought(page, page.answer("252,687")) == (
         "stop [252,687]",
         "The page says “Population | 252,687”: the answer is 252,687.",

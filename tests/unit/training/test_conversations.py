@@ -338,3 +338,21 @@ def test_a_demonstration_becomes_what_the_agent_would_have_said():
 def test_texts_of_conversations_are_those_of_all_messages():
     first, second = make_conversation("a", "b", "c", "d"), make_conversation("e", "f")
     assert list(texts_of([first, second])) == ["a", "b", "c", "d", "e", "f"]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_demonstration_shows_what_the_expert_knows_afterwards(count: int):
+    class Wiser(CountingEnv):
+        def expert_thought(self) -> str:
+            return "It leads on."
+
+        def expert_hindsight(self) -> list[str]:
+            return ["Then two are left.", "It was enough.", "Nobody asked."][:count]
+
+    task = Task("counting", "train", 4)
+    if count == 3:
+        with pytest.raises(ValueError, match="3 thoughts of 2 actions"):
+            demonstrate(Wiser(), task, max_rounds=10)
+        return
+    demo = demonstrate(Wiser(), task, max_rounds=10)
+    assert demo is not None and demo.thoughts == ("Then two are left.", "It was enough.")

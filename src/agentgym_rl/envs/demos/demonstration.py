@@ -48,8 +48,12 @@ def demonstrate(
         thoughts.append(env.expert_thought() or "")
         result = env.step(action)
         if result.success:
-            thoughts = list(env.expert_hindsight() or thoughts)
-            reasons = tuple(thoughts) if any(thoughts) else ()
+            told = tuple(env.expert_hindsight() or thoughts)
+            if len(told) != len(actions):
+                raise ValueError(
+                    f"expert_hindsight gave {len(told)} thoughts of {len(actions)} actions"
+                )
+            reasons = told if any(told) else ()
             return Demonstration(task, tuple(observations), tuple(actions), reasons)
         if result.is_last:
             return None

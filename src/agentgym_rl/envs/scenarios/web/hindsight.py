@@ -34,8 +34,7 @@ class Taken:
 def retell(steps: Sequence[Taken]) -> list[str]:
     """Return the thoughts of a solved task, each link taken for what lies behind it."""
     return [
-        _why(steps[number:]) if step.leads_on else step.thought
-        for number, step in enumerate(steps)
+        _why(steps[number:]) if step.leads_on else step.thought for number, step in enumerate(steps)
     ]
 
 

@@ -215,12 +215,12 @@ class Page:
         words themselves where none does."""
         said = re.compile(rf"(?<!\w){re.escape(words)}(?!\w)")
         lines = [_ELEMENT.sub("", line).strip() for line in self.text.splitlines()[1:]]
-        found = [line for line in lines if said.search(line) and line != words]
+        found = [match for line in lines if line != words and (match := said.search(line))]
         if not found:
             return words
-        line = min(found, key=len)
-        start = max(0, said.search(line).start() - _MAX_QUOTED // 2)
-        cut = line[start : start + _MAX_QUOTED]
+        match = min(found, key=lambda match: len(match.string))
+        start = max(0, match.start() - _MAX_QUOTED // 2)
+        line, cut = match.string, match.string[start : start + _MAX_QUOTED]
         return ("..." if start else "") + cut + ("..." if start + len(cut) < len(line) else "")
 
     def _node(self, action: str) -> Node | None:
