@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agentgym_rl.browser.page_tree import Node
 from agentgym_rl.envs.scenarios.web.page import Page, Script
+from agentgym_rl.envs.scenarios.web.tasks.thinking import counted, told
 
 TEXT = """Mugs (http://shop.test/mugs/)
 [1] link Blue mug
@@ -76,3 +77,24 @@ def test_an_answer_is_quoted_from_the_page():
     assert thought.endswith("...”: the answer is 252,687.") and len(thought) < 180
     page.text = "Porto (http://wiki.test/p)\n[3] link 252,687"
     assert first_thought(page, page.answer("252,687"))[1].startswith("The page shows it: ")
+
+
+def test_what_is_listed_is_remembered_while_scrolling_down_a_page():
+    page, pattern = page_of("Which order has the most items?"), r"link (\d+) \| (\d+) items$"
+    page.show("Orders (u)\n[1] link 7 | 2 items\n[2] link 8 | 5 items", "u", {})
+    page.show("Orders (u)\n(1 lines above: scroll [up])\n[2] link 8 | 5 items", "u", {})
+    page.show("Orders (u)\n(2 lines above: scroll [up])\n[9] link 9 | 1 items", "u", {})
+    assert page.listed(pattern) == [("7", "2"), ("8", "5"), ("9", "1")]
+    page.show("Orders (v)\n[3] link 6 | 4 items", "v", {})
+    assert page.listed(pattern) == [("6", "4")]
+
+
+def test_a_thought_lists_what_it_compares_or_counts():
+    films = [("Once", "2007"), ("Jaws", "1975")]
+    assert told(films) == "Once 2007; Jaws 1975"
+    many = [(f"Film {n}", str(n)) for n in range(20)]
+    assert told(many, lambda film: -int(film[1])) == (
+        "Film 19 19; Film 18 18; Film 17 17; 17 others come after them"
+    )
+    assert told([("a long name " * 30, "1")]).endswith("... 1")
+    assert counted(["a", "b"]) == "a (1); b (2)"

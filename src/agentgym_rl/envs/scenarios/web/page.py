@@ -50,9 +50,12 @@ class Page:
         self.leads_on, self._way = False, ""
         """Whether nothing but `_way` can be thought, which says that this leads on."""
         self._elements: Mapping[int, Node] = {}
+        self._screens: list[str] = []
 
     def show(self, text: str, url: str, elements: Mapping[int, Node]) -> None:
         """Take over a new observation."""
+        is_further_down = url == self.url and "scroll [up])" in text
+        self._screens = [*self._screens, text] if is_further_down else [text]
         self.text, self.url, self._elements = text, url, elements
 
     def begin_step(self) -> None:
@@ -89,6 +92,12 @@ class Page:
         number = self.find(role, name, near)
         on = (True, "true")
         return number is not None and self._elements[number].properties.get("checked") in on
+
+    def listed(self, pattern: str) -> list[tuple[str, ...]]:
+        """Return the groups of what a pattern finds on this page, as far as it was scrolled
+        through, each once and in their order."""
+        found = (match for text in self._screens for match in re.finditer(pattern, text, re.M))
+        return list(dict.fromkeys(match.groups("") for match in found))
 
     def reach(self, role: str, name: str | None, near: str = "", nth: int = 0) -> Iterator[str]:
         """Scroll until an element is on the screen. Raises LostError where it never is."""
@@ -183,6 +192,12 @@ class Page:
                 self.thought = "What I look for is not on the screen, so I scroll."
                 yield f"scroll [{direction}]"
         raise LostError(f"{text!r} cannot be read on {self.url}")
+
+    def read_to_end(self) -> Script:
+        """Scroll down until the whole page has been on the screen."""
+        while "scroll [down])" in self.text:
+            self.thought = "I have to see the whole list, so I scroll."
+            yield "scroll [down]"
 
     def answer(self, answer: str, shown: str = "") -> Script:
         """Read what the answer is taken from, itself unless told otherwise, and give it."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from agentgym_rl.envs.scenarios.web.page import Page, Script
+from agentgym_rl.envs.scenarios.web.tasks.thinking import because
 from agentgym_rl.envs.scenarios.web.tasks.town_common import open_project, users
 from agentgym_rl.envs.scenarios.web.templates import (
     Case,
@@ -335,7 +336,9 @@ class SaveWhereTheyLive(Changing):
         yield from page.read(values["city"])
         page.thought = f"{values['user']} lives in {values['city']}, so I go to the map."
         yield "goto [http://map.test/]"
-        yield from page.type("textbox", "Search places", f"{values['kind']} {values['city']}")
+        search = page.type("textbox", "Search places", f"{values['kind']} {values['city']}")
+        thought = f"The profile said {values['city']}, so I look for the {values['kind']} there."
+        yield from because(page, thought, search)
         yield from page.click("link", values["name"])
         yield from page.select("List", values["list"])
         yield from page.click("button", "Save")

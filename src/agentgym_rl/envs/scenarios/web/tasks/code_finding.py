@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from agentgym_rl.envs.scenarios.web.page import Page, Script
+from agentgym_rl.envs.scenarios.web.tasks.thinking import counted, told
 from agentgym_rl.envs.scenarios.web.tasks.town_common import (
     PROJECTS,
     Counting,
@@ -90,7 +91,9 @@ class CommitsOfFile(Counting):
         yield from page.click("link", str(case.values["file"]).removeprefix("src/"))
         yield from page.click("link", "History")
         yield from page.read(str(case.values["oldest"]))
-        page.thought = f"I count the commits in this list: there are {case.answer}."
+        rows = page.listed(r"link (.+) \| .+ \| .+ \| ([0-9a-f]{8})$")
+        found = counted([message for message, _ in rows])
+        page.thought = f"I count the commits: {found}. So there are {case.answer}."
         yield f"stop [{case.answer}]"
 
 
@@ -135,7 +138,11 @@ class FilesOfRequest(Reading):
         yield from page.click("link", "Merge requests")
         yield from page.click("link", str(case.values["title"]))
         yield from page.click("link", f"Changes {1 + case.answer.count(';')}")
-        yield from page.answer(case.answer, shown=str(case.values["last"]))
+        yield from page.read(str(case.values["last"]))
+        files = page.listed(r"^(\S+) (?:added|changed|deleted), ")
+        found = counted([file for (file,) in files])
+        page.thought = f"Files with changes: {found}. So the answer is {case.answer}."
+        yield f"stop [{case.answer}]"
 
 
 class DefinedIn(Reading):
@@ -230,7 +237,9 @@ class MemberSince(Reading):
         yield from open_project(page, str(case.values["path"]))
         yield from page.click("link", "Members")
         yield from page.read(f"link {case.answer}")
-        page.thought = f"I compare the days since when they are members: it is {case.answer}."
+        days = told(page.listed(r"link (\S+) \| (\d+ \w+ \d{4}) \|"))
+        end = "earliest" if "longest" in case.objective else "latest"
+        page.thought = f"Member since: {days}. The {end} day is that of {case.answer}."
         yield f"stop [{case.answer}]"
 
 
@@ -291,7 +300,11 @@ class PickOfGroup(Reading):
         yield from page.select("Language", str(case.values["language"]))
         yield from page.select("Sort", str(case.values["order"]))
         yield from page.read(f"link {case.answer}")
-        page.thought = f"Of the projects that are left, {case.answer} {case.values['asked']}."
+        by_age = case.values["order"] == "Newest"
+        rows = page.listed(r"link (\S+/\S+)\n(?:.*\n)??.* · (\d+ stars?)$")
+        shown = told([row[:1] for row in rows] if by_age else rows)
+        start = "The newest comes first" if by_age else "The projects by stars"
+        page.thought = f"{start}: {shown}. So {case.answer} {case.values['asked']}."
         yield f"stop [{case.answer}]"
 
 

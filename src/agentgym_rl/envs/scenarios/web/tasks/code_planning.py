@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from agentgym_rl.envs.scenarios.web.page import Page, Script
 from agentgym_rl.envs.scenarios.web.site_process import Row
+from agentgym_rl.envs.scenarios.web.tasks.thinking import because, told
 from agentgym_rl.envs.scenarios.web.tasks.town_common import open_project, users
 from agentgym_rl.envs.scenarios.web.templates import (
     Case,
@@ -95,10 +96,13 @@ class DueWithMilestone(Changing):
         page.thought = f"The milestone of the issue is {milestone}: its page says when it is due."
         yield f"click [{page.find('link', milestone)}]"
         yield from page.read("due ")
-        page.thought = f"The milestone is due on {due}; now I go back to the issue."
+        day = page.listed(r"\bdue (\d+ \w+ \d{4})")[0][0]
+        page.thought = f"{milestone} is due {day}, which is {due}. Now I go back to the issue."
         yield "go_back"
         yield from page.click("link", "Edit")
-        yield from page.type("date", "Due date", due, enter=False)
+        thought = f"{milestone} is due {day}, so the due date of the issue is {due}, too."
+        due_date = page.type("date", "Due date", due, enter=False)
+        yield from because(page, thought, due_date)
         yield from page.click("button", "Save changes")
         yield from page.done()
 
@@ -156,7 +160,9 @@ class CloseMilestone(Changing):
         yield from open_project(page, str(case.values["path"]))
         yield from page.click("link", "Milestones")
         yield from page.reach("link", title)
-        page.thought = f"I compare the days of the open milestones: {title} is the one to close."
+        days = told(page.listed(r"link (.+) \| open \| (\d+ \w+ \d{4})"))
+        end = "first" if "due first" in case.objective else "last"
+        page.thought = f"The open milestones are due: {days}. So {title} is due {end}."
         yield f"click [{page.find('link', title)}]"
         yield from page.click("button", "Close milestone")
         yield from page.done()
@@ -205,7 +211,11 @@ class AssignAll(Changing):
         for key in ("first", "second"):
             yield from page.click("link", "Issues")
             yield from page.select("Label", str(case.values["label"]))
-            yield from page.click("link", str(case.values[key]))
+            title, done = str(case.values[key]), str(case.values["first"])
+            issues = told(page.listed(r"link (.+)\n#\d+ opened"))
+            state = f"{done} is done" if key == "second" else "None is done"
+            thought = f"The issues with this label: {issues}. {state}, so I open {title}."
+            yield from because(page, thought, page.click("link", title))
             yield from page.click("link", "Edit")
             yield from page.select("Assignee", str(case.values["user"]))
             yield from page.click("button", "Save changes")

@@ -9,7 +9,9 @@ from collections.abc import Iterable
 
 from agentgym_rl.envs.scenarios.web.page import Page, Script
 from agentgym_rl.envs.scenarios.web.site_process import Row
+from agentgym_rl.envs.scenarios.web.tasks.thinking import told
 from agentgym_rl.envs.scenarios.web.tasks.town_common import (
+    CONTRIBUTORS,
     PROJECTS,
     Counting,
     open_project,
@@ -111,7 +113,10 @@ class TopContributor(Reading):
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from page.click("link", "Contributors")
-        yield from page.answer(case.answer)
+        yield from page.read(case.answer)
+        commits = told(page.listed(CONTRIBUTORS))
+        page.thought = f"Commits: {commits}. So {case.answer} made the most."
+        yield f"stop [{case.answer}]"
 
 
 class StarsOf(Counting):

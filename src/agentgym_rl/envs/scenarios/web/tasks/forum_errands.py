@@ -7,11 +7,14 @@ from dataclasses import replace
 from itertools import combinations
 
 from agentgym_rl.envs.scenarios.web.page import Page, Script
+from agentgym_rl.envs.scenarios.web.tasks.thinking import because, told
 from agentgym_rl.envs.scenarios.web.tasks.town_common import (
     AGENT,
     AGENT_ID,
+    first_submissions,
     open_submission,
     search_forum,
+    submissions,
     users,
 )
 from agentgym_rl.envs.scenarios.web.templates import (
@@ -94,14 +97,19 @@ class LeaveOneForum(Changing):
         first, second, leave = (str(case.values[key]) for key in ("first", "second", "leave"))
         yield from page.click("link", f"f/{first}")
         yield from page.read("Created")
-        yield from page.click("link", "Agora")
+        created = [(first, *page.listed(r"^Created (.+)$")[0])]
+        thought = f"Created: {told(created)}. Now I look at {second}."
+        yield from because(page, thought, page.click("link", "Agora"))
         yield from page.click("link", f"f/{second}")
         yield from page.read("Created")
+        created.append((second, *page.listed(r"^Created (.+)$")[0]))
+        age = "older" if "older" in case.objective else "newer"
+        thought = f"Created: {told(created)}. So {leave} is the {age} one, and I unsubscribe there."
         if leave != second:
-            page.thought = f"Both pages say when they were created: {leave} is the one to leave."
+            page.thought = thought
             yield "go_back"
             yield from page.click("link", f"f/{leave}")
-        yield from page.click("button", "Unsubscribe")
+        yield from because(page, thought, page.click("button", "Unsubscribe"))
         yield from page.done()
 
 
@@ -198,7 +206,8 @@ class UpvoteFirst(Changing):
         if case.values["period"]:
             yield from page.select("From", str(case.values["period"]))
         yield from page.reach("button", "Upvote")
-        page.thought = f"“{case.values['title']}” comes first in this order, so I upvote it."
+        first = first_submissions(page, str(case.values["order"]))
+        page.thought = f"{first}. So I upvote “{case.values['title']}”."
         yield f"click [{page.find('button', 'Upvote')}]"
         yield from page.done()
 
@@ -239,7 +248,9 @@ class DeleteSubmission(Changing):
         yield from page.click("button", AGENT)
         yield from page.click("link", "Profile")
         yield from page.reach("link", title)
-        page.thought = f"“{title}” is the one that the task means."
+        forum = next(row.forum for row in submissions(page) if row.title == title)
+        mine = [(row.title, row.when) for row in submissions(page) if row.forum == forum]
+        page.thought = f"What I submitted in {forum}: {told(mine)}. So it is “{title}”."
         yield f"click [{page.find('link', title)}]"
         yield from page.click("button", "Delete")
         yield from page.done()
@@ -456,7 +467,8 @@ class JoinIn(Changing):
         yield from page.click("button", "Subscribe")
         yield from page.click("link", str(case.values["order"]))
         yield from page.reach("link", title)
-        page.thought = f"“{title}” comes first in this order, so I open it."
+        first = first_submissions(page, str(case.values["order"]))
+        page.thought = f"{first}. So I open “{title}”."
         yield f"click [{page.find('link', title)}]"
         yield from page.type("textbox", "Comment", str(case.values["text"]), enter=False)
         yield from page.click("button", "Post")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from agentgym_rl.envs.scenarios.web.page import Page, Script
+from agentgym_rl.envs.scenarios.web.tasks.thinking import because, told
 from agentgym_rl.envs.scenarios.web.tasks.town_common import (
     AGENT_ID,
     open_submission,
     search_forum,
+    submissions,
     users,
 )
 from agentgym_rl.envs.scenarios.web.templates import Case, Reading, Seeded, Template, Wrong
@@ -71,7 +73,8 @@ class FirstToComment(Reading):
         yield from open_submission(page, str(case.values["title"]))
         yield from page.click("link", "Old")
         yield from page.read(f"link {case.answer}")
-        page.thought = f"The oldest comment comes first now: {case.answer} wrote it."
+        comments = told(page.listed(r"button Downvote.*\n\[\d+\] link (\S+)\n(on .+|.+ ago)$")[:2])
+        page.thought = f"The oldest comment comes first now: {comments}. So it is {case.answer}."
         yield f"stop [{case.answer}]"
 
 
@@ -152,7 +155,12 @@ class BestOfModerator(Reading):
         yield from page.click("link", user)
         yield from page.click("link", f"Submissions ({case.values['num']})")
         yield from page.read(str(case.values["last"]))
-        page.thought = f"Of what {user} submitted, {case.answer} {case.values['most']}."
+        most = str(case.values["most"])
+        by_score = "score" in most
+        rows = [(row.title, row.score if by_score else row.comments) for row in submissions(page)]
+        shown = told(rows, lambda row: -int(row[1]))
+        kind = "Scores" if by_score else "Comments"
+        page.thought = f"{kind} of what {user} submitted: {shown}. So {case.answer} {most}."
         yield f"stop [{case.answer}]"
 
 
@@ -194,12 +202,19 @@ class SeniorModerator(Reading):
         first, second = str(case.values["first"]), str(case.values["second"])
         yield from page.click("link", first)
         yield from page.read("Member since")
-        page.thought = f"I know since when {first} is a member; {second} is left."
+        joined = [(first, _member_since(page))]
+        page.thought = f"Member since: {told(joined)}. I go back to look at {second}, too."
         yield "go_back"
         yield from page.click("link", second)
         yield from page.read("Member since")
-        page.thought = f"I have seen both dates: the answer is {case.answer}."
+        joined.append((second, _member_since(page)))
+        way = "longer" if "longer" in case.objective else "shorter"
+        page.thought = f"Member since: {told(joined)}. So {case.answer} has been one {way}."
         yield f"stop [{case.answer}]"
+
+
+def _member_since(page: Page) -> str:
+    return page.listed(r"Member since (.+)")[0][0]
 
 
 class PlaceOfModerator(Reading):
@@ -240,7 +255,9 @@ class PlaceOfModerator(Reading):
         yield from page.read(city)
         page.thought = f"{case.values['user']} lives in {city}, so I look that up on the map."
         yield "goto [http://map.test/]"
-        yield from page.type("textbox", "Search places", f"{case.values['kind']} {city}")
+        search = page.type("textbox", "Search places", f"{case.values['kind']} {city}")
+        thought = f"The profile said {city}, so I look for the {case.values['kind']} there."
+        yield from because(page, thought, search)
         yield from page.click("link", str(case.values["name"]))
         yield from page.answer(case.answer)
 

@@ -8,6 +8,7 @@ from agentgym_rl.envs.scenarios.web.page import Page, Script
 from agentgym_rl.envs.scenarios.web.tasks.town_common import (
     SUBMISSIONS,
     Counting,
+    first_submissions,
     open_forum,
     open_submission,
     users,
@@ -114,7 +115,9 @@ class BestScore(Counting):
     def expert(self, case: Case, page: Page) -> Script:
         yield from page.click("link", "Top")
         yield from page.reach("link", str(case.values["title"]))
-        yield from page.answer(case.answer)
+        yield from page.read(case.answer)
+        page.thought = f"{first_submissions(page, 'Top')}. So the highest score is {case.answer}."
+        yield f"stop [{case.answer}]"
 
 
 class MostCommented(Reading):
@@ -152,7 +155,10 @@ class MostCommented(Reading):
         yield from open_forum(page, str(case.values["forum"]))
         yield from page.click("link", "Most commented")
         yield from page.select("From", "Past month")
-        yield from page.answer(case.answer)
+        yield from page.read(case.answer)
+        first = first_submissions(page, "Most commented")
+        page.thought = f"{first}. So {case.answer} got the most."
+        yield f"stop [{case.answer}]"
 
 
 class RankOfForum(Reading):

@@ -10,10 +10,13 @@ from agentgym_rl.envs.scenarios.web.tasks.map_tasks import (
     CITIES,
     PLACES,
     find_place,
+    found_namesakes,
+    found_nearby,
     nearest,
     unique_places,
 )
-from agentgym_rl.envs.scenarios.web.tasks.town_common import because, users
+from agentgym_rl.envs.scenarios.web.tasks.thinking import because, fact, told
+from agentgym_rl.envs.scenarios.web.tasks.town_common import users
 from agentgym_rl.envs.scenarios.web.templates import (
     Case,
     Reading,
@@ -87,14 +90,18 @@ class ClosedOnSundays(Reading):
     def expert(self, case: Case, page: Page) -> Script:
         yield from page.type("textbox", "Search places", f"pharmacy, {case.values['city']}")
         names = str(case.values["names"]).split("; ")
+        seen = list[str]()
         for name in sorted(names, key=lambda name: page.find("link", name) or 0):
-            thought = f"The page of {name} says when it is open."
+            before = f"It is not {' or '.join(seen)}. " if seen else ""
+            thought = f"{before}The page of {name} says when it is open."
             yield from because(page, thought, page.click("link", name))
             if "closed on Sundays" in page.text:
                 break
-            page.thought = f"{name} is open on Sundays too, so I go back and look at another one."
+            seen.append(name)
+            hours = fact(page, "Hours")
+            page.thought = f"The hours of {name} are {hours}, on Sundays too, so I go back."
             yield "go_back"
-        thought = f"The hours of {case.answer} are the ones that I look for."
+        thought = f"The hours of {case.answer} are {fact(page, 'Hours')}: that is the answer."
         yield from because(page, thought, page.answer(case.answer, shown="closed on Sundays"))
 
     def wrong(self, case: Case, other: Case) -> Sequence[Wrong]:
@@ -138,7 +145,8 @@ class SmallestNamesake(Reading):
         name, shown = str(case.values["name"]), str(case.values["shown"])
         yield from page.type("textbox", "Search places", name)
         yield from page.read(shown)
-        thought = f"Of all that are called {name}, this one has the fewest inhabitants: {shown}."
+        found = told(found_namesakes(page, name), lambda row: int(row[1].replace(",", "")))
+        thought = f"Inhabitants of {name}: {found}. This one has the fewest: {shown}."
         smallest = page.click("link", name, nth=int(str(case.values["nth"])))
         yield from because(page, thought, smallest)
         yield from page.answer(case.answer)
@@ -166,22 +174,25 @@ class FurthestSide(Reading):
             if len(values) == 3 and values[2] - values[1] > 0.3:
                 best = max(three, key=lambda row: sign * float(str(row[column])))
                 names = [str(row[1]) for row in three]
-                told = [_position(float(str(row[3])), float(str(row[4]))) for row in three]
-                lies = [f"{name} lies at {at}" for name, at in zip(names, told, strict=True)]
                 yield Case(
                     f"Which of these cities in {three[0][5]} lies furthest to the {side},"
                     f" according to its coordinates on the map: {names[0]}, {names[1]} or"
                     f" {names[2]}?",
                     str(best[1]),
                     users=users("map"),
-                    values={"names": "; ".join(names), "country": three[0][5], "side": side,
-                            "lies": "; ".join(lies)},
+                    values={"names": "; ".join(names), "country": three[0][5], "side": side},
                 )  # fmt: skip
 
     def expert(self, case: Case, page: Page) -> Script:
+        side, country = str(case.values["side"]), str(case.values["country"])
+        found = list[tuple[str, str]]()
         for name in str(case.values["names"]).split("; "):
-            yield from find_place(page, name, str(case.values["country"]))
-        thought = f"{case.values['lies']}. So {case.answer} is furthest {case.values['side']}."
+            search = page.type("textbox", "Search places", f"{name}, {country}")
+            thought = f"I know: {told(found)}. Now I look for {name}."
+            yield from because(page, thought, search) if found else search
+            yield from page.click("link", name)
+            found.append((name, fact(page, "Coordinates").split(", ")[side in ("east", "west")]))
+        thought = f"By their coordinates: {told(found)}. So {case.answer} is furthest {side}."
         yield from because(page, thought, page.answer(case.answer, shown="Coordinates"))
 
     def wrong(self, case: Case, other: Case) -> Sequence[Wrong]:
@@ -227,7 +238,9 @@ class BestHotel(Reading):
         yield from find_place(page, str(case.values["name"]), str(case.values["city"]))
         yield from page.select("Nearby", "Hotel")
         yield from page.click("button", "Find nearby")
-        thought = f"No other hotel in the list has {case.values['stars']} stars like {hotel}."
+        yield from page.reach("link", hotel)
+        stars = told((name, stars) for name, _, stars in found_nearby(page))
+        thought = f"By their stars: {stars}. So {hotel} has the most."
         yield from because(page, thought, page.click("link", hotel))
         yield from page.answer(case.answer)
 

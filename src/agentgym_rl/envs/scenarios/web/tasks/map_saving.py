@@ -15,7 +15,8 @@ from agentgym_rl.envs.scenarios.web.tasks.map_tasks import (
     find_place,
     unique_places,
 )
-from agentgym_rl.envs.scenarios.web.tasks.town_common import because, users
+from agentgym_rl.envs.scenarios.web.tasks.thinking import because, fact, told
+from agentgym_rl.envs.scenarios.web.tasks.town_common import users
 from agentgym_rl.envs.scenarios.web.templates import (
     Case,
     Changing,
@@ -119,11 +120,17 @@ class SaveOpenOne(Changing):
 
     def expert(self, case: Case, page: Page) -> Script:
         city, day = str(case.values["city"]), case.values["day"]
+        seen = list[tuple[str, str]]()
         for name in (str(case.values["first"]), str(case.values["second"])):
-            yield from find_place(page, name, city)
+            search = page.type("textbox", "Search places", f"{name}, {city}")
+            thought = f"Hours: {told(seen)}. Now I look at {name}."
+            yield from because(page, thought, search) if seen else search
+            yield from page.click("link", name)
+            seen.append((name, fact(page, "Hours")))
             if name == case.values["right"]:
                 break
-        thought = f"{case.values['right']} is not closed on {day}, so I choose the list for it."
+        right = case.values["right"]
+        thought = f"Hours: {told(seen)}. {right} is not closed on {day}, so I choose its list."
         chosen = page.select("List", str(case.values["list"]))
         yield from because(page, thought, chosen)
         yield from page.click("button", "Save")
@@ -178,7 +185,8 @@ class SaveOnStreet(Changing):
     def expert(self, case: Case, page: Page) -> Script:
         name = str(case.values["name"])
         yield from page.type("textbox", "Search places", str(case.values["query"]))
-        thought = f"The address of {name} is on {case.values['street']}."
+        places = told(page.listed(r"link (.+)\n\w+, (\d+ [^,\n]+), "))
+        thought = f"By their addresses: {places}. So {name} is on {case.values['street']}."
         yield from because(page, thought, page.click("link", name))
         yield from _save(page, case.values["list"])
         yield from page.done()
@@ -218,11 +226,14 @@ class SaveAll(Changing):
 
     def expert(self, case: Case, page: Page) -> Script:
         kind, city = str(case.values["kind"]), case.values["city"]
-        for place, name in enumerate(str(case.values["names"]).split("; ")):
+        names = str(case.values["names"]).split("; ")
+        for place, name in enumerate(names):
             search = page.type("textbox", "Search places", f"{kind.lower()}, {city}")
             thought = f"{'Next' if place else 'First'} I look for a {kind.lower()} in {city}."
             yield from because(page, thought, search)
-            thought = f"{name} is a {kind.lower()} that I have not saved yet."
+            found = told(page.listed(rf"link (.+)\n{kind}, .+$"))
+            saved = f"Saved: {' and '.join(names[:place])}" if place else "None is saved yet"
+            thought = f"Found: {found}. {saved}. So I take {name}."
             yield from because(page, thought, page.click("link", name))
             yield from _save(page, case.values["list"])
         yield from page.done()

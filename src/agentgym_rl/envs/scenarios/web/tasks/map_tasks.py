@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 
 from agentgym_rl.envs.scenarios.web.page import Page, Script
 from agentgym_rl.envs.scenarios.web.site_process import Row
+from agentgym_rl.envs.scenarios.web.tasks.thinking import told
 from agentgym_rl.envs.scenarios.web.tasks.town_common import Counting, users
 from agentgym_rl.envs.scenarios.web.templates import (
     Case,
@@ -36,6 +38,17 @@ def find_place(page: Page, name: str, city: str) -> Script:
     """Find a place of a city and open it."""
     yield from page.type("textbox", "Search places", f"{name}, {city}")
     yield from page.click("link", name)
+
+
+def found_nearby(page: Page) -> list[tuple[str, ...]]:
+    """Return (name, distance, stars) of the places around another one that have been on screen;
+    only hotels have stars."""
+    return page.listed(r"link (.+)\n([\d.,]+ k?m), .+?(?:, (\d stars?))?$")
+
+
+def found_namesakes(page: Page, name: str) -> list[tuple[str, ...]]:
+    """Return (country, inhabitants) of the cities and towns that a search found under a name."""
+    return page.listed(rf"link {re.escape(name)}\n(?:City|Town), (.+), ([\d,]+) inhabitants$")
 
 
 def unique_places(seeded: Seeded) -> list[Row]:
@@ -166,7 +179,10 @@ class Nearest(Reading):
         yield from find_place(page, str(case.values["name"]), str(case.values["city"]))
         yield from page.select("Nearby", str(case.values["kind"]))
         yield from page.click("button", "Find nearby")
-        yield from page.answer(case.answer)
+        yield from page.read(case.answer)
+        shown = told((name, distance) for name, distance, _ in found_nearby(page))
+        page.thought = f"The nearest comes first: {shown}. So {case.answer} is the nearest."
+        yield f"stop [{case.answer}]"
 
 
 class CountNear(Counting):

@@ -15,8 +15,10 @@ from agentgym_rl.envs.scenarios.web.tasks.shop_steps import (
     open_office_order,
     open_section,
     orders,
+    own_orders,
     text,
 )
+from agentgym_rl.envs.scenarios.web.tasks.thinking import because, counted, told
 from agentgym_rl.envs.scenarios.web.templates import (
     Case,
     Outcome,
@@ -68,6 +70,11 @@ WHERE u.username = ? AND o.status = 'Cancelled' ORDER BY o.number
 """
 
 
+def _found_orders(page: Page) -> list[tuple[str, ...]]:
+    """Return (number, total, status, customer) of the orders found that have been on screen."""
+    return page.listed(r"link (\d+) \| (£[\d,.]+) \| \d+ \| ([^|]+) \| \[\d+\] link ([^|\n]+) \|")
+
+
 class OfficeQuestion(Reading):
     """What these questions share."""
 
@@ -97,7 +104,9 @@ class BuyerRecord(OfficeQuestion):
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from open_office_order(page, text(case, "number"))
-        yield from open_office_customer(page, text(case, "email"))
+        number, email = text(case, "number"), text(case, "email")
+        thought = f"Order {number} was placed by {email}, so I look up this customer."
+        yield from because(page, thought, open_office_customer(page, email))
         yield from page.answer(case.answer, shown=f"{case.values['label']} | {case.answer}")
 
 
@@ -131,8 +140,10 @@ class DaysBestOrder(OfficeQuestion):
         yield from page.click("link", "Advanced Search")
         yield from page.type("textbox", "Date from", text(case, "day"), enter=False)
         yield from page.type("textbox", "Date to", text(case, "day"))
-        yield from page.read(text(case, "total"))
-        page.thought = f"{case.values['total']} is the highest total: it is {case.answer}."
+        yield from page.read_to_end()
+        rows = told((number, total, whose) for number, total, _, whose in _found_orders(page))
+        highest = f"The highest total is {case.values['total']}"
+        page.thought = f"The orders of this day: {rows}. {highest}, so the answer is {case.answer}."
         yield f"stop [{case.answer}]"
 
 
@@ -167,8 +178,10 @@ class OrdersOfStatus(OfficeQuestion):
         yield from page.type("textbox", "Date from", text(case, "from"), enter=False)
         yield from page.type("textbox", "Date to", text(case, "to"))
         yield from page.read(f"link {case.values['earliest']}")
-        values = case.values
-        page.thought = f"Of the {values['all']} orders {case.answer} are {values['status']}."
+        wanted, rows = case.values["status"], _found_orders(page)
+        others = told((number, status) for number, _, status, _ in rows if status != wanted)
+        found = counted([number for number, _, status, _ in rows if status == wanted])
+        page.thought = f"Not {wanted}: {others}. {wanted}: {found}. So {case.answer} are {wanted}."
         yield f"stop [{case.answer}]"
 
 
@@ -301,7 +314,8 @@ class CancelLatest(OfficeChange):
         yield from open_office_customer(page, text(case, "email"))
         number = text(case, "number")
         yield from page.reach("link", number)
-        page.thought = f"The first of the orders, {number}, is the most recent one."
+        dates = told((order, day) for order, _, _, day in own_orders(page))
+        page.thought = f"The orders by date: {dates}. So {number} is the most recent one."
         yield f"click [{page.find('link', number)}]"
         yield from set_status(page, "Cancelled")
         yield from page.done()

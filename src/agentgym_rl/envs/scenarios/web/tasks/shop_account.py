@@ -11,8 +11,10 @@ from agentgym_rl.envs.scenarios.web.tasks.shop_steps import (
     as_customer,
     open_account,
     open_own_order,
+    own_orders,
     text,
 )
+from agentgym_rl.envs.scenarios.web.tasks.thinking import because, told
 from agentgym_rl.envs.scenarios.web.templates import (
     Case,
     Changing,
@@ -95,8 +97,12 @@ class OrderOfProduct(Reading):
         yield from open_account(page, "Order History")
         yield from page.reach("link", case.answer)
         numbers = [line for line in page.text.splitlines() if " | £" in line]
+        seen = list[str]()
         for number in [line.split("link ")[1].split(" |")[0] for line in numbers]:
-            yield from page.click("link", number)
+            thought = f"It was not in order {', '.join(seen)}, so I look into {number}."
+            order = page.click("link", number)
+            yield from because(page, thought, order) if seen else order
+            seen.append(number)
             while text(case, "title") not in page.text and "Order total" not in page.text:
                 yield from page.read("Order total")
             if text(case, "title") in page.text:
@@ -138,8 +144,14 @@ class LargestOrder(Reading):
     def expert(self, case: Case, page: Page) -> Script:
         yield from open_account(page, "Order History")
         yield from page.read(f"link {case.answer} |")
-        values = case.values
-        page.thought = f"Of the orders of {values['year']}, {case.answer} has {values['most']}."
+        year, most = text(case, "year"), text(case, "most")
+        rows = [row for row in own_orders(page) if row[3].endswith(year)]
+        shown = told(
+            [(number, total if "total" in most else num) for number, num, total, _ in rows],
+            lambda row: -float(row[1].strip("£").replace(",", "")),
+        )
+        kind = "totals" if "total" in most else "numbers of items"
+        page.thought = f"The {kind} of the orders of {year}: {shown}. So {case.answer} has {most}."
         yield f"stop [{case.answer}]"
 
 

@@ -11,6 +11,7 @@ from agentgym_rl.envs.scenarios.web.tasks.shop_steps import (
     BASKET,
     add_to_basket,
     as_customer,
+    compare_prices,
     customers,
     money,
     open_product,
@@ -131,17 +132,15 @@ class CheaperOfTwo(Changing):
         return outcome.query("shop", BASKET, ()) == wanted
 
     def expert(self, case: Case, page: Page) -> Script:
-        for name in ("one", "other"):
-            yield from page.type("textbox", "Search", text(case, name))
-            yield from page.read(text(case, f"{name}_price"))
-        best = text(case, "best")
+        names = ("one", "other")
+        prices = {text(case, name): text(case, f"{name}_price") for name in names}
+        found, best = (yield from compare_prices(page, prices)), text(case, "best")
         if best == case.values["one"]:
             yield from page.reach("textbox", "Search")
-            prices = f"{case.values['one_price']} is less than {case.values['other_price']}"
-            page.thought = f"{prices}, so I go back to {best}."
+            page.thought = f"{found}. So {best} is the cheaper one, and I go back to it."
             yield f"type [{page.find('textbox', 'Search')}] [{best}]"
         yield from page.reach("link", best)
-        page.thought = f"{best} is the cheaper one, so I open it."
+        page.thought = f"{found}. So {best} is the cheaper one, and I open it."
         yield f"click [{page.find('link', best)}]"
         yield from page.click("button", "Add to basket")
         yield from page.click("link", "View basket")

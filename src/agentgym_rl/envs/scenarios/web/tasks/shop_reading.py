@@ -12,9 +12,11 @@ from agentgym_rl.envs.scenarios.web.tasks.shop_steps import (
     open_own_order,
     open_product,
     orders,
+    own_orders,
     products,
     text,
 )
+from agentgym_rl.envs.scenarios.web.tasks.thinking import told
 from agentgym_rl.envs.scenarios.web.templates import Case, Reading, Seeded, Template
 
 _SITES = ("shop",)
@@ -184,7 +186,11 @@ class Cheapest(Reading):
     def expert(self, case: Case, page: Page) -> Script:
         yield from page.click("link", text(case, "category"))
         yield from page.select("Sort by", "Price low to high")
-        yield from page.answer(case.answer)
+        yield from page.read(case.answer)
+        titles = page.listed(r"link (.*[^…\n])\n\[\d+\] link .*…$")
+        page.thought = f"Sorted by price from low to high, the first are: {told(titles[:3])}."
+        page.thought += f" So {case.answer} is the cheapest."
+        yield f"stop [{case.answer}]"
 
 
 class MostExpensive(Reading):
@@ -363,7 +369,12 @@ class LatestOrder(Reading):
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from open_account(page, "Order History")
-        yield from page.answer(case.answer)
+        yield from page.read(case.answer)
+        dates = told((number, date) for number, _, _, date in own_orders(page))
+        number = case.values["number"]
+        page.thought = f"My orders by date: {dates}. So {number} is the most recent one, with a"
+        page.thought += f" total of {case.answer}."
+        yield f"stop [{case.answer}]"
 
 
 TEMPLATES: list[Template] = [

@@ -11,6 +11,7 @@ from agentgym_rl.envs.scenarios.web.tasks.shop_steps import (
     open_product,
     text,
 )
+from agentgym_rl.envs.scenarios.web.tasks.thinking import because, told
 from agentgym_rl.envs.scenarios.web.templates import (
     Case,
     Changing,
@@ -81,11 +82,17 @@ class MoreReviews(Reading):
             )  # fmt: skip
 
     def expert(self, case: Case, page: Page) -> Script:
+        found = list[str]()
         for name in ("one", "other"):
-            yield from open_product(page, text(case, name))
+            title = text(case, name)
+            search = page.type("textbox", "Search", title)
+            thought = f"{'; '.join(found)}. Now I look at {title}."
+            yield from because(page, thought, search) if found else search
+            yield from page.click("link", title)
             yield from page.read(f"{case.values[f'num_{name}']} customer review")
-        counts = f"{case.values['num_one']} and {case.values['num_other']}"
-        page.thought = f"They have {counts} reviews, so {case.answer} has more."
+            ((num,), *_) = page.listed(r"link (\d+ customer reviews?)$")
+            found.append(f"{title} has {num}")
+        page.thought = f"{'; '.join(found)}. So {case.answer} has more."
         yield f"stop [{case.answer}]"
 
 
@@ -113,7 +120,9 @@ class NewestReview(Reading):
         yield from page.select("Sort by:", "Recency")
         yield from page.click("button", "Go")
         yield from page.read(case.answer)
-        page.thought = f"The newest review comes first now: the answer is {case.answer}."
+        dates = told(page.listed(r"^Reviewed by (.+) on (\d+ \w+ \d{4}), ")[:3])
+        first = f"The newest review comes first now{': ' if dates else ''}{dates}"
+        page.thought = f"{first}. So the answer is {case.answer}."
         yield f"stop [{case.answer}]"
 
 

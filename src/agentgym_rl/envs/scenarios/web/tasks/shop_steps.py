@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping
+
 from agentgym_rl.envs.scenarios.web.page import Page, Script
+from agentgym_rl.envs.scenarios.web.tasks.thinking import because
 from agentgym_rl.envs.scenarios.web.templates import Case, Row, Seeded
 
 STAFF = "manager@harbourhill.example"
@@ -84,6 +87,23 @@ def open_own_order(page: Page, number: str) -> Script:
     """Open an order in the customer's account by its number."""
     yield from open_account(page, "Order History")
     yield from page.type("textbox", "Order number", number)  # which opens it
+
+
+def own_orders(page: Page) -> list[tuple[str, ...]]:
+    """Return (number, items, total, date) of those of a customer's orders that were on screen."""
+    return page.listed(r"link (\d+) \| (\d+) \| (£[\d,.]+) \| (\d+ \w+ \d{4})")
+
+
+def compare_prices(page: Page, prices: Mapping[str, str]) -> Generator[str, None, str]:
+    """Look up what products cost, and return it as a thought."""
+    found = list[str]()
+    for title, price in prices.items():
+        search = page.type("textbox", "Search", title)
+        thought = f"{' and '.join(found)}. Now I look up {title}."
+        yield from because(page, thought, search) if found else search
+        yield from page.read(price)
+        found.append(f"{title} costs {price}")
+    return " and ".join(found)
 
 
 def open_section(page: Page, menu: str, section: str) -> Script:

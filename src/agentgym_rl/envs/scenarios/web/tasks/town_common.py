@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from agentgym_rl.envs.scenarios.web.page import LostError, Page, Script
+from agentgym_rl.envs.scenarios.web.tasks.thinking import told
 from agentgym_rl.envs.scenarios.web.templates import Case, Reading, Wrong
 
 AGENT = "samcarter"
@@ -17,6 +19,12 @@ WHERE s.is_removed = 0 AND s.author_id <> 1
 AND (SELECT count(*) FROM forum_submission o WHERE o.title = s.title) = 1 ORDER BY s.id
 """
 """Submissions whose title no other one has: (id, title, forum, author)."""
+CONTRIBUTORS = r"link (.+) \| \S+@\S+ \| (\d+)$"
+"""Name and commits, in the list of who contributed to a project."""
+_SUBMISSION = (
+    r"button Upvote.*\n(-?\d+)\n.*\n\[\d+\] link (.+)\n(?:.*\n)??.*Submitted by\n.*\n"
+    r"(.+?)(?: in\n\[\d+\] link (\S+)\n| )· (\d+) comment"
+)
 PROJECTS = "SELECT id, full_path, name FROM code_project WHERE visibility = 'public' ORDER BY id"
 
 
@@ -51,12 +59,38 @@ def _vote(page: Page, name: str, author: str) -> int | None:
     return None
 
 
-def because(page: Page, thought: str, steps: Script) -> Script:
-    """Take steps for a better reason than each of them has by itself, scrolling aside."""
-    for action in steps:
-        if not action.startswith("scroll"):
-            page.thought = thought
-        yield action
+class Submission(NamedTuple):
+    """A submission as a list of the forum shows it."""
+
+    title: str
+    score: str
+    when: str
+    """Such as "on 20 Feb 2024" or "1 day ago"."""
+    forum: str
+    """Empty in the list of one forum."""
+    comments: str
+
+
+def submissions(page: Page) -> list[Submission]:
+    """Return the submissions that have been on the screen, in their order."""
+    return [
+        Submission(title, score, when, forum, comments)
+        for score, title, when, forum, comments in page.listed(_SUBMISSION)
+    ]
+
+
+def first_submissions(page: Page, order: str) -> str:
+    """Return a thought about what comes first in "New", "Top" or "Most commented"."""
+    rows = submissions(page)[:3]
+    told_by = {
+        "New": "from new to old",
+        "Top": "by score",
+        "Most commented": "by number of comments",
+    }
+    values = {"New": [row.when for row in rows], "Top": [row.score for row in rows]}
+    shown = values.get(order, [row.comments for row in rows])
+    pairs = zip([row.title for row in rows], shown, strict=True)
+    return f"Sorted {told_by[order]}, the first are: {told(pairs)}"
 
 
 def open_forum(page: Page, name: str) -> Script:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from agentgym_rl.envs.scenarios.web.page import Page, Script
-from agentgym_rl.envs.scenarios.web.tasks.map_tasks import find_place
+from agentgym_rl.envs.scenarios.web.tasks.thinking import because
 from agentgym_rl.envs.scenarios.web.tasks.town_common import open_project, open_submission, users
 from agentgym_rl.envs.scenarios.web.tasks.wiki_tasks import articles, open_article, plain, target
 from agentgym_rl.envs.scenarios.web.templates import (
@@ -24,8 +24,10 @@ WHERE s.author_id = 1 AND s.created >= '2024-06-14 10:30:00'
 """
 
 
-def _submit(page: Page, forum: str, title: str, body: str) -> Script:
-    yield from page.goto("http://forum.test/submit")
+def _submit(page: Page, found: str, forum: str, title: str, body: str) -> Script:
+    """Create a submission with what was found on another site."""
+    thought = f"{found}. Now I need the forum."
+    yield from because(page, thought, page.goto("http://forum.test/submit"))
     yield from page.select("Forum", forum)
     yield from page.type("textbox", "Title", title, enter=False)
     yield from page.type("textbox", "Body", body, enter=False)
@@ -61,7 +63,12 @@ class PlaceInCapital(Reading):
                         " address.",
                         str(address),
                         users=users("wiki", "map"),
-                        values={"title": title, "capital": capital, "name": name},
+                        values={
+                            "title": title,
+                            "capital": capital,
+                            "name": name,
+                            "kind": str(kind).lower(),
+                        },
                     )
                 )
         return seeded.some(self, found)
@@ -69,8 +76,14 @@ class PlaceInCapital(Reading):
     def expert(self, case: Case, page: Page) -> Script:
         yield from open_article(page, str(case.values["title"]))
         yield from page.read(str(case.values["capital"]))
-        yield from page.goto("http://map.test/")
-        yield from find_place(page, str(case.values["name"]), str(case.values["capital"]))
+        capital = str(case.values["capital"])
+        thought = f"The capital of {case.values['title']} is {capital}. Now I need the map."
+        yield from because(page, thought, page.goto("http://map.test/"))
+        name = str(case.values["name"])
+        search = page.type("textbox", "Search places", f"{case.values['kind']} {capital}")
+        thought = f"The capital was {capital}, so I look for the {case.values['kind']} there."
+        yield from because(page, thought, search)
+        yield from page.click("link", name)
         yield from page.answer(case.answer)
 
 
@@ -150,7 +163,8 @@ class AnnounceProject(Changing):
         values = {name: str(value) for name, value in case.values.items()}
         yield from open_project(page, values["path"])
         yield from page.read(values["body"])
-        yield from _submit(page, values["forum"], values["title"], values["body"])
+        found = f"The description is “{values['body']}”"
+        yield from _submit(page, found, values["forum"], values["title"], values["body"])
 
 
 class ReportFromForum(Changing):
@@ -238,7 +252,8 @@ class PostDirector(Changing):
     def expert(self, case: Case, page: Page) -> Script:
         yield from open_article(page, str(case.values["title"]))
         yield from page.read(str(case.values["director"]))
-        yield from _submit(page, "movies", str(case.values["director"]), str(case.values["title"]))
+        title, director = str(case.values["title"]), str(case.values["director"])
+        yield from _submit(page, f"{title} was directed by {director}", "movies", director, title)
 
 
 TEMPLATES: list[Template] = [

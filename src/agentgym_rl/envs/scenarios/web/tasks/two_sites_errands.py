@@ -11,14 +11,15 @@ from agentgym_rl.envs.scenarios.web.page import Page, Script
 from agentgym_rl.envs.scenarios.web.site_process import Row, Value
 from agentgym_rl.envs.scenarios.web.tasks.code_reading import LOG
 from agentgym_rl.envs.scenarios.web.tasks.map_lookups import namesakes
-from agentgym_rl.envs.scenarios.web.tasks.map_tasks import LISTS, SAVED, find_place
-from agentgym_rl.envs.scenarios.web.tasks.shop_steps import money, products
+from agentgym_rl.envs.scenarios.web.tasks.map_tasks import LISTS, SAVED, find_place, found_namesakes
+from agentgym_rl.envs.scenarios.web.tasks.shop_steps import compare_prices, money, products
+from agentgym_rl.envs.scenarios.web.tasks.thinking import because, told
 from agentgym_rl.envs.scenarios.web.tasks.town_common import (
     AGENT_ID,
+    CONTRIBUTORS,
     PROJECTS,
     SUBMISSIONS,
     Counting,
-    because,
     open_project,
     open_submission,
     users,
@@ -155,7 +156,8 @@ class WatchSecondNamesake(Changing):
         name, shown = str(case.values["name"]), str(case.values["shown"])
         yield from page.type("textbox", "Search places", name)
         yield from page.read(shown)
-        thought = f"Second of those called {name} is this one: {shown}."
+        found = told(found_namesakes(page, name), lambda row: -int(row[1].replace(",", "")))
+        thought = f"Inhabitants of {name}: {found}. So the second is this one: {shown}."
         yield from because(page, thought, page.click("link", name, nth=1))
         thought = "The page of the city leads to the right article."
         yield from because(page, thought, page.click("link", "Article in Lexica"))
@@ -247,7 +249,9 @@ class SaveHometown(Changing):
         city, person = str(case.values["city"]), str(case.values["person"])
         yield from open_project(page, str(case.values["path"]))
         yield from page.click("link", "Contributors")
-        thought = f"{person} made the most commits, so I open this profile."
+        yield from page.reach("link", person)
+        commits = told(page.listed(CONTRIBUTORS))
+        thought = f"Commits: {commits}. So {person} made the most, and I open this profile."
         yield from because(page, thought, page.click("link", person))
         yield from page.read(city)
         thought = f"{person} is in {city}. Now I need the map."
@@ -299,14 +303,14 @@ class RecommendCheaper(Changing):
 
     def expert(self, case: Case, page: Page) -> Script:
         values = {name: str(value) for name, value in case.values.items()}
-        for product in (values["first"], values["second"]):
-            yield from page.type("textbox", "Search", product)
-            yield from page.read(values["price" if product == values["cheap"] else "more"])
-        thought = f"One costs {values['price']}, the other {values['more']}. Now to the forum."
+        cheap, two = values["cheap"], (values["first"], values["second"])
+        prices = {one: values["price" if one == cheap else "more"] for one in two}
+        found = yield from compare_prices(page, prices)
+        thought = f"{found}. So {cheap} is cheaper. Now I need the forum."
         yield from because(page, thought, page.goto("http://forum.test/"))
         yield from open_submission(page, values["title"])
-        thought = f"{values['cheap']} was the cheaper one, for {values['price']}."
-        text = f"Take the {values['cheap']}"
+        thought = f"{cheap} was the cheaper one, for {values['price']}."
+        text = f"Take the {cheap}"
         comment = page.type("textbox", "Comment", text, enter=False)
         yield from because(page, thought, comment)
         yield from page.click("button", "Post")

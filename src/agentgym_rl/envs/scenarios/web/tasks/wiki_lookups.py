@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 from agentgym_rl.envs.scenarios.web.page import Page, Script
-from agentgym_rl.envs.scenarios.web.tasks.town_common import Counting, because, users
+from agentgym_rl.envs.scenarios.web.tasks.thinking import because, fact, told
+from agentgym_rl.envs.scenarios.web.tasks.town_common import Counting, users
 from agentgym_rl.envs.scenarios.web.tasks.wiki_tasks import articles, open_article
 from agentgym_rl.envs.scenarios.web.templates import (
     Case,
@@ -137,16 +138,19 @@ class LongestFilm(_WhichFilm):
                     best,
                     users=users("wiki"),
                     values={"titles": "; ".join(minutes), "asked": asked,
-                            "minutes": ", ".join(f"{n} minutes" for n in minutes.values()),
                             "another": next(title for title in minutes if title != best)},
                 )  # fmt: skip
 
     def expert(self, case: Case, page: Page) -> Script:
+        found = list[tuple[str, str]]()
         for title in str(case.values["titles"]).split("; "):
-            yield from open_article(page, title)
+            thought = f"Running times: {told(found)}. Now I look at {title}."
+            article = open_article(page, title)
+            yield from because(page, thought, article) if found else article
             yield from page.read("Running time")
-        told, asked = case.values["minutes"], case.values["asked"]
-        thought = f"The films run {told}, so {case.answer} is the {asked}."
+            found.append((title, fact(page, "Running time")))
+        asked = case.values["asked"]
+        thought = f"Running times: {told(found)}. So {case.answer} is the {asked}."
         yield from because(page, thought, page.answer(case.answer, shown="Running time"))
 
 
@@ -263,10 +267,12 @@ class OldestFrom(_WhichFilm):
         yield from page.click("link", "Categories")
         yield from page.type("textbox", "Filter categories", category)
         yield from page.click("link", category)
-        while "scroll [down])" in page.text:
-            page.thought = "I have to see the whole list, so I scroll."
-            yield "scroll [down]"
-        thought = f"By its year, {case.answer} is the {case.values['asked']} film of the list."
+        yield from page.read_to_end()
+        asked = str(case.values["asked"])
+        sign = 1 if asked == "oldest" else -1
+        films = page.listed(r"link (.+) \((\d{4}) film\)$")
+        years = told(films, lambda film: sign * int(film[1]))
+        thought = f"By their years: {years}. So {case.answer} is the {asked}."
         yield from because(page, thought, page.answer(case.answer))
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 
 from agentgym_rl.envs.scenarios.web.page import Page, Script
+from agentgym_rl.envs.scenarios.web.tasks.thinking import because
 from agentgym_rl.envs.scenarios.web.tasks.town_common import Counting, users
 from agentgym_rl.envs.scenarios.web.templates import (
     Case,
@@ -230,7 +231,9 @@ class CapitalPopulation(Counting):
 
     def expert(self, case: Case, page: Page) -> Script:
         yield from open_article(page, str(case.values["title"]))
-        yield from page.click("link", str(case.values["capital"]))
+        capital = str(case.values["capital"])
+        thought = f"The capital of {case.values['title']} is {capital}, so I open its article."
+        yield from because(page, thought, page.click("link", capital))
         yield from page.answer(case.answer)
 
 
@@ -336,7 +339,9 @@ class WatchDirector(Changing):
     def expert(self, case: Case, page: Page) -> Script:
         yield from open_article(page, str(case.values["title"]))
         yield from page.click("button", "Watch")
-        yield from page.click("link", str(case.values["director"]))
+        director = str(case.values["director"])
+        thought = f"I watch the film now. It was directed by {director}, so I open that article."
+        yield from because(page, thought, page.click("link", director))
         yield from page.click("button", "Watch")
         yield from page.done()
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from agentgym_rl.envs.scenarios.web.page import Page, Script
 from agentgym_rl.envs.scenarios.web.site_process import Value
-from agentgym_rl.envs.scenarios.web.tasks.town_common import because, users
+from agentgym_rl.envs.scenarios.web.tasks.thinking import because, fact, told
+from agentgym_rl.envs.scenarios.web.tasks.town_common import users
 from agentgym_rl.envs.scenarios.web.tasks.wiki_lookups import short
 from agentgym_rl.envs.scenarios.web.tasks.wiki_tasks import WATCHED, articles, open_article
 from agentgym_rl.envs.scenarios.web.templates import (
@@ -82,7 +83,9 @@ class WatchNamesake(_Watching):
     def expert(self, case: Case, page: Page) -> Script:
         name, title = str(case.values["name"]), str(case.values["titles"])
         yield from page.type("textbox", "Search Lexica", name)
-        thought = f"Of the films with this name, the {case.values['asked']} one is {title}."
+        yield from page.reach("link", title)
+        films = told(page.listed(rf"link ({re.escape(name)}) \((\d{{4}}) film\)$"))
+        thought = f"The films with this name: {films}. So the {case.values['asked']} is {title}."
         yield from because(page, thought, page.click("link", title))
         yield from page.click("button", "Watch")
         yield from page.done()
@@ -122,7 +125,9 @@ class WatchLatestFilm(_Watching):
     def expert(self, case: Case, page: Page) -> Script:
         shown = str(case.values["shown"])
         yield from open_article(page, str(case.values["person"]))
-        thought = f"Of the films with a link, {shown} is the {case.values['asked']}."
+        yield from page.reach("link", shown)
+        films = told(page.listed(r"link (.+) \((\d{4})\)$"))
+        thought = f"The films with a link: {films}. So {shown} is the {case.values['asked']}."
         yield from because(page, thought, page.click("link", shown))
         yield from page.click("button", "Watch")
         yield from page.done()
@@ -157,13 +162,18 @@ class WatchLargerCountry(_Watching):
 
     def expert(self, case: Case, page: Page) -> Script:
         right, last = str(case.values["titles"]), str(case.values["other"])
+        found = list[tuple[str, str]]()
         for title in (str(case.values["one"]), last):
-            yield from open_article(page, title)
+            article = open_article(page, title)
+            thought = f"Area: {told(found)}. Now I look at {title}."
+            yield from because(page, thought, article) if found else article
             yield from page.read("Area |")
+            found.append((title, fact(page, "Area")))
+        compared = f"Area: {told(found)}. So {right} has the {case.values['asked']} area"
         if right != last:
-            thought = f"{right} has the {case.values['asked']} area, so I go back to its article."
+            thought = f"{compared}, and I go back to its article."
             yield from because(page, thought, open_article(page, right))
-        thought = f"{right} has the {case.values['asked']} area, and this is its article."
+        thought = f"{compared}, and this is its article."
         yield from because(page, thought, page.click("button", "Watch"))
         yield from page.done()
 
@@ -200,13 +210,18 @@ class WatchWinners(_Watching):
 
     def expert(self, case: Case, page: Page) -> Script:
         won = str(case.values["titles"]).split("; ")
+        before = ""
         for title in str(case.values["films"]).split("; "):
-            yield from open_article(page, title)
+            article = open_article(page, title)
+            thought = f"{before} Now I look at {title}."
+            yield from because(page, thought, article) if before else article
             yield from page.read("Academy Awards |")
+            awards = f"{title} has {fact(page, 'Academy Awards')}"
+            before = f"{awards}, so I leave it."
             if title in won:
-                thought = f"{title} has won an award, so I watch it."
+                thought, before = f"{awards}, so I watch it.", f"I watch {title}."
                 yield from because(page, thought, page.click("button", "Watch"))
-        yield from page.done()
+        yield from because(page, f"{before} That was the last one: all is done.", page.done())
 
     def wrong(self, case: Case, other: Case) -> Sequence[Wrong]:
         every = _with(case, {"titles": case.values["films"]})
@@ -242,11 +257,14 @@ class WatchCategory(_Watching):
         category = str(case.values["category"])
         yield from page.click("link", "Categories")
         yield from page.type("textbox", "Filter categories", category)
-        for place, title in enumerate(str(case.values["titles"]).split("; ")):
+        titles = str(case.values["titles"]).split("; ")
+        for place, title in enumerate(titles):
             thought = f"I have not watched all of {category} yet."
             to_list = page.click("link", category)
             yield from because(page, thought, to_list) if place else to_list
-            thought = f"{title} is in the category and not on my watchlist yet."
+            found = told((one,) for one in titles)
+            watched = f"I have watched {place} of them" if place else "None is watched yet"
+            thought = f"In {category}: {found}. {watched}, so the next is {title}."
             yield from because(page, thought, page.click("link", title))
             yield from page.click("button", "Watch")
         yield from page.done()
