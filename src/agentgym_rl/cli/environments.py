@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -159,15 +159,10 @@ def write_demonstrations(
         options=options,
         num_processes=num_processes,
     )
-    screen = Console(stderr=True)
     with closing(demos):
-        shown = track(
-            demos, "demonstrations", number, console=screen, transient=True,
-            disable=not screen.is_terminal,
-        )  # fmt: skip
         lines = [
             to_json_line(conversation) + "\n"
-            for demo in shown
+            for demo in _shown(demos, number)
             for conversation in from_demonstration(demo, agent)
         ]
     if not lines:
@@ -177,6 +172,19 @@ def write_demonstrations(
     recipe = f"small/{env}-sft"
     known = [recipe] if recipe in packaged_recipes() else ["RECIPE", "algorithm.type=sft"]
     suggest(["agentgym", "train", *known, f"algorithm.data={output}"])
+
+
+def _shown(demos: Iterable[Demonstration], number: int) -> Iterable[Demonstration]:
+    """Show how far they are, in a terminal."""
+    screen = Console(stderr=True)
+    return track(
+        demos,
+        "demonstrations",
+        number,
+        console=screen,
+        transient=True,
+        disable=not screen.is_terminal,
+    )
 
 
 def _require_writable(file: Path) -> None:
