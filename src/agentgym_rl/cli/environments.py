@@ -24,7 +24,8 @@ from agentgym_rl.errors import AgentGymError, ConfigError, EnvError, boundary
 from agentgym_rl.runs.durable import writing_in
 from agentgym_rl.types import Task
 
-if TYPE_CHECKING:  # only `serve` needs the HTTP stack
+if TYPE_CHECKING:  # not needed by every command
+    from agentgym_rl.envs.demos.demonstration import Demonstration
     from agentgym_rl.envs.service.server.backend import ServerLimits
     from agentgym_rl.serving.bound import Address
 
