@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 _ARGUMENT = re.compile(r"\[([^\[\]]*)\]")
+_DONE = "complete the task"
+"""What the last action is for where no answer is asked for."""
 _MAX_WAY = 3
 """Links named in one thought."""
 _MAX_CHARS = 60
@@ -50,9 +52,6 @@ def _why(steps: Sequence[Taken]) -> str:
         return way[0].thought
     rest = [step.called.partition(" ")[2] or step.called for step in way[1:_MAX_WAY]]
     return f"To {aim} I take the {', then '.join([first, *rest])}."
-
-
-_DONE = "complete the task"
 
 
 def _aim(step: Taken) -> str:
