@@ -14,7 +14,7 @@ from rich.progress import track
 from rich.table import Table
 
 from agentgym_rl.cli.terminal import announce, in_lines, print_table, suggest
-from agentgym_rl.config import EnvConfig, parse_value
+from agentgym_rl.config import EnvConfig, load_config, parse_value
 from agentgym_rl.config.recipes import packaged_recipes
 from agentgym_rl.envs import registry
 from agentgym_rl.envs.base import Environment
@@ -170,9 +170,22 @@ def write_demonstrations(
         raise EnvError(f"{env} has no expert that solves a task of split {split!r}")
     output.write_text("".join(lines), encoding="utf-8")
     print(f"{len(lines)} demonstrations of {env} ({split}) in {output}")
-    recipe = f"small/{env}-sft"
-    known = [recipe] if recipe in packaged_recipes() else ["RECIPE", "algorithm.type=sft"]
-    suggest(["agentgym", "train", *known, f"algorithm.data={output}"])
+    suggest(["agentgym", "train", *_learning_from(env, format_name, output)])
+
+
+def _learning_from(env: str, format_name: str, file: Path) -> list[str]:
+    """Return a recipe that learns from a file of replies in this format, and its settings."""
+    ways = {
+        f"small/{env}-sft": [f"algorithm.data={file}", "algorithm.num_demos=0"],
+        f"qwen_{env}": [f"warm_start.data={file}"],
+    }
+    for recipe in packaged_recipes():
+        if recipe in ways:
+            config = load_config(recipe)
+            learns = config.algorithm.type == "sft" or config.warm_start.steps
+            if learns and config.agent.format == format_name:
+                return [recipe, *ways[recipe]]
+    return ["RECIPE", "algorithm.type=sft", f"agent.format={format_name}", f"algorithm.data={file}"]
 
 
 def _shown(demos: Iterable[Demonstration], number: int) -> Iterable[Demonstration]:

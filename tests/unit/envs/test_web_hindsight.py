@@ -11,7 +11,9 @@ def retold(*steps: Taken) -> list[str]:
     return retell(steps)
 
 
-TYPED = Taken("type [4] [Attic room] [0]", "The task says Attic room.", "textbox Name")
+TYPED = Taken(
+    "type [4] [Attic room] [0]", "The task says Attic room.", "textbox Name", is_told=True
+)
 TOLD = Taken("click [9]", "The task is about Mugs, so I take the link Mugs.", "link Mugs")
 SCROLL = Taken("scroll [down]", "The link Lists is not on the screen, so I scroll.")
 DONE = Taken("stop [done]", "Everything is done.")
@@ -30,8 +32,8 @@ def test_a_way_is_told_by_what_it_leads_to():
 
 
 def test_each_kind_of_end_is_said_before_it_is_reached():
-    choice = Taken("select_option [5] [Foot]", "", "combobox By")
-    long = Taken(f"type [3] [{'a' * 80}]", "", "textbox Text")
+    choice = Taken("select_option [5] [Foot]", "", "combobox By", is_told=True)
+    long = Taken(f"type [3] [{'a' * 80}]", "", "textbox Text", is_told=True)
     ends = {
         TOLD: "To get to the link Mugs I take the link More.",
         choice: "To choose Foot I take the link More.",
@@ -45,11 +47,25 @@ def test_each_kind_of_end_is_said_before_it_is_reached():
 
 def test_a_long_way_is_named_in_part():
     links = [way(f"link {name}") for name in "ABCD"]
+    hidden = Taken("click [1]", "It comes first.", "link Omar", is_known=False)
     assert retold(*links, TOLD)[:2] == [
         "To get to the link Mugs I take the link A, then B, then C.",
         "To get to the link Mugs I take the link B, then C, then D.",
     ]
     assert retold(*links[:2], DONE)[0] == "To complete the task I take the link A, then B."
+    assert retold(links[0], hidden)[0] == "To find what I look for I take the link A."
+
+
+def test_what_the_task_does_not_say_is_not_told_before_it_is_seen():
+    typed = Taken("type [4] [Bergen]", "", "textbox City")
+    assert retold(way("link Map"), typed)[0] == "To get to the textbox City I take the link Map."
+
+
+def test_a_button_that_does_something_does_not_lead_to_what_comes_next():
+    create, menu = way("button Create list"), way("button Offers")
+    assert retold(TYPED, create, TYPED)[1] == "All is filled in, so I take the button Create list."
+    assert retold(create, TYPED)[0] == "Now I take the button Create list, as the task needs it."
+    assert retold(menu, TYPED)[0] == "To enter Attic room I take the button Offers."
 
 
 def test_a_step_that_says_nothing_leaves_the_thought_as_it_was():

@@ -77,6 +77,19 @@ def test_an_answer_is_quoted_from_the_page():
     assert thought.endswith("...”: the answer is 252,687.") and len(thought) < 180
     page.text = "Porto (http://wiki.test/p)\n[3] link 252,687"
     assert first_thought(page, page.answer("252,687"))[1].startswith("The page shows it: ")
+    page.text = "Commits\nRelease | dara | 0cae\nLower the inhabitants from 53 | dara | 1b2c"
+    assert "“Lower the inhabitants from 53 | dara" in first_thought(page, page.answer("dara"))[1]
+    assert "“Release" in first_thought(page, page.answer("dara", shown="0cae"))[1]
+
+
+def test_what_has_to_be_found_is_not_named_before_it_was_seen():
+    page = page_of("Who made the most commits?")
+    page.begin("Who made the most commits in lantern?", ["Omar Sokolov", "a; lantern"])
+    page.show(TEXT + "\n(3 more lines below: scroll [down])", "http://shop.test/", {})
+    assert first_thought(page, page.click("link", "Omar Sokolov"))[1].startswith("What I look for")
+    assert "The link lantern is not" in first_thought(page, page.click("link", "lantern"))[1]
+    assert "The link All reviews is" in first_thought(page, page.click("link", "All reviews"))[1]
+    assert "What I look for" in first_thought(page, page.select("Shipped", "Open"))[1]
 
 
 def test_what_is_listed_is_remembered_while_scrolling_down_a_page():

@@ -70,7 +70,7 @@ def play(
 @command(
     short_help="Write expert demonstrations as conversations.",
     epilog=examples(
-        "agentgym demos babyai -n 300 -o demos.jsonl",
+        "agentgym demos babyai -n 300 -o demos.jsonl --format direct",
         "agentgym demos textcraft -n 50 -o demos.jsonl --format direct --category 'depth 2'",
         "agentgym train small/textcraft-sft algorithm.data=demos.jsonl",
     ),

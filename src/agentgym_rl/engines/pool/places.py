@@ -156,6 +156,7 @@ class Places(Generic[MemberT]):
                 return
             place.lose_member()
             self._wake()
+        logger.warning("%s %d died and is replaced", self._noun, place.number)
         threading.Thread(
             target=self._restore, args=(place,), name="pool-restore", daemon=True
         ).start()

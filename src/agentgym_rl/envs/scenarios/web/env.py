@@ -146,7 +146,8 @@ class WebEnvironment(Environment):
         )
         self._browsing = Browsing(options, self._layout)
         self._take(self._browsing.open(sites[0].origin + entry.case.path))
-        self._page.objective = entry.case.objective
+        case = entry.case
+        self._page.begin(case.objective, [case.answer, *map(str, case.values.values())])
         self._expert, self._advice = entry.template.expert(entry.case, self._page), None
         self._taken.clear()
         return f"Your task: {entry.case.objective}\n{self._seen.text}"

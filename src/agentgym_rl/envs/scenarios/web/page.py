@@ -13,7 +13,7 @@ on the screen is scrolled to first.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 
 from agentgym_rl.browser.page_tree import Node
 from agentgym_rl.envs.scenarios.web.hindsight import Taken
@@ -25,8 +25,8 @@ _MAX_PAGES = 8
 _ROLES = {"searchbox": "textbox", "Date": "date", "DateTime": "date", "InputTime": "time"}
 """As the compact layout calls them."""
 _NUMBER = re.compile(r"\[(\d+)\]")
-_ELEMENT = re.compile(r"\[\d+\] [a-z]+ ?")
-"""The number of an element and its role."""
+_ELEMENT = re.compile(r"\[\d+\] [a-z]+ ?|^(?:link|button) ")
+"""The number of an element and its role, or a role without a number."""
 _MAX_QUOTED = 120
 """Characters of a line, in a thought."""
 _ARGUMENT = re.compile(r"\[([^\[\]]*)\]")
@@ -44,6 +44,8 @@ class Page:
         self.url = ""
         self.objective = ""
         """What the agent is told to do."""
+        self.secrets: frozenset[str] = frozenset()
+        """What the agent has to find out, as the names of elements have it."""
         self.thought = ""
         """Why the next action is taken, in a sentence: from the objective, where it names what is
         acted on, and else from the page."""
@@ -58,6 +60,11 @@ class Page:
         self._screens = [*self._screens, text] if is_further_down else [text]
         self.text, self.url, self._elements = text, url, elements
 
+    def begin(self, objective: str, found: Iterable[str]) -> None:
+        """Begin a task; `found` is what the agent finds out, or acts on."""
+        self.objective = objective
+        self.secrets = frozenset(_clean(part) for text in found for part in text.split("; "))
+
     def begin_step(self) -> None:
         """Forget what was thought of the last action."""
         self.thought, self.leads_on = "", False
@@ -66,7 +73,16 @@ class Page:
         """Return an action with what is thought of it."""
         thought, node = self.reason(action), self._node(action)
         called = _called(_ROLES.get(node.role, node.role), node.name) if node else ""
-        return Taken(action, thought, called, self.leads_on and thought == self._way)
+        parts, role = _ARGUMENT.findall(action), called.partition(" ")[0]
+        told = parts[1] if len(parts) > 1 else node.name if node else ""
+        return Taken(
+            action,
+            thought,
+            called,
+            leads_on=self.leads_on and thought == self._way,
+            is_told=self._is_told(told),
+            is_known=node is not None and self._is_known(role, node.name),
+        )
 
     def find(self, role: str, name: str | None, near: str = "", nth: int = 0) -> int | None:
         """Return the number of an element that is on the screen; None where there is none.
@@ -107,7 +123,7 @@ class Page:
                     return
                 if f"scroll [{direction}])" not in self.text:
                     break
-                self.thought = f"The {_called(role, name)} is not on the screen, so I scroll."
+                self.thought = f"{self._sought(role, name)} is not on the screen, so I scroll."
                 yield f"scroll [{direction}]"
         raise LostError(f"no {role} {name!r} near {near!r} on {self.url}")
 
@@ -144,7 +160,7 @@ class Page:
                 return found[0]
             if "scroll [down])" not in self.text:
                 break
-            self.thought = f"The {_called(role, name)} is further down, so I scroll."
+            self.thought = f"{self._sought(role, name)} is further down, so I scroll."
             yield "scroll [down]"
         raise LostError(f"no {role} {name!r} after {text!r} on {self.url}")
 
@@ -202,8 +218,8 @@ class Page:
     def answer(self, answer: str, shown: str = "") -> Script:
         """Read what the answer is taken from, itself unless told otherwise, and give it."""
         yield from self.read(shown or answer)
-        line = self._line_with(shown or answer)
-        says = f"The page says “{line}”" if line != answer else "The page shows it"
+        line = self._line_with(answer, shown)
+        says = f"The page says “{line}”" if line else "The page shows it"
         self.thought = f"{says}: the answer is {answer}."
         yield f"stop [{answer}]"
 
@@ -225,15 +241,28 @@ class Page:
         source = "The task says" if self._is_told(parts[1]) else "I write"
         return f"{source} {parts[1]}: it belongs into the {called}."
 
-    def _line_with(self, words: str) -> str:
-        """Return the shortest line that says some words and more, without numbers of elements; the
-        words themselves where none does."""
-        said = re.compile(rf"(?<!\w){re.escape(words)}(?!\w)")
+    def _line_with(self, answer: str, shown: str) -> str:
+        """Return the line that says an answer, and something else; empty where there is none.
+
+        It must say what is shown, too. Of several it is the one with most words of the objective.
+        """
+        said = re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)")
+        told = {word for word in re.findall(r"\w+", self.objective.lower()) if len(word) > 3}
         lines = [_ELEMENT.sub("", line).strip() for line in self.text.splitlines()[1:]]
-        found = [match for line in lines if line != words and (match := said.search(line))]
+        found = [
+            match
+            for line in lines
+            if line != answer and shown in line and (match := said.search(line))
+        ]
         if not found:
-            return words
-        match = min(found, key=lambda match: len(match.string))
+            return ""
+        match = max(
+            found,
+            key=lambda match: (
+                len(told.intersection(re.findall(r"\w+", match.string.lower()))),
+                -len(match.string),
+            ),
+        )
         start = max(0, match.start() - _MAX_QUOTED // 2)
         line, cut = match.string, match.string[start : start + _MAX_QUOTED]
         return ("..." if start else "") + cut + ("..." if start + len(cut) < len(line) else "")
@@ -255,6 +284,17 @@ class Page:
         place = f"On the page {title} the" if title else "The"
         self.leads_on, self._way = True, f"{place} {called} leads on."
         return self._way
+
+    def _sought(self, role: str, name: str | None) -> str:
+        """Return how to call what has not been seen."""
+        is_known = self._is_known(role, name or "")
+        return f"The {_called(role, name)}" if is_known else "What I look for"
+
+    def _is_known(self, role: str, name: str) -> bool:
+        """Return whether an element can be named before it was seen: by the task, or because it
+        belongs to the site and not to what the task asks for."""
+        is_of_site = role not in ("combobox", "any", "box") and _clean(name) not in self.secrets
+        return is_of_site or self._is_told(name)
 
     def _is_told(self, words: str) -> bool:
         return bool(words.strip()) and _clean(words.strip(" *:")) in _clean(self.objective)

@@ -15,6 +15,7 @@ from agentgym_rl.envs.scenarios.web.tasks.shop_steps import (
     products,
     text,
 )
+from agentgym_rl.envs.scenarios.web.tasks.thinking import because
 from agentgym_rl.envs.scenarios.web.templates import (
     Case,
     Changing,
@@ -113,7 +114,9 @@ class WriteReview(Changing):
         yield from open_product(page, text(case, "title"))
         yield from page.click("link", "Write a review")
         yield from page.type("textbox", "Title *", text(case, "head"), enter=False)
-        yield from page.click("box", None, nth=int(text(case, "score")) - 1)
+        score = int(text(case, "score"))
+        thought = f"The task says {score} of 5 stars, so I take star number {score}."
+        yield from because(page, thought, page.click("box", None, nth=score - 1))
         yield from page.type("textbox", "Body *", text(case, "body"), enter=False)
         yield from page.click("button", "Save review")
         yield from page.done()

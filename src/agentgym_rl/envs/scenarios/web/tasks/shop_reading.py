@@ -160,6 +160,7 @@ class OrderTotal(Reading):
     def expert(self, case: Case, page: Page) -> Script:
         yield from page.click("link", "Order History")
         yield from page.type("textbox", "Order number", text(case, "number"))
+        yield from page.read_to_end()
         yield from page.answer(case.answer)
 
 
