@@ -250,9 +250,9 @@ def check_environment(env: str, *, num_tasks: int, call_timeout_s: float) -> Non
 def _training_on(env: str) -> list[str]:
     """Return the command that trains on an environment: with a small recipe of its own, or with one
     whose limits suit short texts."""
-    own = {f"small/{env}", f"small/{env}-grpo"}.intersection(packaged_recipes())
-    if own:
-        return ["agentgym", "train", *own]
+    for recipe in (f"small/{env}", f"small/{env}-grpo"):
+        if recipe in packaged_recipes():
+            return ["agentgym", "train", recipe]
     return ["agentgym", "train", "quickstart", f"env.name={env}", "env.levels=[]"]
 
 

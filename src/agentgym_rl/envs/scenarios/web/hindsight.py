@@ -47,6 +47,11 @@ class Taken:
     """Whether the element can be named before it was seen."""
 
 
+def arguments(action: str) -> list[str]:
+    """Return what an action has in brackets: "type [4] [mugs]" has "4" and "mugs"."""
+    return _ARGUMENT.findall(action)
+
+
 def retell(steps: Sequence[Taken]) -> list[str]:
     """Return the thoughts of a solved task, each link taken for what lies behind it.
 
@@ -79,8 +84,7 @@ def _why(before: Sequence[Taken], steps: Sequence[Taken]) -> str:
 
 def _aim(step: Taken) -> str:
     """Return what a step is for, to be said before it; empty where it says nothing."""
-    verb, _, rest = step.action.partition(" ")
-    values = _ARGUMENT.findall(rest)
+    verb, values = step.action.partition(" ")[0], arguments(step.action)
     if verb == "stop":
         return _DONE if values == ["done"] else "find the answer"
     if verb in ("type", "select_option") and len(values) > 1 and step.is_told:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 
 from agentgym_rl.browser.page_tree import Node
-from agentgym_rl.envs.scenarios.web.hindsight import Taken
+from agentgym_rl.envs.scenarios.web.hindsight import Taken, arguments
 
 Script = Iterator[str]
 """Actions, one after another."""
@@ -29,7 +29,6 @@ _ELEMENT = re.compile(r"\[\d+\] [a-z]+ ?|^(?:link|button) ")
 """The number of an element and its role, or a role without a number."""
 _MAX_QUOTED = 120
 """Characters of a line, in a thought."""
-_ARGUMENT = re.compile(r"\[([^\[\]]*)\]")
 
 
 class LostError(Exception):
@@ -73,7 +72,7 @@ class Page:
         """Return an action with what is thought of it."""
         thought, node = self.reason(action), self._node(action)
         called = _called(_ROLES.get(node.role, node.role), node.name) if node else ""
-        parts, role = _ARGUMENT.findall(action), called.partition(" ")[0]
+        parts, role = arguments(action), called.partition(" ")[0]
         told = parts[1] if len(parts) > 1 else node.name if node else ""
         return Taken(
             action,
@@ -232,7 +231,7 @@ class Page:
         """Return why an action is taken: the script's thought, or else what the action says."""
         if self.thought:
             return self.thought
-        node, parts = self._node(action), _ARGUMENT.findall(action)
+        node, parts = self._node(action), arguments(action)
         if node is None:
             return ""
         called = _called(_ROLES.get(node.role, node.role), node.name)
@@ -269,7 +268,7 @@ class Page:
 
     def _node(self, action: str) -> Node | None:
         """Return the element that an action is on."""
-        parts = _ARGUMENT.findall(action)
+        parts = arguments(action)
         return self._elements.get(int(parts[0])) if parts and parts[0].isdigit() else None
 
     def _why(self, role: str, name: str | None, near: str) -> str:

@@ -169,7 +169,7 @@ class OrdersOfStatus(OfficeQuestion):
                 OFFICE,
                 as_staff(),
                 {"from": f"{start:%d/%m/%Y}", "to": f"{end:%d/%m/%Y}", "earliest": rows[0][0],
-                 "status": status, "all": len(rows)},
+                 "status": status},
             )  # fmt: skip
 
     def expert(self, case: Case, page: Page) -> Script:
